@@ -19,7 +19,7 @@ test: ## all tests but the slow ones
 	$(BIN)/pytest -n auto -m "not slow" tests
 
 test-slow: ## the slow tests: processes killed at any moment, every benchmark on little data
-	$(BIN)/pytest -n auto -m slow tests
+	$(BIN)/pytest -n auto -m slow --hypothesis-profile=thorough tests
 
 e2e: ## the tests with the real Claude Code and a model that is played (see tests/e2e/README.md)
 	CRYSTAL_E2E=1 $(BIN)/pytest -n auto -m e2e tests/e2e

@@ -3,8 +3,8 @@
 Usage: python .ci/check.py [BRANCH]
 
 What has changed is told by git, against BRANCH (main, where none is given). For a changed module the tests that name
-it run, or else all tests of its package. The whole takes a minute at most: test files that did not get their turn are
-named, and left to ``make test`` and to CI, which run everything.
+it run, or else all tests of its package; mypy runs beside them. The whole takes a minute at most: test files that did
+not get their turn are named, and left to ``make test`` and to CI, which run everything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SECONDS = 55.0
-MIN_TEST_SECONDS = 15.0
+# So many test files in one process: each process loads crystal and the test tools anew.
+FILES = 4
 # As the oldest Python, unless the libraries of this one are written for newer ones only.
 TYPES_OF = "3.10" if sys.version_info < (3, 12) else f"3.{sys.version_info.minor}"
 STEPS = (
@@ -30,8 +31,8 @@ STEPS = (
     ("ruff format", [BIN / "ruff", "format", "--check", "--quiet", "."]),
     ("import-linter", [BIN / "lint-imports"]),
     ("line budgets", [sys.executable, ".ci/budget.py"]),
-    ("mypy", [BIN / "mypy", "--python-version", TYPES_OF]),
 )
+TYPES = ("mypy", [BIN / "mypy", "--python-version", TYPES_OF])
 
 
 def changed_files(branches: list[str]) -> list[str]:
@@ -67,23 +68,24 @@ def _tests_of_one(path: str, texts: dict[str, str]) -> Iterator[str]:
 
 
 def run_tests(tests: list[str], moment: float) -> bool:
-    """Run test files, two at a time, until a moment; tell whether none of those that ran failed."""
+    """Run test files in two processes, until a moment; tell whether none of those that ran failed."""
+    parts = [tests[at : at + FILES] for at in range(0, len(tests), FILES)]
     with ThreadPoolExecutor(2) as pool:
-        answers = dict(zip(tests, pool.map(lambda test: _run_one(test, moment), tests), strict=True))
-    print(*(answer for answer in answers.values() if answer), sep="\n", end="")
-    late = [test for test, answer in answers.items() if answer is None]
+        answers = list(pool.map(lambda part: _run_part(part, moment), parts))
+    print(*(answer for answer in answers if answer), sep="\n", end="")
+    late = [test for part, answer in zip(parts, answers, strict=True) if answer is None for test in part]
     print(f"tests: {len(tests) - len(late)} of {len(tests)} test files of what has changed ran")
     if late:
         print(f"no time was left for: {' '.join(late[:5])}{' ...' * (len(late) > 5)}\nrun all of them: make test")
-    return not any(answers.values())
+    return not any(answers)
 
 
-def _run_one(test: str, moment: float) -> str | None:
-    """Run one file; return what it prints if it fails, "" if it passes, None if time runs out."""
+def _run_part(tests: list[str], moment: float) -> str | None:
+    """Run some files; return what is printed if one fails, "" if all pass, None if time runs out."""
     left = moment - time.monotonic()
     if left < 0:
         return None
-    words = [sys.executable, "-m", "pytest", "-q", "--no-header", "-m", "not slow and not e2e", test]
+    words = [sys.executable, "-m", "pytest", "-q", "--no-header", "-m", "not slow and not e2e", *tests]
     with subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -95,20 +97,23 @@ def _run_one(test: str, moment: float) -> str | None:
     return "" if process.returncode in (0, 5) else printed
 
 
+def is_well(name: str, words: list[str | Path], begin: float) -> bool:
+    """Run one step and print how it ended, and when."""
+    ran = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    shown = ran.stdout.rstrip() if ran.returncode or name == "line budgets" else ""
+    print(f"{name}: {'ok' if ran.returncode == 0 else 'FAILED'}, {time.monotonic() - begin:.0f} s\n{shown}".rstrip())
+    return ran.returncode == 0
+
+
 def main(branches: list[str]) -> int:
     """Run every step even after one failed; return the exit code."""
-    begin, failed = time.monotonic(), []
+    begin = time.monotonic()
     os.chdir(ROOT)
-    for name, words in STEPS:
-        ran = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        print(f"{name}: {'ok' if ran.returncode == 0 else 'FAILED'}, {time.monotonic() - begin:.0f} s", flush=True)
-        if ran.returncode or name == "line budgets":
-            print(ran.stdout.rstrip(), flush=True)
-        failed += [name] * bool(ran.returncode)
-    if not run_tests(
-        tests_of(changed_files(branches), ROOT), max(begin + SECONDS, time.monotonic() + MIN_TEST_SECONDS)
-    ):
-        failed.append("tests")
+    with ThreadPoolExecutor(1) as pool:
+        types = pool.submit(is_well, *TYPES, begin)
+        failed = [name for name, words in STEPS if not is_well(name, words, begin)]
+        failed += ["tests"] * (not run_tests(tests_of(changed_files(branches), ROOT), begin + SECONDS))
+    failed += ["mypy"] * (not types.result())
     print(f"check: {'failed: ' + ', '.join(failed) if failed else 'ok'}, {time.monotonic() - begin:.0f} s")
     return 1 if failed else 0
 

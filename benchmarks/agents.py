@@ -27,12 +27,13 @@ from transcripts import parse_size
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from crystal.capture import files  # noqa: E402
+from crystal.capture import finder  # noqa: E402
 from crystal.capture.safe_open import Folders  # noqa: E402
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root, usual_roots  # noqa: E402
 from crystal.text.chunking import split  # noqa: E402
-from crystal.transcript import Context, TranscriptReader, completed, reader_of  # noqa: E402
 from crystal.transcript.line import parse_line  # noqa: E402
+from crystal.transcript.line_context import Context  # noqa: E402
+from crystal.transcript.reader import TranscriptReader, completed, reader_of  # noqa: E402
 from tests.support import agent_samples  # noqa: E402
 from tests.support.command import crystal  # noqa: E402
 
@@ -128,8 +129,8 @@ def measure_discovery(count: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         roots = spread(home, count)
-        found = sum(1 for root in roots for _ in files.in_root(root, Folders(roots)))
-        own = best(lambda: [list(files.in_root(root, Folders(roots))) for root in roots])
+        found = sum(1 for root in roots for _ in finder.in_root(root, Folders(roots)))
+        own = best(lambda: [list(finder.in_root(root, Folders(roots))) for root in roots])
         plain = best(lambda: [Path(at, name).stat() for at, _, names in os.walk(home) for name in names])
     print(f"discovery: {found:,} files in {1000 * own:.0f} ms, {own / plain:.2f} of os.walk (limit 300 ms)")
     return own < DISCOVERY_SECONDS
@@ -184,7 +185,7 @@ def timed_sweep() -> tuple[float, int]:
             costs.append(time.process_time() - start)
             assert tally.bytes_captured == 0, "the sweep found something new"
         roots = machine.transcript_folders.roots
-        return statistics.median(costs), sum(1 for root in roots for _ in files.in_root(root, Folders(roots)))
+        return statistics.median(costs), sum(1 for root in roots for _ in finder.in_root(root, Folders(roots)))
 
 
 def best(work: Callable[[], object]) -> float:

@@ -21,8 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from crystal.context.choosing import Told
-from crystal.context.files import Ready, Rules, write_contexts
+from crystal.context.choosing import SessionContext
+from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
 
 LIMIT = 3.0
@@ -63,8 +63,10 @@ def main(runs: int) -> int:
 
 def lay_ready(root: Path) -> None:
     """Put a context of the usual length where the hook looks for it."""
-    told = Told('- "we deploy on Fridays" [fact, this project, 2026-11-21]\n' * 30, (), 0, 600)
-    write_contexts(root / "memory", Rules("/none", "-", {}), [Ready(None, told), Ready(str(root), told)])
+    told = SessionContext('- "we deploy on Fridays" [fact, this project, 2026-11-21]\n' * 30, (), 0, 600)
+    write_contexts(
+        root / "memory", Rules("/none", "-", {}), [PreparedContext(None, told), PreparedContext(str(root), told)]
+    )
 
 
 def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:

@@ -35,7 +35,7 @@ TOKENS = (40, 120, 400)
 
 
 def embedder_of(name: str, home: Path, threads: int) -> Any:
-    from crystal.embedding.choice import make_embedder
+    from crystal.embedding.chosen_embedder import make_embedder
 
     return (
         make_embedder("embedded") if name == "embedded" else make_embedder("local", name, models=home, threads=threads)
@@ -188,10 +188,10 @@ def vectors_of(store: Any, embedder: Any) -> Callable[[dict[str, Any]], list[str
 def by_search(store: Any, embedder: Any, query: dict[str, Any]) -> list[str]:
     from crystal.model.recall import Filters
     from crystal.search.engine import search
-    from crystal.search.request import How, MemorySource, SearchRequest
+    from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 
     scope = Filters(project=f"/sets/{query['conv']}")
-    request = SearchRequest(query["query"], NOW, DEPTH, scope, How(late=late))
+    request = SearchRequest(query["query"], NOW, DEPTH, scope, SearchOptions(late=late))
     return [hit.uuid for hit in search([MemorySource(store, embedder=embedder)], request).hits]
 
 

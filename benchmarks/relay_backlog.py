@@ -24,7 +24,7 @@ from crystal.model.capture import Origin, Project, Segment, SegmentPiece, Waterm
 from crystal.store.sync import outbox
 from crystal.sync import poller
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import put_message
 from crystal.sync.wire import decode_segment, encode_segment
 from tests.support.capture_machine import CaptureMachine, line

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
 from crystal.sync.envelope.blob import HEADER_BYTES, TAG_BYTES, ZERO_TAG, open_blob, seal
-from crystal.sync.envelope.content import padded_length
 from crystal.sync.envelope.link import link_keys
+from crystal.sync.envelope.packing import padded_length
 
 if sys.version_info >= (3, 14):
     from compression import zstd

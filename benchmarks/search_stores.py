@@ -25,8 +25,8 @@ from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.capture import turns
 from crystal.store.connection import sqlite_vec_library
-from crystal.store.migrate import newest, steps
 from crystal.store.search import vectors
+from crystal.store.upgrade import newest, steps
 
 PROVIDER, MODEL = "benchmark", "clustered"
 SEED = 7
@@ -185,7 +185,7 @@ def _older(place: Place) -> Path | None:
 
 def embed_all(store: Store) -> None:
     """Give every chunk its vector of the embedded model."""
-    from crystal.embedding.choice import make_embedder
+    from crystal.embedding.chosen_embedder import make_embedder
     from crystal.embedding.pending import embed_pending
 
     embed_pending(store, make_embedder("embedded"), now=END, budget_seconds=1e6)

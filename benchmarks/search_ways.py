@@ -19,8 +19,8 @@ from crystal.model.recall import Filters
 from crystal.search.candidates import QuestionVector
 from crystal.search.engine import search
 from crystal.search.index import folder_of
-from crystal.search.index.reader import Absent, open_index
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.index.open_index import Absent, open_index
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.search import vectors
 
@@ -54,7 +54,7 @@ class Crystal:
     def __init__(self, place: Place) -> None:
         self.store = Store.open_existing(place.crystal)
         self.embedder = Prepared(place.dimension)
-        self.how = How(late=lambda: TokenComparer(static_model()))  # as every door asks
+        self.how = SearchOptions(late=lambda: TokenComparer(static_model()))  # as every door asks
 
     def answer(self, question: Question) -> list[int]:
         self.embedder.vector = question.vector

@@ -20,7 +20,7 @@ from retrieval_data import DataSet, Message, Question, read_sets, sample
 from crystal.context.choosing import LastSession, MemoryCandidate, choose, count_tokens, rank, user_title
 from crystal.model.recall import Remembered
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.rules import CATEGORY, Statement, find_statement
+from crystal.reflect.statement_patterns import CATEGORY, Statement, find_statement
 from crystal.summarize.simple import first_words
 
 BUDGET = 1_500

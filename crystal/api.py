@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crystal.app.context import Machine, open_machine, open_reader
-from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.mirror import OpenMirror, open_mirror
 
 if TYPE_CHECKING:
     from crystal.app.blame import Blame
+    from crystal.app.fixes import KnownFix
     from crystal.app.source_list import SourceState
     from crystal.app.sources import RemovedSource
     from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
-    from crystal.forgetting import ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.forgetting.request import ForgetPlan, Forgotten
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Proof
     from crystal.model.recall import FormerMemory, Remembered
@@ -55,7 +56,7 @@ class Crystal:
             with open_reader(overrides):
                 pass
         self._machine: Machine = self._exit.enter_context(open_machine(overrides))
-        self._mirror: Mirrored | None = None
+        self._mirror: OpenMirror | None = None
 
     @classmethod
     def reader(cls, data_dir: str | Path | None = None) -> Crystal:
@@ -179,11 +180,17 @@ class Crystal:
 
         return how(self._whole(), question, project=project)
 
-    def blame(self, place: str | Path) -> Blame:
+    def fix(self, error: str, *, project: str | None = None) -> Sequence[KnownFix]:
+        """Return what cured an error, best first: in the project first, then in all."""
+        from crystal.app.fixes import fix
+
+        return fix(self._whole(), error, project=project)
+
+    def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
         from crystal.app.blame import blame
 
-        return blame(self._whole(), str(place))
+        return blame(self._whole(), str(place), project=project)
 
     def status(self) -> dict[str, Any]:
         """Return what ``crystal status --json`` prints; times are ms since the epoch."""
@@ -307,7 +314,7 @@ class Crystal:
             UsageError: A target is unknown, or nothing is named.
         """
         from crystal.app.forget import plan_forget
-        from crystal.forgetting import ForgetRequest
+        from crystal.forgetting.request import ForgetRequest
 
         names = tuple(map(str, targets))
         return plan_forget(
@@ -369,7 +376,7 @@ class Crystal:
         embed_soon(self._machine)
         return one
 
-    def _mirrored(self) -> Mirrored | None:
+    def _mirrored(self) -> OpenMirror | None:
         """Return the mirror of home's memory, opened once there is one."""
         if self._mirror is None or self._mirror.store is None:
             self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))

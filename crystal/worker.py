@@ -70,14 +70,14 @@ def _stop(places: Places, error: CrystalError) -> NoReturn:
 
 
 def _work(places: Places) -> None:
-    # A hook that waits for its worker must not come back before its note was acted on, whoever does it.
+    # A hook that waits for its worker must not return before its note was acted on, by any process.
     lock = partial(await_lock, seconds=WAIT_SECONDS) if truthy(os.environ.get("CRYSTAL_HOOK_WAIT")) else try_lock
     machine, failed = None, 0
     with contextlib.ExitStack() as stack:
         while True:
             with lock(places.data_dir / CAPTURE_LOCK) as held:
                 if held is None:
-                    # Whoever holds it looks at the spool once more after letting go, see below.
+                    # The process that holds it reads the spool once more after releasing it, see below.
                     return
                 with without_lock(held, places.data_dir):
                     if machine is not None or not drop_empty_notes(places.spool, places.db):
@@ -98,7 +98,7 @@ def _open_machine() -> AbstractContextManager[Machine]:
 
 
 def _enrich(machine: Machine) -> None:
-    from crystal.app.background import Pauses, enrich
+    from crystal.app.background import Throttle, enrich
     from crystal.app.session_context import refresh
     from crystal.app.start_worker import WORK_SHARE, be_polite
 
@@ -108,7 +108,7 @@ def _enrich(machine: Machine) -> None:
 
         deliver_soon(machine, seconds=DELIVER_SECONDS)
     be_polite()
-    enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Pauses(WORK_SHARE))
+    enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Throttle(WORK_SHARE))
 
 
 def _drain(machine: Machine) -> int:

@@ -53,6 +53,7 @@ MORE: dict[str, str] = {
     "changed": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-changed).",
     "blame": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-blame).",
     "how": "See [how it is done here](../how-to/see-who-wrote-it.md#how-is-it-done-here) and [its JSON](json.md#crystal-how).",  # noqa: E501
+    "fix": "See [what cured an error](../how-to/see-who-wrote-it.md#what-cured-this-error) and [its JSON](json.md#crystal-fix).",  # noqa: E501
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
@@ -100,9 +101,10 @@ EXITS: dict[str, str] = {
     "sessions": READS,
     "changed": READS,
     "how": READS,
+    "fix": f"2 also when no error is given, {READS}",
     "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
-    "projects": f"1 when there is no such project, {WRITES}",
-    "sources": f"1 when there is no such source, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
+    "projects": f"1 when there is no such project or folder, {WRITES}",
+    "sources": f"1 when there is no such source or folder, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
     "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501
     "files": f"1 when a conflict is open, a line cannot be remembered, or no file has memories yet, 2 also when a file is no UTF-8 text, is private or its block is damaged, and when nobody can be asked, {WRITES}",  # noqa: E501
     "mcp": "128 and the number of the signal that ended it; with `--http` 3 when nobody has a token, 4 when the port is taken; what a tool meets is an answer, not an exit code",  # noqa: E501
@@ -115,10 +117,10 @@ EXITS: dict[str, str] = {
     "doctor": "1 when a check fails",
     "watch": f"0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders, {WRITES}; it also needs the package watchfiles",  # noqa: E501
     "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
-    "backfill": f"{WRITES}; a transcript that cannot be read is a warning",
+    "backfill": f"1 when there is no such file or folder, {WRITES}; a transcript that cannot be read is a warning",
     "migrate": f"1 when the store is not here or has another form, 3 also when LanceDB is not installed, {WRITES}",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
-    "secrets": "1 when there are secrets, 4 when there are none but a transcript could not be read",
+    "secrets": "1 when there are secrets, or no such file or folder, 4 when there are none but a transcript could not be read",  # noqa: E501
     "handoff": f"1 when nothing has that id or place, 2 also when the folder is gone, 3 also when the program that must import the session is not installed, {READS}",  # noqa: E501
     "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501

@@ -118,7 +118,7 @@ def move(origin: str, target: str) -> None:
         CannotServeError: The original still serves (exit code 4), or one of them cannot be used.
     """
 
-    def report(done: moving.Moved) -> None:
+    def report(done: moving.TableReport) -> None:
         changed = f"{done.written} written, {done.deleted} deleted" if done.written or done.deleted else "nothing to do"
         lost = f", {done.lost} bodies were lost before" if done.lost else ""
         sys.stderr.write(f"{done.table}: {done.rows} rows, {changed}{lost}\n")

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from relay_worker.limits import Counts, Network, address_of, is_trusted
+from relay_worker.limits import Network, OpenCounter, address_of, is_trusted
 
 RETRY_SECONDS = 1.0
 """Pause after the system lacked a file descriptor or memory for another connection."""
@@ -48,7 +48,7 @@ class ConnectionLimits:
     """
 
     def __init__(self, each: int, total: int, trusted: Sequence[Network], refused: Callable[[str], None]) -> None:
-        self.counts = Counts(each)
+        self.counts = OpenCounter(each)
         self.open = 0
         self._total, self._trusted, self._refused = total, trusted, refused
 

@@ -82,7 +82,7 @@ class Buckets:
             self._filled.popitem(last=False)
 
 
-class Counts:
+class OpenCounter:
     """Number of open items by address or token.
 
     Args:

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Usage
+from relay_worker.model import RelayUsage
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -52,7 +52,7 @@ class Metrics(Collector):
         self.batch.observe(jobs)
         self.commit_seconds.observe(seconds)
 
-    def watch(self, usage: Callable[[], Usage], now: Callable[[], int]) -> None:
+    def watch(self, usage: Callable[[], RelayUsage], now: Callable[[], int]) -> None:
         """Query the store for its usage whenever the metrics are read."""
         self._usage, self._now = usage, now
         self.registry.register(self)

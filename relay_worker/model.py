@@ -99,7 +99,7 @@ class Mailbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class RelayUsage:
     """Usage of the whole relay, for its operator."""
 
     blobs: int

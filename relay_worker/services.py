@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.limits import Buckets, ChangeSignals, Counts, Slots, networks
+from relay_worker.limits import Buckets, ChangeSignals, OpenCounter, Slots, networks
 from relay_worker.metrics import Metrics
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.interface import WHOLE_RELAY, Store
+from relay_worker.store.interface import WHOLE_RELAY, RelayStore
 
 SWEEP_MS = 60_000
 RATES_SECONDS = 0.25
@@ -47,7 +47,7 @@ class Services:
     def __init__(
         self,
         settings: Settings,
-        store: Store,
+        store: RelayStore,
         *,
         metrics: Metrics | None = None,
         now: Callable[[], int] = wall_clock,
@@ -67,8 +67,8 @@ class Services:
         self._loop: asyncio.AbstractEventLoop | None = None
         store.listen(self._hear)
         self.uploads = Slots(settings.large_uploads, settings.body_total)
-        self.under_way = Counts(settings.max_connections_per_address)
-        self.waiting = Counts(MAX_WAITING_EACH)
+        self.under_way = OpenCounter(settings.max_connections_per_address)
+        self.waiting = OpenCounter(MAX_WAITING_EACH)
         self.trusted = networks(settings.trusted_proxies)
         self.used: dict[str, int] = {}
         self._swept_at: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import itertools
 import os
@@ -16,32 +17,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from crystal.config.harnesses import places_of_all
-from crystal.store import migrate
+from crystal.store import upgrade
 from tests.support.fresh_store import copy_schema
+from tests.support.homes import live_in
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
-settings.register_profile("crystal", deadline=None, print_blob=True)
-settings.load_profile("crystal")
+# Before a merge a property is tried more often: .ci/run says --hypothesis-profile=thorough.
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=30)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
+settings.load_profile("quick")
 
 # Every worker reads every test, and the tests start hundreds of processes: none of them compiles everything anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-# Whatever the one who runs the tests has set must change nothing.
-CLEARED_PREFIXES = (
-    "CRYSTAL_", "LDM_", "CLAUDE", "ANTHROPIC_", "XDG_", "AI_AGENT", "CODEX_", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE"
-)  # fmt: skip
-CLEARED = (
-    *(place.variable for *_, place in places_of_all() if place.variable),
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "GOOGLE_API_KEY",
-    "GEMINI_API_KEY",
-    "VOYAGE_API_KEY",
-    "OLLAMA_HOST",
-)
-KEPT = ("CRYSTAL_E2E",)
 
 MEMORY_DISK = Path("/dev/shm")
 MEMORY_DISK_BYTES = 4 << 30
@@ -59,6 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what collection made, and come less often: thousands of tests stay."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _has_memory_disk() -> bool:
@@ -113,14 +108,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder of this test's own; HOME, the environment and Claude Code's folder point into it."""
     home = tmp_path / "home"
     home.mkdir()
-    for name in list(os.environ):
-        if name not in KEPT and (name.startswith(CLEARED_PREFIXES) or name in CLEARED):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("USERPROFILE", str(home))
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
-    # The keyring of whoever runs the tests is theirs; children inherit this too.
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    live_in(home, monkeypatch)
     return home
 
 
@@ -128,7 +116,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _migrated_once() -> Iterator[None]:
     """Make each new database a copy of one: all migrations take 25 ms. The tests of the store itself apply each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "_apply", copy_schema)
+        patch.setattr(upgrade, "_apply", copy_schema)
         yield
 
 

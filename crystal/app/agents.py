@@ -10,18 +10,18 @@ from pathlib import Path
 
 from crystal.app.capture_engine import capture_folders
 from crystal.app.context import Machine, this_home
-from crystal.app.formats import FormatState, format_states
-from crystal.capture import files
+from crystal.app.transcript_formats import FormatState, format_states
+from crystal.capture import finder
 from crystal.capture.backfill import bytes_of_lines
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
-from crystal.install.claude_settings.settings_file import read_facts
+from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.live.changes import is_live
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import HarnessCounts, counts_by_harness
-from crystal.transcript import last_newline
+from crystal.transcript.framing import last_newline
 
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""
@@ -113,7 +113,7 @@ def _state_of(
     known: FormatState,
 ) -> AgentState:
     roots = [root for root in folders.roots if root.harness == name]
-    there = [(found, root) for root in roots for found in files.in_root(root, folders)]
+    there = [(found, root) for root in roots for found in finder.in_root(root, folders)]
     shown = [root for root in roots if not root.place.in_projects or any(one == root for _, one in there)]
     sizes = counts.bytes if counts else {}
     return AgentState(
@@ -157,10 +157,10 @@ def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
     """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
     marks = watermarks(ledger.all_states(machine.store, machine.config.device))
     folders = capture_folders(machine)
-    for found in files.all_transcripts(folders.roots, folders=folders):
+    for found in finder.all_transcripts(folders.roots, folders=folders):
         offset = read_offset(marks, found)
         if offset < found.size and machine.now() - found.modified > REST_MS:
-            with contextlib.suppress(OSError, CrystalError), files.opened(found.path) as file:
+            with contextlib.suppress(OSError, CrystalError), finder.opened(found.path) as file:
                 end = last_newline(file, found.size)
                 if end == offset:
                     yield found.path, found.size - end, end
@@ -178,12 +178,12 @@ def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     return marks
 
 
-def read_offset(marks: Watermarks, found: files.TranscriptFile) -> int:
+def read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
     """Return how far a file is read."""
     return marks.get(found.name, marks.get((found.dev, found.inode, found.path.name), 0))
 
 
-def unread_bytes(machine: Machine, marks: Watermarks, found: files.TranscriptFile, root: Root) -> int:
+def unread_bytes(machine: Machine, marks: Watermarks, found: finder.TranscriptFile, root: Root) -> int:
     """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
     if root.place.form != "lines":
         return 0 if snapshots.stamps(machine.store, found.path).get("") == found.stamp else found.size

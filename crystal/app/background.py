@@ -11,10 +11,11 @@ from typing import NamedTuple
 from crystal.app import maintenance
 from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
+from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
@@ -27,13 +28,11 @@ from crystal.store.search.vectors import Generation
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import (
     due_sessions,
-    said_where,
     sessions_summarized_as,
     stretches_unseen,
     unread_since,
 )
 
-ENRICH_LOCK = "enrich.lock"
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
 ROUND_SECONDS = 60.0
@@ -61,7 +60,7 @@ class Round(NamedTuple):
         self.pause()
 
 
-class Pauses:
+class Throttle:
     """Sleeps after each piece of work, so that no more than a share of one core is used.
 
     Args:
@@ -120,6 +119,8 @@ def _embed(machine: Machine, work: Round) -> str | None:
     """Embed the pending chunks; a failure is recorded, and returned in words."""
     if machine.config.embedding_provider == "none":
         return None
+    rule = sending_rule(machine, "embedding")
+    rule.release()
     serving = vectors.serving_generation(machine.store)
     if not vectors.count_pending(machine.store, serving.id if serving else 0) and _is_embedder_of(machine, serving):
         return None
@@ -134,7 +135,9 @@ def _embed(machine: Machine, work: Round) -> str | None:
         return None
     advance = _vector_counter(machine, embedder, work)
     seconds = work.deadline - time.monotonic()
-    return embed_pending(machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance).problem
+    return embed_pending(
+        machine.store, embedder, now=machine.now, budget_seconds=seconds, progress=advance, may_send=rule.sendable
+    ).problem
 
 
 def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
@@ -163,7 +166,8 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
         return
     if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
         return
-    with try_lock(machine.places.data_dir / ENRICH_LOCK) as held, contextlib.suppress(UnavailableError):
+    # What was stored is stored: a lock that cannot be used is told by ``status`` and ``doctor``.
+    with contextlib.suppress(CrystalError), try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if held:
             _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
 
@@ -221,19 +225,19 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     """Write the summaries that are due; at least one, so that vectors that take long do not keep them waiting."""
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    is_any_due = due_sessions(machine.store, now=now, idle_ms=idle_ms, limit=1)
-    if not is_any_due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+    due = count_due(machine)
+    if not due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
     from crystal.summarize.due import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
-    done, total = -1, len(due_sessions(machine.store, now=now, idle_ms=round(idle_ms), limit=MAX_SUMMARIES))
+    done = -1
 
     def should_stop() -> bool:
         nonlocal done
         done += 1
-        work.advance("summaries", done, max(done, total))
+        work.advance("summaries", done, max(done, due))
         return done > 0 and work.is_over
 
     paid = machine.summary_model()
@@ -244,7 +248,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
         now=now,
         idle_ms=idle_ms,
         limit=MAX_SUMMARIES,
-        may_send=(lambda _: False) if paid is None else _sending_rule(machine),
+        may_send=_may_summarize(machine),
         should_stop=should_stop,
     )
     return "; ".join(report.problems) or None
@@ -286,17 +290,14 @@ def write_summaries_again(machine: Machine) -> list[str]:
     if paid is None:
         hint = "run: crystal config set summary.consent true; then give the provider its key, see: crystal config"
         raise NotConfiguredError("no model writes summaries here", hint=hint)
-    folder, now, rule = machine.places.agent_folder, machine.now(), _sending_rule(machine)
+    folder, now, rule = machine.places.agent_folder, machine.now(), _may_summarize(machine)
     return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now, may_send=rule).problems
 
 
-def _sending_rule(machine: Machine) -> Callable[[Session], bool]:
-    """Return whether a model may be sent a session: every turn of it, those that a fork copied too."""
-    from crystal.app.model_texts import sending_rule  # noqa: PLC0415 - only where a session is due
-
-    rule = sending_rule(machine)
-
-    return lambda session: all(rule(*where) for where in said_where(machine.store, session.id))
+def _may_summarize(machine: Machine) -> Callable[[Session], bool]:
+    """Return whether the model may be sent a session: every turn of it, those that a fork copied too."""
+    rule = sending_rule(machine, "summary")
+    return lambda session: bool(rule.sendable([session.id], "session"))
 
 
 def enrich(
@@ -321,6 +322,8 @@ def enrich(
         What went wrong, in words.
     """
     deadline = time.monotonic() + budget_seconds
+    if (unusable := lock_problem(machine.places.data_dir / ENRICH_LOCK)) is not None:
+        return [f"vectors and summaries wait: {unusable.message} (fix: {unusable.hint})"]
     problems: list[str] = []
     is_more = True
     while is_more and time.monotonic() < deadline:
@@ -337,6 +340,12 @@ def enrich(
         is_more = cut_off or newest_turn(machine.store) != newest
     refresh(machine)
     return problems
+
+
+def count_due(machine: Machine) -> int:
+    """Return how many sessions wait for a summary."""
+    idle_ms = machine.config.summary_idle_minutes * 60_000
+    return len(due_sessions(machine.store, now=machine.now(), idle_ms=idle_ms, limit=MAX_SUMMARIES))
 
 
 def count_waiting(machine: Machine) -> int:

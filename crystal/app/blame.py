@@ -21,9 +21,9 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.work import queries
 from crystal.store.work.index import hash_for
-from crystal.store.work.queries import Deed
-from crystal.work.blame import Edit, Line, attribute
-from crystal.work.lines import line_hashes
+from crystal.store.work.queries import RecordedCall
+from crystal.work.blame import FileEdit, Line, attribute
+from crystal.work.line_hashes import line_hashes
 
 MAX_FILE_BYTES = 4 << 20
 AROUND = 60
@@ -33,14 +33,14 @@ GIT_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class BlamedLines:
-    """Lines of a file that one call wrote; ``deed`` is None if no session is known to have written them.
+    """Lines of a file that one call wrote; ``call`` is None if no session is known to have written them.
 
     ``commit`` is the commit that they are from, None if git does not say.
     """
 
     first: int
     last: int
-    deed: Deed | None
+    call: RecordedCall | None
     commit: str | None = None
 
 
@@ -60,8 +60,13 @@ class _Committed(NamedTuple):
     name: str
 
 
-def blame(machine: Machine, wanted: str) -> Blame:
+def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame:
     """Return which session wrote each line, from ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``.
+
+    Args:
+        machine: This machine.
+        wanted: The file and the lines.
+        project: The name or the folder of the project that knows them; without it that of the file's folder.
 
     Raises:
         NotFoundError: There is no such file.
@@ -73,19 +78,19 @@ def blame(machine: Machine, wanted: str) -> Blame:
     if not 1 <= first <= last:
         quoted = shlex.quote(str(path))
         raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {quoted}")
-    home = find_home(machine.stores, str(path.parent))
+    home = (project, project) if project else find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)
-    best: list[tuple[Edit, Deed] | None] = [None] * (last - first + 1)
+    best: list[tuple[FileEdit, RecordedCall] | None] = [None] * (last - first + 1)
     for store in machine.stores if home else ():
         known = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)
         wrote = known[first - start : last - start + 1]
         memory: Memory = "local" if store is machine.store else "mirror"
-        told = queries.deeds(store, {edit.turn for edit in wrote if edit is not None}, memory)
+        told = queries.calls(store, {edit.turn for edit in wrote if edit is not None}, memory)
         for at, edit in enumerate(wrote):
-            before, deed = best[at], edit and told.get(edit.turn)
-            if edit is not None and deed is not None and (before is None or edit.at > before[0].at):
-                best[at] = (edit, deed)
+            before, call = best[at], edit and told.get(edit.turn)
+            if edit is not None and call is not None and (before is None or edit.at > before[0].at):
+                best[at] = (edit, call)
     commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
     found = tuple(_grouped(first, best, commits))
     return Blame(str(path), home[1] if home else None, any(commits), found)
@@ -113,7 +118,7 @@ def _read(path: Path) -> list[str]:
 
 def _attributed(
     store: Store, folder: str, text: Sequence[str], committed: Sequence[_Committed | None], name: str
-) -> list[Edit | None]:
+) -> list[FileEdit | None]:
     hashes = line_hashes(text, hash_for(store))
     lines = [Line(line, one and one.at, one.name if one else name) for line, one in zip(hashes, committed, strict=True)]
     edits, wrote = queries.edits_that_wrote(
@@ -123,7 +128,7 @@ def _attributed(
 
 
 def _grouped(
-    first: int, found: Sequence[tuple[Edit, Deed] | None], commits: Sequence[str | None]
+    first: int, found: Sequence[tuple[FileEdit, RecordedCall] | None], commits: Sequence[str | None]
 ) -> Iterator[BlamedLines]:
     numbered = enumerate(zip(found, commits, strict=True), first)
     for (_, commit), lines in groupby(numbered, key=lambda one: (_call(one[1][0]), one[1][1])):
@@ -132,7 +137,7 @@ def _grouped(
         yield BlamedLines(group[0][0], group[-1][0], told[1] if told else None, commit)
 
 
-def _call(found: tuple[Edit, Deed] | None) -> tuple[Memory, int] | None:
+def _call(found: tuple[FileEdit, RecordedCall] | None) -> tuple[Memory, int] | None:
     """Return what tells calls apart: two stores may give the same number to different ones."""
     return found and (found[1].memory, found[0].turn)
 

@@ -23,22 +23,28 @@ def run_capture(
     A worker that finds the lock taken leaves its note for the holder, so the spool is read once more after the lock
     is released.
     """
-    data_dir, spool = machine.places.data_dir, machine.places.spool
-    lock = data_dir / CAPTURE_LOCK
-    waited = wait_lock(lock, seconds=LOCK_SECONDS, on_wait=on_wait)
+    data_dir = machine.places.data_dir
+    waited = wait_lock(data_dir / CAPTURE_LOCK, seconds=LOCK_SECONDS, on_wait=on_wait)
     with waited as taken, without_lock(taken, data_dir, afresh=True):
         capture = make_capture(machine)
         tally = drain_spool(machine, capture)
-        failed = len(read_notes(spool))
+        failed = len(read_notes(machine.places.spool))
         merge(tally, step(capture))
-    while len(read_notes(spool)) > failed:
-        with try_lock(lock) as held:
+    merge(tally, drain_late(machine, capture, failed))
+    machine.places.stalled.unlink(missing_ok=True)
+    return tally
+
+
+def drain_late(machine: Machine, capture: Capture, failed: int) -> Tally:
+    """Process the notes of hooks that found the lock taken, which was just released; ``failed`` were left before."""
+    tally, data_dir = Tally(), machine.places.data_dir
+    while len(read_notes(machine.places.spool)) > failed:
+        with try_lock(data_dir / CAPTURE_LOCK) as held:
             if held is None:
                 break
             with without_lock(held, data_dir):
                 merge(tally, drain_spool(machine, capture))
-            failed = len(read_notes(spool))
-    machine.places.stalled.unlink(missing_ok=True)
+            failed = len(read_notes(machine.places.spool))
     return tally
 
 

@@ -102,7 +102,7 @@ def _store_sink(machine: Machine) -> Sink:
         def claim_here(store: Store, claimed: Segment, now: int) -> int:
             ident = claim(store, claimed, now)
             if has_home(store):  # this machine has joined a home since this process began
-                from crystal.store.sync import past  # noqa: PLC0415 - only beside a home
+                from crystal.store.sync import past  # noqa: PLC0415 - only where there is a home
 
                 past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
             return ident

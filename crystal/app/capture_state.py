@@ -11,17 +11,17 @@ from pathlib import Path
 
 from crystal.app.context import now_ms
 from crystal.app.open_store import refuse_lost
-from crystal.capture import files, spool
-from crystal.capture.lock import CAPTURE_LOCK, lock_holder, lock_problem
+from crystal.capture import finder, spool
+from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
-from crystal.config.access import way_in
+from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
 from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLostError, UsageError
 from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
 from crystal.store import Store
-from crystal.store.capture import hooks, privacy
+from crystal.store.capture import hook_runs, privacy
 from crystal.store.health import stats
 
 
@@ -77,7 +77,8 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
         not_writable=_not_writable(places),
-        unusable_lock=_unusable_lock(places.data_dir / CAPTURE_LOCK),
+        unusable_lock=unusable_lock(places.data_dir / CAPTURE_LOCK),
+        unusable_enrich_lock=unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
         other_agents=any(
             root.folder.is_dir()
@@ -97,7 +98,7 @@ def _is_meant(config: Config, folder: Path) -> bool:
     """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
     if os.path.isdir(folder):
         return True
-    from crystal.install.record import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
+    from crystal.install.undo import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
     return config.role != "home" and not is_for_others(config.places.ldm_home)
 
@@ -122,7 +123,7 @@ def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
 def newest_transcript(places: Places) -> int | None:
     """Return when a transcript of Claude Code grew last, ms."""
     roots = [root for root in places.transcript_roots if root.harness == CLAUDE_CODE]
-    return max((found.modified for found in files.all_transcripts(roots)), default=None)
+    return max((found.modified for found in finder.all_transcripts(roots)), default=None)
 
 
 def _waiting_notes(folder: Path) -> list[int]:
@@ -153,7 +154,7 @@ def _not_writable(places: Places) -> tuple[Path, str] | None:
     return None
 
 
-def _unusable_lock(path: Path) -> tuple[str, str] | None:
+def unusable_lock(path: Path) -> tuple[str, str] | None:
     """Return why the lock at a path cannot be used, and what to do; None if it can, or is not there."""
     problem = lock_problem(path) if os.path.lexists(path) else None
     return None if problem is None else (problem.message, problem.hint or "crystal doctor")
@@ -173,12 +174,12 @@ def _stalled(marker: Path) -> str | None:
         text = marker.read_text("utf-8", "replace")
     except OSError:
         return None
-    return text.split("\n", 1)[0] or "capture is stalled"
+    return text.split("\n", 1)[0].removesuffix(". Run: crystal doctor") or "capture is stalled"
 
 
 def last_turn_hook(places: Places, store: Store | None) -> int | None:
     """Return when a hook at the end of a turn ran last; not before the last ``crystal init``, which put it there."""
-    times = [] if store is None else [hooks.last_turn_run(store)]
+    times = [] if store is None else [hook_runs.last_turn_run(store)]
     times += [at for at, event, _ in spool.read_latencies(places.spool) if event not in ("SessionStart", "-")]
     with contextlib.suppress(OSError):
         times.append(places.machine_json.stat().st_mtime_ns // 1_000_000)

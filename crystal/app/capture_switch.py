@@ -10,13 +10,13 @@ from crystal.app.context import Machine
 from crystal.app.notices import refresh_notice
 from crystal.app.session_context import refresh
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.files import all_transcripts
+from crystal.capture.finder import all_transcripts
 from crystal.config.harnesses import HARNESSES
 from crystal.errors import NotFoundError
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.capture import privacy
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 
 SETTLE_SECONDS = 2.0
 

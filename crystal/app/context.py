@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.mirror import Mirrored, open_mirror
+from crystal.app.mirror import OpenMirror, open_mirror
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.safe_open import Folders, escape_pattern
 from crystal.config.harnesses import usual_roots
@@ -19,7 +19,7 @@ from crystal.config.load import load_config
 from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, resolve_places
 from crystal.config.providers import needs_key, runs_here
 from crystal.config.table import Config
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
 from crystal.store import Store
@@ -100,7 +100,8 @@ def agreed_model(config: Config, table: str) -> LanguageModel:
 
     If it may not be asked, the model returned raises the reason when called.
     """
-    from crystal.llm.choose import MissingModel, stays_here  # noqa: PLC0415 - the same
+    from crystal.llm.choose import MissingModel  # noqa: PLC0415 - the same
+    from crystal.provider_http.post import stays_here  # noqa: PLC0415 - the same
 
     provider, model, url = (config.value(f"{table}.{name}") for name in ("provider", "model", "base_url"))
     if not config.value(f"{table}.consent") and not stays_here(provider, url, model):
@@ -116,7 +117,7 @@ class Machine:
 
     config: Config
     store: Store
-    mirror: Mirrored | None = None
+    mirror: OpenMirror | None = None
 
     def __post_init__(self) -> None:
         """Register the callback that copies changed memories of this store to the record."""
@@ -260,7 +261,7 @@ def open_machine(overrides: Mapping[str, object] | None = None) -> Iterator[Mach
     config = this_config(overrides)
     with open_store(config.places) as store:
         machine = Machine(config, store)
-        with contextlib.suppress(CrystalError):  # whoever changes a memory hears of it
+        with contextlib.suppress(CrystalError):  # a command that changes a memory raises it
             machine.settle_memories()
         yield machine
 

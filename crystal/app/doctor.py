@@ -16,29 +16,30 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
-from crystal.app.capture_state import capture_state
+from crystal.app.capture_state import capture_state, unusable_lock
 from crystal.app.context import Machine, damage_here, open_reader, this_config
-from crystal.app.formats import describe_formats
 from crystal.app.mirror import open_mirror
+from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
+from crystal.app.transcript_formats import describe_formats
+from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
-from crystal.capture.lock import try_lock
-from crystal.config.access import way_in
-from crystal.config.harnesses import HARNESSES
+from crystal.config.file_access import way_in
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
+from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.claude_settings.settings_file import read_facts
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
 from crystal.install.live.changes import is_live, missing_scripts
 from crystal.install.live.mechanisms import MECHANISMS
-from crystal.install.record import is_for_others
 from crystal.install.setup_plan import found_agents
+from crystal.install.undo import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.capture.ledger import all_states
@@ -51,7 +52,7 @@ LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
 LOCKS = (
     "capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock",
-    "sources.lock", "sources-watch.lock", "watch.lock", "import.lock",
+    "sources.lock", "sources-watch.lock", WATCH_LOCK, "import.lock",
 )  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
@@ -113,13 +114,12 @@ def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
 def _python(*, deep: bool) -> Iterator[Check]:
     from crystal.config.packages import broken_packages  # noqa: PLC0415 - what cannot be imported is a finding
 
-    words = f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}"
     broken = list(broken_packages(deep=deep))
     for error in broken:
         yield Check("software", "failure", error.message, error.hint)
     if not broken:
         sqlite_vec_library()
-        yield Check("software", "ok", f"{words}, sqlite-vec")
+        yield Check("software", "ok", f"Python {sys.version.split()[0]}, SQLite {sqlite_version()}, sqlite-vec")
 
 
 def _places(config: Config) -> Iterator[Check]:
@@ -135,9 +135,9 @@ def _places(config: Config) -> Iterator[Check]:
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
     for name in LOCKS:
-        if os.path.lexists(places.data_dir / name):
-            with try_lock(places.data_dir / name):
-                pass
+        problem = unusable_lock(places.data_dir / name)
+        if problem is not None:
+            yield Check("places", "failure", *problem)
 
 
 def _packages(config: Config) -> Iterator[Check]:
@@ -206,10 +206,11 @@ def _asking(config: Config) -> Iterator[Check]:
 
 
 def _live(config: Config) -> Iterator[Check]:
-    """Check which other agents tell of each turn as it ends, and that the hook they run exists."""
-    home, telling, swept = Path.home(), [], []
+    """Check which other agents tell of each turn as it ends, that the hook they run exists, and who reads the rest."""
+    home, telling, swept, silent = Path.home(), [], [], []
     for name in found_agents(config.places, os.environ, home):
         if name not in MECHANISMS:
+            silent += [HARNESSES[name].title] if name != CLAUDE_CODE else []
             continue
         gone = missing_scripts(name, os.environ, home)
         if gone:
@@ -221,8 +222,15 @@ def _live(config: Config) -> Iterator[Check]:
             swept.append(MECHANISMS[name].title)
     if telling:
         yield Check("live", "ok", f"{', '.join(telling)}: captured as each turn ends")
-    if swept:
-        yield Check("live", "note", f"{', '.join(swept)}: captured by crystal sync alone", "crystal init --all")
+    watcher = watcher_state(config.places)
+    if watcher.is_running:
+        yield Check("live", "ok", describe_watcher([*swept, *silent]))
+        return
+    if watcher.is_installed:
+        yield Check("live", "failure", NOT_WATCHING, "crystal watch --install")
+    for titles, fix in ((swept, "crystal init --all"), (silent, "crystal watch --install")):
+        if titles:
+            yield Check("live", "note", f"{', '.join(titles)}: captured by crystal sync alone", fix)
 
 
 def _cleanup(machine: Machine) -> Iterator[Check]:
@@ -350,14 +358,11 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     yield from (Check("capture", "note", one["message"], one["fix"]) for one in capture["remarks"])
     if not capture["on"]:
         yield Check("capture", "warning", "capture is off", "crystal --on")
-    elif failures:
-        pass
-    elif lag:
+    elif lag and not failures:
         yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", "crystal sync")
-    else:
+    elif not failures:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
-    before = found["ledger"].get("before-crystal", 0)
-    if before:
+    if before := found["ledger"].get("before-crystal", 0):
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
     hook = found["hook"]
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
@@ -387,4 +392,7 @@ def _embedding(machine: Machine, waiting: int) -> Check:
     if waiting:
         words = "1 chunk waits for its vector" if waiting == 1 else f"{waiting:,} chunks wait for their vectors"
         return Check("embedding", "note", f"{words} ({chosen.provider})", "crystal sync")
+    if kept := count_kept_here(machine):
+        words = f"{kept:,} private or isolated chunks are not sent to {chosen.provider}; only keywords find them"
+        return Check("embedding", "note", words, "crystal models use embedded")
     return Check("embedding", "ok", f"{chosen.provider}; all vectors are made")

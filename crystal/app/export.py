@@ -10,11 +10,11 @@ from typing import Literal, get_args
 from crystal.app.context import Machine
 from crystal.errors import NotFoundError, UsageError
 from crystal.export.archived import states_by_session
-from crystal.export.folder import whole_folder
 from crystal.export.html import write_html
 from crystal.export.jsonl import write_jsonl
+from crystal.export.labels import Wording
 from crystal.export.markdown import write_markdown
-from crystal.export.wording import Wording
+from crystal.export.whole_folder import whole_folder
 from crystal.sessions.reading import SessionSummary, find_session, session_summary, sessions
 
 Form = Literal["markdown", "jsonl", "html"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from crystal.app.capture import LOCK_SECONDS, run_capture
+from crystal.app.capture import LOCK_SECONDS, drain_late, run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import open_mirror
@@ -16,14 +16,15 @@ from crystal.app.search import prepare_search
 from crystal.app.session_context import refresh
 from crystal.app.vault_files import write_after_forgetting
 from crystal.capture.drain import drain
-from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock
+from crystal.capture.lock import CAPTURE_LOCK, wait_lock
 from crystal.capture.spool import read_notes
 from crystal.errors import NotConfiguredError, UsageError
-from crystal.forgetting import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, complete, finish, plan
-from crystal.forgetting import carry_out as forget
+from crystal.forgetting.execute.execute import carry_out as forget
+from crystal.forgetting.execute.execute import finish
 from crystal.forgetting.match.forgotten_text import forgotten_text
+from crystal.forgetting.plan.planner import complete, plan
 from crystal.forgetting.prove.prove import ForgetProof, prove
-from crystal.forgetting.request import Progress
+from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest, Forgotten, Progress
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store
@@ -147,17 +148,12 @@ def _mirror(machine: Machine) -> Iterator[Store | None]:
 @contextlib.contextmanager
 def _captured(machine: Machine) -> Iterator[None]:
     """Hold the capture lock with every waiting note processed: the hook stores transcript copies beside its notes."""
-    lock, spool = machine.places.data_dir / CAPTURE_LOCK, machine.places.spool
-    with wait_lock(lock, seconds=LOCK_SECONDS):
+    spool = machine.places.spool
+    with wait_lock(machine.places.data_dir / CAPTURE_LOCK, seconds=LOCK_SECONDS):
         drain(make_capture(machine), spool, flush_ms=0)
         failed = len(read_notes(spool))
         yield
-    while len(read_notes(spool)) > failed:  # of hooks that found the lock taken
-        with try_lock(lock) as held:
-            if not held:
-                break
-            drain(make_capture(machine), spool, flush_ms=1000 * machine.config.hook_flush_seconds)
-            failed = len(read_notes(spool))
+    drain_late(machine, make_capture(machine), failed)
 
 
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:

@@ -12,11 +12,11 @@ from pathlib import Path
 from crystal.app.context import Machine
 from crystal.config.paths import make_private_dir, system_errors
 from crystal.errors import NotFoundError, UnavailableError, UsageError
-from crystal.export.folder import new_file
+from crystal.export.whole_folder import new_file
 from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk
-from crystal.handoff.target import Native, writer_of
+from crystal.handoff.target import NativeSession, writer_of
 from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
 from crystal.store.search.isolated import isolated_projects
 from crystal.text.fence import new_nonce
@@ -36,7 +36,7 @@ class HandedOver:
 
     source: SessionSummary
     to: str
-    native: Native
+    native: NativeSession
     cwd: Path
     undo: tuple[str, ...]
 

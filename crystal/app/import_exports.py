@@ -13,8 +13,8 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.capture import files
-from crystal.capture.backfill import Past, plan_file
+from crystal.capture import finder
+from crystal.capture.backfill import PastFile, plan_file
 from crystal.capture.recognition import understood
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
@@ -24,7 +24,7 @@ from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
 from crystal.export.form import is_export
-from crystal.transcript import SourceError
+from crystal.transcript.reader import SourceError
 
 UNPACK_FOLDER = "imports"
 KNOWN_FORMS = (
@@ -50,7 +50,7 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
             if zipfile.is_zipfile(path):
                 found += _unpack(path, Path(folder, str(number)))
             elif path.is_dir():
-                found += [one.path for one in files.under(path)]
+                found += [one.path for one in finder.under(path)]
                 found += [one for one in sorted(path.glob("*.jsonl")) if is_export(one)]
             else:
                 found.append(path)
@@ -58,8 +58,8 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def plan_exports(
-    machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], refusal: files.Refusal
-) -> list[Past]:
+    machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], refusal: finder.Refusal
+) -> list[PastFile]:
     """Return the conversations in exports with messages that are not in the memory.
 
     Args:
@@ -75,7 +75,7 @@ def plan_exports(
     capture = replace(make_capture(machine), anywhere=True)
     plan = []
     for path in paths:
-        found = files.examine(path, ANYWHERE)
+        found = finder.examine(path, ANYWHERE)
         root = None if found is None else _root_of(path)
         if found is not None and root is not None:
             try:
@@ -92,8 +92,8 @@ def plan_exports(
 def _root_of(path: Path) -> Root | None:
     """Return which program exported a file, by its beginning; None if none did."""
     roots = [Root(path.parent, name, number) for name, number, _ in _export_places()]
-    with files.opened(path) as file:
-        beginning = file.read(files.RECOGNIZED_BYTES)
+    with finder.opened(path) as file:
+        beginning = file.read(finder.RECOGNIZED_BYTES)
     scores = [(understood(beginning, path, root), root) for root in roots]
     score, root = max(scores, key=lambda one: one[0])
     return root if score else None

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
-from crystal import transcript
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.projects import project_finder
@@ -33,6 +32,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync.relay_peers import home_peer
+from crystal.transcript.reader import reader_of
 
 BATCH_BYTES = 4 << 20
 BATCH_STRETCHES = 500
@@ -187,7 +187,7 @@ class _Import:
         policy = capture.policy()._replace(marks=())
         if policy.is_open(of.origin.session_id):
             return forgotten
-        reader = transcript.reader_of(of.origin.harness)
+        reader = reader_of(of.origin.harness)
         facts = [reader.facts(line) for _, line in lines]
         reasons = policy.reasons(of.origin, facts, first=stretch.place.start == 0, inherited=None)
         return forgotten | {at for (at, _), reason in zip(lines, reasons, strict=True) if reason is not None}

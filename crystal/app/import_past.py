@@ -15,8 +15,8 @@ from pathlib import Path
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.progress import PENDING_IMPORT_FILE
-from crystal.capture.ahead import Ahead, start_cleaners, stretches
-from crystal.capture.backfill import Past, import_file, plan_past
+from crystal.capture.ahead import ReadAhead, start_cleaners, stretches
+from crystal.capture.backfill import PastFile, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import BACKFILL_LOCK, try_lock, wait_lock
 from crystal.config.paths import write_derived
@@ -27,7 +27,7 @@ MIN_BYTES = 16 << 20
 """An import of less is over before another process has started."""
 
 
-def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[Past]:
+def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[PastFile]:
     """Return what backfill would import, newest first. Registers the machine first, so the ledger knows what is old."""
     capture = make_capture(machine).with_projects()
     capture.meet()
@@ -36,7 +36,7 @@ def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> l
 
 def import_sessions(
     machine: Machine,
-    plan: Sequence[Past],
+    plan: Sequence[PastFile],
     progress: Callable[[int], None],
     *,
     cleaners: int = MAX_CLEANERS,
@@ -55,14 +55,13 @@ def import_sessions(
         return _import_sessions(machine, plan, progress, cleaners)
 
 
-def _import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[[int], None], cleaners: int) -> Tally:
+def _import_sessions(
+    machine: Machine, plan: Sequence[PastFile], progress: Callable[[int], None], cleaners: int
+) -> Tally:
     """Import under the lock, with so many processes that clean ahead."""
     tally, before = Tally(), size_of(machine.store)
     capture = make_capture(machine, "past").with_projects()
-    with (
-        machine.store.importing(),
-        Ahead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead,
-    ):
+    with machine.store.importing(), ReadAhead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead:
         capture = replace(capture, cleaner=capture.cleaner._replace(cleaned_before=ahead.result_for))
         for path, wanted in groupby(enumerate(plan), key=lambda one: one[1].found.path):
             places, pasts = zip(*wanted, strict=True)
@@ -75,7 +74,7 @@ def _import_sessions(machine: Machine, plan: Sequence[Past], progress: Callable[
     return tally
 
 
-def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | None:
+def _cleaners(machine: Machine, plan: Sequence[PastFile], most: int) -> Executor | None:
     """Return processes that clean ahead, if there are enough processors and enough work."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(most, processors - 1)
@@ -88,7 +87,9 @@ def _cleaners(machine: Machine, plan: Sequence[Past], most: int) -> Executor | N
         return None
 
 
-def _import(capture: Capture, wanted: Sequence[Past], progress: Callable[[int], None], _: Path, tally: Tally) -> None:
+def _import(
+    capture: Capture, wanted: Sequence[PastFile], progress: Callable[[int], None], _: Path, tally: Tally
+) -> None:
     import_file(capture, wanted, tally, progress)
 
 
@@ -96,13 +97,13 @@ class _OverError(Exception):
     """The time for this round is over, or somebody asked for an import and waits for its lock."""
 
 
-def note_pending(machine: Machine, plan: Sequence[Past]) -> None:
+def note_pending(machine: Machine, plan: Sequence[PastFile]) -> None:
     """Note what is to be imported, so that the background continues it after any interruption."""
     with _changing_pending(machine) as pending:
         pending |= {str(past.found.path): past.named for past in plan}
 
 
-def drop_pending(machine: Machine, plan: Sequence[Past]) -> None:
+def drop_pending(machine: Machine, plan: Sequence[PastFile]) -> None:
     """Note that this is imported."""
     done = {str(past.found.path) for past in plan}
     rest = {path: named for path, named in _read_pending(machine).items() if path not in done}
@@ -150,7 +151,7 @@ def _continue_import(machine: Machine, advance: Callable[[int, int], None], is_o
         drop_pending(machine, plan)  # not all: somebody may have asked for more meanwhile
 
 
-def _plan_pending(machine: Machine, pending: Mapping[str, bool]) -> list[Past]:
+def _plan_pending(machine: Machine, pending: Mapping[str, bool]) -> list[PastFile]:
     named = [Path(path) for path, is_named in pending.items() if is_named and os.path.exists(path)]  # noqa: PTH110
     found = plan_import(machine, named, None) if named else []
     return [*found, *(past for past in plan_import(machine, [], None) if pending.get(str(past.found.path)) is False)]

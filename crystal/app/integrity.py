@@ -12,11 +12,11 @@ from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
 from crystal.app.forget_rest import finish_forgetting
-from crystal.app.formats import count_as_known
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
+from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.snapshots import unread
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
@@ -26,7 +26,7 @@ from crystal.integrity.restore import Restored, restore
 from crystal.integrity.verify import Fault, Proof, tail_faults, verify
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.search.index import folder_of
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
 from crystal.sessions.reading import find_session
 from crystal.store.capture.ledger import all_states
@@ -133,7 +133,7 @@ def take_tails(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairResult:
     """A proof after a repair. ``done`` and ``missing`` say what was repaired and what was not recovered, in words.
 
     ``back`` is what a rebuilt database has, ``kept`` the path of the old one; both are empty without a rebuild.
@@ -146,7 +146,7 @@ class Mended:
     kept: Path | None = None
 
 
-def mend_memory(progress: Callable[[int], None]) -> Mended:
+def mend_memory(progress: Callable[[int], None]) -> RepairResult:
     """Prove this machine's memory and repair it: in place, or by rebuilding the database.
 
     ``progress`` is called with the archive bytes read, if the database is rebuilt.
@@ -168,7 +168,7 @@ def mend_memory(progress: Callable[[int], None]) -> Mended:
     return replace(mended, back=tuple(back), missing=rebuilt.missing, kept=rebuilt.kept)
 
 
-def _mend_in_place() -> Mended:
+def _mend_in_place() -> RepairResult:
     """Prove, repair, and prove again.
 
     Raises:
@@ -180,7 +180,7 @@ def _mend_in_place() -> Mended:
             done = repair_all(machine, proof)
             proof = prove(machine, lambda _: None)
         count_as_known(machine.store)
-        return Mended(proof, tuple(done))
+        return RepairResult(proof, tuple(done))
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-from crystal.app.memory_queries import find_by_key, find_by_words, is_folder_word, mirror_of, storable
+from crystal.app.memory_queries import find_by_key, find_by_words, find_one, is_folder_word, mirror_of, storable
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.session_context import refresh
@@ -99,6 +99,19 @@ def own_version(store: Store, mirror: Store | None, one: Remembered) -> Version:
     if found is None:
         raise NotFoundError(f"there is no memory {one.id!r} any more", hint="list them: crystal memories")
     return found
+
+
+def store_fields(machine: Machine, ident: str, fields_of: Callable[[Remembered], dict[str, str]]) -> Remembered:
+    """Store a memory's next version with other fields, which are made of the present one. Idempotent."""
+
+    def next_version(mirror: Store | None, now: int) -> Version:
+        old = own_version(machine.store, mirror, find_one(machine.store, mirror, ident))
+        fields = fields_of(old.memory)
+        if all(getattr(old.memory, name) == value for name, value in fields.items()):
+            return old
+        return Version(changed(old.memory, now, **fields), old.project)
+
+    return store_version(machine, next_version)
 
 
 def placed(one: Remembered, place: Project | None) -> Remembered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine
-from crystal.app.memories import own_version, placed, project_of_words, store_version
+from crystal.app.memories import own_version, placed, project_of_words, store_fields, store_version
 from crystal.app.memory_queries import find_by_key, find_one
 from crystal.capture.engine import Tally
 from crystal.capture.spool import read_notes
@@ -81,12 +81,7 @@ def _take_waiting(machine: Machine, ident: str) -> None:
 
 def _set_status(machine: Machine, ident: str, status: str) -> Remembered:
     _take_waiting(machine, ident)
-
-    def next_version(mirror: Store | None, now: int) -> Version:
-        old = own_version(machine.store, mirror, find_one(machine.store, mirror, ident))
-        return old if old.memory.status == status else Version(changed(old.memory, now, status=status), old.project)
-
-    return store_version(machine, next_version)
+    return store_fields(machine, ident, lambda _: {"status": status})
 
 
 def _refuse_taken(store: Store, mirror: Store | None, one: Remembered, key: object) -> None:

@@ -39,7 +39,7 @@ SOURCE = "user"
 FORGOTTEN = "its memory was forgotten; delete the line, or its mark <!-- ... --> to remember it anew"
 
 
-class Answers(NamedTuple):
+class BlockDecisions(NamedTuple):
     """Answers of the user: remember added lines, hide the memories of deleted lines, which side wins a conflict."""
 
     adds: bool = False
@@ -77,11 +77,11 @@ class MemoryFile:
         found = Counter("refused" if row in self.refused else row.state for row in self.rows)
         return {state: found[state] for state in (*STATES, "refused")}
 
-    def change(self, answers: Answers) -> FileChange:
+    def change(self, answers: BlockDecisions) -> FileChange:
         """Return what would become of the file; an added line is still without the mark that it gets."""
         return self._written([line for row in self.rows for line in self._lines(row, answers)])
 
-    def run(self, answers: Answers) -> FileChange:
+    def run(self, answers: BlockDecisions) -> FileChange:
         """Change the memories, then the file; return what became of the file.
 
         Raises:
@@ -103,7 +103,7 @@ class MemoryFile:
         data = None if self.before is None and not text else self.mark + text.encode()
         return FileChange(self.path, self.path, self.before, data)
 
-    def _lines(self, row: BlockRow, answers: Answers) -> list[str]:
+    def _lines(self, row: BlockRow, answers: BlockDecisions) -> list[str]:
         """Return an item as it would be written; nothing where it vanishes."""
         stays = row in self.refused or row.state in ("kept", "added")
         if stays or (row.state == "conflict" and answers.prefer is None):
@@ -114,7 +114,7 @@ class MemoryFile:
         said = row.entry.text if takes and row.entry is not None else row.memory.text
         return [render_item(replace(row.memory, text=said))]
 
-    def _kept(self, row: BlockRow, answers: Answers) -> BlockRow:
+    def _kept(self, row: BlockRow, answers: BlockDecisions) -> BlockRow:
         """Change the memory of an item as the person wants it; return the item as it is then."""
         if row in self.refused:
             return row
@@ -145,28 +145,34 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
         UsageError: It is in crystal's own folders, private, no text in UTF-8, or its block is damaged.
     """
     target, before = read_whole(path)
+    policy = policy_of(machine.store, machine.config)
+    project = _project_of(machine, path, target, policy)
+    mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
+    if "\0" in text:
+        raise UsageError(f"{path} is not a text file", hint="name another file")
+    block = parse_block(text, str(path))
+    wanted = sorted(_belonging(machine, project, policy), key=lambda one: (one.created_at, one.id))
+    gone, clean = forgotten_memories(machine.store), machine.redactor().clean_text
+    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone
+    rows, refused = compare(block, wanted, frozenset(known)), dict[BlockRow, str]()
+    for row in rows:
+        if row.entry is not None and row.state in ("edited", "added", "conflict"):
+            why = FORGOTTEN if row.entry.ident in gone else _why_refused(row.entry.text, clean)
+            refused |= {row: why} if why else {}
+    return MemoryFile(machine, target, project, before, mark, block, rows, refused)
+
+
+def _project_of(machine: Machine, path: Path, target: Path, policy: Policy) -> Project:
+    """Return the project of a file; refuse one that is private, crystal's own, or linked from another project."""
     folder, find = str(target.parent), project_finder(machine.store)
     project = find(folder)
     if target != path and find(str(path.parent)).git_root != project.git_root:
         raise UsageError(f"{path} is a link to {target}, in another project", hint="name the file itself")
     if any(is_within(str(target), str(own)) for own in (machine.places.ldm_home, machine.places.data_dir)):
         raise UsageError(f"{path} is in crystal's own folder", hint="name a file of your project")
-    policy = policy_of(machine.store, machine.config)
     if policy.is_private_folder(folder) or policy.is_private_folder(project.git_root or folder):
         raise UsageError(f"{path} is in a private folder", hint="crystal config get private.projects")
-    mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
-    if "\0" in text:
-        raise UsageError(f"{path} is not a text file", hint="name another file")
-    block = parse_block(text, str(path))
-    wanted = _belonging(machine, project, policy)
-    gone = forgotten_memories(machine.store)
-    known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone
-    rows = compare(block, sorted(wanted, key=lambda one: (one.created_at, one.id)), frozenset(known))
-    clean = machine.redactor().clean_text
-    changed = [row for row in rows if row.state in ("edited", "added", "conflict") and row.entry is not None]
-    refused = {row: why for row in changed if row.entry and (why := _why_refused(row.entry.text, clean))}
-    refused |= {row: FORGOTTEN for row in changed if row.entry and row.entry.ident in gone}
-    return MemoryFile(machine, target, project, before, mark, block, rows, refused)
+    return project
 
 
 def _belonging(machine: Machine, project: Project, policy: Policy) -> list[Remembered]:

@@ -53,21 +53,15 @@ def list_memories(
     kind = None if category is None else checked_category(category)
     is_proposed = status is not None and status.strip().lower() == "proposed"
     state = None if status is None else checked_status("deprecated" if is_proposed else status)
-    wanted = None if key is None else _key_test(key)
-    is_there = None if project is None else _project_test(project)
+    tests: list[Callable[[Remembered], bool]] = [] if kind is None else [lambda one: one.category == kind]
+    tests += [] if state is None else [lambda one: one.status == state]
+    tests += [lambda one: is_proposed == one.source.startswith("proposed")] if state == "deprecated" else []
+    tests += [] if key is None else [_key_test(key)]
+    tests += [] if project is None else [_project_test(project)]
     with mirror_of(machine) as mirror:
         every = _merged(machine.store, mirror, memories.all_memories)
-    found = []
-    for one in sorted(every, key=lambda one: (-one.updated_at, one.id)):
-        if (kind not in (None, one.category)) or (state not in (None, one.status)):
-            continue
-        if state == "deprecated" and is_proposed != one.source.startswith("proposed"):
-            continue
-        if wanted is not None and (one.key is None or not wanted(one.key)):
-            continue
-        if is_there is None or is_there(one):
-            found.append(one)
-    return found[:limit]
+    newest = sorted(every, key=lambda one: (-one.updated_at, one.id))
+    return [one for one in newest if all(test(one) for test in tests)][:limit]
 
 
 def memory_of(machine: Machine, id_or_prefix: str) -> Remembered:
@@ -156,11 +150,11 @@ def _project_test(wanted: str) -> Callable[[Remembered], bool]:
     return lambda one: one.cwd is not None and (is_within(one.cwd, text) or one.cwd == root)
 
 
-def _key_test(key: str) -> Callable[[str], bool]:
+def _key_test(key: str) -> Callable[[Remembered], bool]:
     wanted = unicodedata.normalize("NFC", key).strip()
     if wanted.endswith("*"):
-        return lambda found: found.startswith(wanted[:-1])
-    return lambda found: found == wanted
+        return lambda one: one.key is not None and one.key.startswith(wanted[:-1])
+    return lambda one: one.key == wanted
 
 
 def is_folder_word(wanted: str) -> bool:

@@ -22,7 +22,7 @@ STALE_MS = 3 * 3_600_000
 MIRROR_FILE = "mirror.db"
 
 
-class Mirrored(NamedTuple):
+class OpenMirror(NamedTuple):
     """The mirror, open for reading. ``store`` is None when it cannot be read, and ``problem`` says why."""
 
     store: Store | None
@@ -30,7 +30,7 @@ class Mirrored(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_mirror(places: Places, role: str = "device") -> Iterator[Mirrored | None]:
+def open_mirror(places: Places, role: str = "device") -> Iterator[OpenMirror | None]:
     """Open the mirror if there is one; without one it costs one file system lookup.
 
     A home machine has none: what is left from when it was a device is older than its own memory.
@@ -42,10 +42,10 @@ def open_mirror(places: Places, role: str = "device") -> Iterator[Mirrored | Non
     try:
         store = Store.open_existing(path)
     except CrystalError as error:
-        yield Mirrored(None, error.message)
+        yield OpenMirror(None, error.message)
         return
     with store:
-        yield Mirrored(store)
+        yield OpenMirror(store)
 
 
 def device_mirror(places: Places) -> Mirror:
@@ -55,7 +55,7 @@ def device_mirror(places: Places) -> Mirror:
     return Mirror(places.data_dir / MIRROR_FILE)
 
 
-def mirror_notes(mirrored: Mirrored | None, now: int) -> tuple[str, ...]:
+def mirror_notes(mirrored: OpenMirror | None, now: int) -> tuple[str, ...]:
     """Return notes for the reader about the mirror: that it cannot be read, or that it is old."""
     if mirrored is None:
         return ()

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.background import ENRICH_LOCK
 from crystal.app.context import Machine, api_key, embedder_for, open_machine, open_reader, this_config
 from crystal.app.maintenance import index
+from crystal.app.model_texts import SendingRule, rule_for, sending_rule
 from crystal.app.search import prepare_search
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.config.edit import set_values
 from crystal.config.prices import price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, ProviderKind, needs_key, runs_here
 from crystal.config.table import Config
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedded import DATA
 from crystal.embedding.embedder import Embedder
-from crystal.embedding.local.catalog import KNOWN
+from crystal.embedding.local.known_models import KNOWN
 from crystal.embedding.local.manifest import ModelManifest, checked_name, installed_models, read_manifest
 from crystal.embedding.pending import EmbedReport, embed_pending
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
@@ -31,6 +31,7 @@ from crystal.store.costs import Cost, add_cost
 from crystal.store.health import stats
 from crystal.store.problems import clear_problem
 from crystal.store.search import vectors
+from crystal.store.search.trials import sample_turns
 from crystal.store.search.vectors import Generation, serving_generation
 
 if TYPE_CHECKING:
@@ -232,14 +233,14 @@ def _base_url(config: Config, target: ModelChoice) -> str | None:
 
 def leaves_the_machine(target: ModelChoice) -> str | None:
     """Return, in words, the address that texts are sent to once a target is chosen; None if they stay here."""
-    from crystal.provider_http.post import is_loopback  # noqa: PLC0415 - brings httpx, 0.1 s
-
     if not _is_remote(target.provider):
         return None
+    from crystal.provider_http.post import stays_here  # noqa: PLC0415 - brings httpx, 0.1 s
+
     url = _base_url(this_config(), target)
-    if url is None:
-        return target.provider if needs_key(target.provider) else None
-    return None if is_loopback(url) else f"{target.provider} at {url}"
+    if stays_here(target.provider, url, target.model):
+        return None
+    return f"{target.provider} at {url}" if url else target.provider
 
 
 def choose(target: ModelChoice) -> tuple[str, ...]:
@@ -288,8 +289,16 @@ def fill_now(machine: Machine, progress: Callable[[int], None], *, seconds: floa
     with try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if not held or embedder is None:
             return None
+        rule = sending_rule(machine, "embedding")
+        rule.release()
         report = embed_pending(
-            machine.store, embedder, now=machine.now, budget_seconds=seconds, batch=32, progress=progress
+            machine.store,
+            embedder,
+            now=machine.now,
+            budget_seconds=seconds,
+            batch=32,
+            progress=progress,
+            may_send=rule.sendable,
         )
         with contextlib.suppress(UnavailableError):  # the index is derived: the next run brings it up to date
             index(machine.store, machine.now(), time.monotonic() + seconds)
@@ -314,6 +323,7 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
     Raises:
         UsageError: There is no model to try.
     """
+    from crystal.evaluate.questions import MIN_CHARACTERS  # noqa: PLC0415 - the same
     from crystal.evaluate.trial import try_model  # noqa: PLC0415 - brings the search: only a trial needs it
 
     new = embedder_of(target)
@@ -326,11 +336,17 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
                 present = machine.asking_embedder()
         except CrystalError as error:
             why_not = error.message
+        url, now = _base_url(machine.config, target), machine.config.embedding_base_url
+        asked = [(new, url)] if present is None else [(new, url), (present, now)]
+        is_here = all(rule_for(machine, one.provider, where, one.model).is_here for one, where in asked)
+        rule = SendingRule(machine, is_here)
+        sample = rule.sendable_sample(sample_turns(machine.store, size.turns, least=MIN_CHARACTERS))
         try:
             return try_model(
                 machine.store,
-                present,
-                new,
+                None if present is None else rule.guard(present, sample),
+                rule.guard(new, sample),
+                sample=sample,
                 scratch=Path(scratch),
                 size=size,
                 now=machine.now(),

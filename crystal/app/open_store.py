@@ -12,8 +12,8 @@ from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, Places, refused
 from crystal.errors import ForeignStoreError, NewerStoreError, StoreLostError, UsageError
-from crystal.store.migrate import refuse_foreign
 from crystal.store.private_record import RECORD_FILE
+from crystal.store.upgrade import refuse_foreign
 
 
 def archives_of(places: Places) -> list[Path]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
@@ -119,7 +120,8 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         The file, and False if it was there already.
 
     Raises:
-        UsageError: There is no such folder, or it cannot be written to.
+        NotFoundError: There is no such folder.
+        UnavailableError, UsageError: It cannot be written to.
     """
     place = Path(_absolute(folder))
     path = place / MARKER_FILE
@@ -132,18 +134,24 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
         raise UsageError(
             f"{path} exists, but has no id", hint=f"remove it, then: crystal projects mark {folder}"
         ) from error
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no folder {place}", hint="name the folder of a project") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise refused(error, path) from error
     return path, True
 
 
-def note_marked(store: Store, folder: Path) -> None:
-    """Let what was captured in a marked folder, and below it, be known by the marker too."""
+def note_marked(store: Store, folder: Path) -> bool:
+    """Let what was captured in a marked folder, and below it, be known by the marker too.
+
+    False if a person joined the folder to a project: that is how it stays known, and a marker changes nothing.
+    """
     find = project_finder(store)
     with store.transaction():
         for _, known in project_rows(store):
             if Path(known.cwd).is_relative_to(folder):
                 projects.project_row(store, find(known.cwd))
+    return not projects.joined_rows(store, str(folder))
 
 
 def find_known(store: Store, wanted: str) -> projects.KnownProject:

@@ -11,18 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.app.background import ENRICH_LOCK
 from crystal.app.capture import LOCK_SECONDS
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.projects import project_finder
-from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, wait_lock
-from crystal.config.paths import MEMORY_RECORD, Places, make_private_dir, refused, sync_folder
+from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
+from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
 from crystal.errors import StoreDamagedError, StoreLostError
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.integrity.rebuild import Rebuild, RebuildResult, leave_out_rest
+from crystal.memories.reconcile import all_records
+from crystal.memories.record import read_record as read_memories
 from crystal.store import Store
 from crystal.store.health.checks import damage
 from crystal.store.health.salvage import Salvage, device_of_agent, finish_sessions, salvage
@@ -94,6 +95,8 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
         shutil.rmtree(scratch)
     make_private_dir(scratch)
     record = read_record(places.ldm_home / RECORD_FILE)
+    lines = sum(len(read_memories(path).damaged) for path in all_records(places.ldm_home / "agents"))
+    damaged = [f"{lines} damaged lines of the record of memories; a memory that only they had is lost"] if lines else []
     with Store.open(scratch / "crystal.db") as store:
         found = salvage(places.db, scratch, store)
     knows = (record is not None and record.complete) or found.is_whole("private_marks", "private_lines")
@@ -106,7 +109,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
     (scratch / "crystal.db").replace(places.data_dir / MADE)
     sync_folder(places.data_dir)
     shutil.rmtree(scratch, ignore_errors=True)
-    return [*_what_is_missing(config, found, record is not None, left_out), *unreadable]
+    return [*_what_is_missing(config, found, record is not None, left_out), *damaged, *unreadable]
 
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
@@ -124,8 +127,7 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
     missing = []
-    has_memories = next((config.places.ldm_home / "agents").glob(f"*/memory/{MEMORY_RECORD}"), None) is not None
-    if not has_memories and not found.is_whole("memories", "memory_history"):
+    if not all_records(config.places.ldm_home / "agents") and not found.is_whole("memories", "memory_history"):
         missing.append("memories that were only in the old database, if any")
     if not has_record and not found.is_whole("private_marks", "private_lines"):
         missing.append("the record of when capture was off, and which lines were private")

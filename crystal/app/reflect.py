@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from crystal.app.context import Machine, agreed_model
-from crystal.app.memories import own_version, store_version
-from crystal.app.memory_queries import find_one, list_memories, memory_of, mirror_of
+from crystal.app.memories import store_fields
+from crystal.app.memory_queries import list_memories, memory_of, mirror_of
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import runs_here
 from crystal.context.choosing import is_trusted
 from crystal.errors import UsageError
 from crystal.llm.ask import PaidModel, retry_at
-from crystal.memories.rules import changed, cleaned_text
+from crystal.memories.rules import cleaned_text
 from crystal.model.recall import Remembered
 from crystal.reflect.by_model import PART, PURPOSE, ModelExtractor
 from crystal.reflect.compare import contradicts
@@ -22,8 +23,7 @@ from crystal.reflect.run import reflect_sessions, similarity_of
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.memories import learned
-from crystal.store.memories.learned import DueSession, Evidence, ReadTurn, ReflectorRun
-from crystal.store.memories.memories import Version
+from crystal.store.memories.learned import Evidence, ReflectorRun
 from crystal.store.problems import clear_problem, record_problem
 from crystal.store.search.isolated import isolated_sessions
 from crystal.store.sessions.conversations import turns_of_lines
@@ -58,13 +58,11 @@ def reflect(machine: Machine, should_stop: Callable[[], bool] = lambda: False) -
 
 
 def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
-    """Return the extractor of the chosen model. One elsewhere is sent nothing private or isolated."""
-    model, rule = agreed_model(machine.config, "summary"), sending_rule(machine)
-
-    def may_send(session: DueSession, turn: ReadTurn) -> bool:
-        return rule(session.id, session.harness, turn.at, None if turn.project is None else turn.project.cwd)
-
-    paid = PaidModel(machine.store, model, PURPOSE, machine.config.reflect_daily_cap_usd)
+    """Return the extractor of the chosen model."""
+    paid = PaidModel(
+        machine.store, agreed_model(machine.config, "summary"), PURPOSE, machine.config.reflect_daily_cap_usd
+    )
+    may_send = partial(sending_rule(machine, "summary").sendable, kind="turn")
     return ModelExtractor(paid, learner.key, machine.now, may_send)
 
 
@@ -72,7 +70,7 @@ def _model_extractor(machine: Machine, learner: Learner) -> ModelExtractor:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceLine:
     """A line that taught a memory, with its text; ``is_gone``: it is not stored any more."""
 
     line: str
@@ -96,7 +94,7 @@ class Learned:
     confirmed: int
     first_at: int
     last_at: int
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceLine, ...] = ()
     replaces: tuple[str, ...] = ()
 
 
@@ -162,15 +160,9 @@ def _refuse_asked(machine: Machine, ident: str) -> None:
 
 def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
     """Store a memory's next version: the first word of its source says what the user made of it."""
-
-    def next_version(mirror: Store | None, now: int) -> Version:
-        old = own_version(machine.store, mirror, find_one(machine.store, mirror, ident))
-        fields = {"source": judged(old.memory, word), "status": status, "text": text or old.memory.text}
-        if all(getattr(old.memory, name) == value for name, value in fields.items()):
-            return old
-        return Version(changed(old.memory, now, **fields), old.project)
-
-    return store_version(machine, next_version)
+    return store_fields(
+        machine, ident, lambda old: {"source": judged(old, word), "status": status, "text": text or old.text}
+    )
 
 
 def _gives_way(old: Remembered, new: Remembered) -> bool:
@@ -183,9 +175,9 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
     sources = []
     for each in evidence:
         role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
-        sources.append(Source(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone=each.line not in said))
-    times = [each.at for each in evidence]
-    sure = learned.confidence_of(evidence)
+        is_gone = each.line not in said
+        sources.append(SourceLine(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone))
+    times, sure = [each.at for each in evidence], learned.confidence_of(evidence)
     return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
 
 

@@ -42,7 +42,8 @@ def apply_retention(machine: Machine) -> int:
     if not days or machine.config.role == "device" or not _is_due(machine, days, now):
         return 0
     from crystal.app.forget import carry_out, forget_context  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
-    from crystal.forgetting import ForgetRequest, plan  # noqa: PLC0415 - the same
+    from crystal.forgetting.plan.planner import plan  # noqa: PLC0415 - the same
+    from crystal.forgetting.request import ForgetRequest  # noqa: PLC0415 - the same
 
     wish = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
     found = plan(forget_context(machine), wish)

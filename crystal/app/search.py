@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, agreed_model
-from crystal.app.mirror import Mirrored, mirror_notes
+from crystal.app.mirror import OpenMirror, mirror_notes
+from crystal.app.model_texts import sending_rule
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
-from crystal.config.table import Config
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.health.stats import counts
 from crystal.store.search.scope import role_words, roles_named
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     machine: Machine,
-    mirrored: Mirrored | None,
+    mirrored: OpenMirror | None,
     query: str,
     limit: int,
     filters: Filters,
@@ -64,10 +64,10 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         end = then if filters.before is None else min(then, filters.before)
         filters, now = replace(filters, before=end), min(now, then - 1)  # the end of a day is the next one
     config = machine.config
-    how = How(
+    how = SearchOptions(
         recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
-        deep=deep_search(config, now=now) if deep else None,
+        deep=deep_search(machine, now=now) if deep else None,
         late=lambda: _late(own.embedder),
     )
     request = SearchRequest(query, now, limit, filters, how, tuple(wordings))
@@ -109,7 +109,7 @@ def _source(machine: Machine, store: Store, memory: Memory, notes: tuple[str, ..
     return MemorySource(store, memory, embedder, notes=notes)
 
 
-def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> MemorySource:
+def _mirror_source(machine: Machine, mirrored: OpenMirror, store: Store) -> MemorySource:
     """Return the mirror as a source for search, without an embedder if its vectors come from another model."""
     source = _source(machine, store, "mirror", mirror_notes(mirrored, machine.now()))
     embedder, serving = source.embedder, serving_generation(store)
@@ -122,11 +122,12 @@ def _mirror_source(machine: Machine, mirrored: Mirrored, store: Store) -> Memory
     return replace(source, embedder=None, without_embedder=why_not)
 
 
-def deep_search(config: Config, *, now: int) -> Deep:
+def deep_search(machine: Machine, *, now: int) -> Deep:
     """Return what ``--deep`` uses. If no model may be asked, it holds the reason and the search continues without."""
     from crystal.llm.choose import MissingModel  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
     from crystal.search.deep import ChatAsker, Deep  # noqa: PLC0415 - the same
 
+    config = machine.config
     if config.deep_provider == "none":
         return Deep(None, now, ["deep search is not set up; run: crystal config set deep.provider ollama"])
     model = agreed_model(config, "deep")
@@ -134,12 +135,17 @@ def deep_search(config: Config, *, now: int) -> Deep:
         return Deep(None, now, [model.problem.message])
 
     cap, ledger = config.deep_daily_cap_usd, lambda: Store.open(config.places.db)
-    return Deep(lambda seconds: ChatAsker(model, ledger, cap, now, seconds), now)
+    rule = sending_rule(machine, "deep")
+    return Deep(
+        lambda seconds: ChatAsker(model, ledger, cap, now, seconds),
+        now,
+        may_send=lambda chunks, store: rule.sendable(chunks, store=store),
+    )
 
 
 def _late(embedder: Embedder | None) -> TokenComparer:
     """Return the model that compares token by token: the embedded table, or a transformer if one is used."""
-    from crystal.embedding.choice import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
+    from crystal.embedding.chosen_embedder import ChosenEmbedder  # noqa: PLC0415 - NumPy, 0.1 s: only where vectors rank
     from crystal.embedding.late import TokenComparer  # noqa: PLC0415 - the same
     from crystal.embedding.static import static_model  # noqa: PLC0415 - the same
 

@@ -11,7 +11,7 @@ from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
 from crystal.hook.session_start import NOTICE_FILE
 from crystal.store import problems
-from crystal.store.capture import hooks
+from crystal.store.capture import hook_runs
 
 PROBLEM = "context"
 NOTICE_SECONDS = 600.0
@@ -47,7 +47,7 @@ def _is_notice_old(machine: Machine) -> bool:
         made, noted = file.stat().st_mtime, int(json.loads(file.read_bytes())["last_turn"] or 0)
     except (OSError, ValueError, TypeError, LookupError):
         return True
-    late = (hooks.last_turn_run(machine.store) or 0) - noted
+    late = (hook_runs.last_turn_run(machine.store) or 0) - noted
     return late > LATE_MS or not 0 <= machine.now() / 1000 - made < NOTICE_SECONDS
 
 

@@ -16,14 +16,14 @@ from crystal.context.choosing import (
     MAX_SESSIONS,
     LastSession,
     MemoryCandidate,
-    Told,
+    SessionContext,
     choose,
     is_same_project,
     is_trusted,
     rank,
     user_title,
 )
-from crystal.context.files import Ready, Rules, clear_contexts, settle_told, take_told, write_contexts
+from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.main import truthy
 from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project
@@ -59,10 +59,10 @@ class ContextSources:
     sides: Sequence[Store]
     memories: list[tuple[Remembered, Project | None]]
     projects: list[tuple[Store, list[tuple[int, Project]]]]
-    made: dict[str | None, Told] = field(default_factory=dict)
+    made: dict[str | None, SessionContext] = field(default_factory=dict)
     sure: dict[str, float] = field(default_factory=dict)
 
-    def told(self, here: Project | None) -> Told:
+    def told(self, here: Project | None) -> SessionContext:
         """Return the context for a project's folder; ``here`` is None for a folder that nothing is known of."""
         place = None if here is None else here.git_root or here.cwd
         if place not in self.made:
@@ -81,7 +81,7 @@ class ContextSources:
                 found.setdefault(one.git_root, Project(one.git_root, one.git_root, one.remote, one.name))
         return list(found.values())
 
-    def _made(self, here: Project | None) -> Told:
+    def _made(self, here: Project | None) -> SessionContext:
         candidates = []
         for memory, project in self.memories:
             is_here = here is not None and project is not None and self.is_same(here, project, memory.device)
@@ -170,7 +170,7 @@ def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator
         yield tellable(seen, seen.mirror_store)
 
 
-def _contexts(machine: Machine) -> list[Ready]:
+def _contexts(machine: Machine) -> list[PreparedContext]:
     """Make the contexts of all folders: where one is isolated, as it is seen from there."""
     policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
     isolated = isolated_projects([machine.store], patterns).folders
@@ -178,8 +178,10 @@ def _contexts(machine: Machine) -> list[Ready]:
     for where in (None, *sorted({*isolated.values()})):
         with seen_by(machine, CLAUDE_CODE, where) as here:
             folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
-            told = [Ready(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)]
-            ready += told if where else [Ready(None, here.told(None)), *told]
+            told = [
+                PreparedContext(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)
+            ]
+            ready += told if where else [PreparedContext(None, here.told(None)), *told]
     return ready
 
 
@@ -231,7 +233,7 @@ class Preview:
     folder: str
     project: str | None
     budget: int
-    told: Told
+    told: SessionContext
     refusals: tuple[str, ...]
     notes: tuple[str, ...] = ()
 

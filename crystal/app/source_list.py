@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.app.context import Machine
-from crystal.sources.record import ListedSource, read_list
+from crystal.sources.listed_sources import ListedSource, read_list
 from crystal.store.search.vectors import serving_generation
-from crystal.store.sources import files, state
-from crystal.store.sources.files import Source
+from crystal.store.sources import source_files, source_queries
+from crystal.store.sources.source_files import FileSource
 
 VAULT_MARK = " vault"
 """Ends ``read_as`` of a source that is a vault."""
@@ -34,7 +34,7 @@ def list_sources(machine: Machine) -> list[SourceState]:
     """Return every source, by name, with what is stored of it. Only reads."""
     store = machine.store
     serving = serving_generation(store)
-    rows = {(one.name, one.path): one for one in files.all_sources(store)}
+    rows = {(one.name, one.path): one for one in source_files.all_sources(store)}
     is_partial = store.hidden is not None and store.hidden.only is not None
     listed = None if is_partial else read_list(machine.places.ldm_home)
     if listed is None:
@@ -42,12 +42,12 @@ def list_sources(machine: Machine) -> list[SourceState]:
     found = []
     for name, path, added_at, _ in listed:
         row = rows.get((name, path))
-        counts = state.counts_of(store, 0 if row is None else row.id, 0 if serving is None else serving.id)
+        counts = source_queries.counts_of(store, 0 if row is None else row.id, 0 if serving is None else serving.id)
         synced_at = None if row is None else row.synced_at
         found.append(SourceState(name, path, added_at, synced_at, Path(path).is_dir(), *counts))
     return found
 
 
-def listed_row(row: Source) -> ListedSource:
+def listed_row(row: FileSource) -> ListedSource:
     """Return what the list says of a source, by its row."""
     return ListedSource(row.name, row.path, row.added_at, row.read_as.endswith(VAULT_MARK))

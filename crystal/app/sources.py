@@ -17,12 +17,13 @@ from crystal.app.projects import project_finder
 from crystal.app.source_list import VAULT_MARK, list_sources, listed_row
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, NotFoundError, UsageError
-from crystal.forgetting.execute.execute import empty_log, rewrite
+from crystal.forgetting.execute.execute import clear_database
 from crystal.forgetting.execute.file_cleanup import delete_leftovers, purge_index
 from crystal.forgetting.match.forgotten_text import ForgottenText
+from crystal.forgetting.match.patterns import body_stretches
 from crystal.forgetting.prove.prove import ForgetProof, prove
 from crystal.integrity.verify import Fault
-from crystal.sources.record import ListedSource, read_list, write_list
+from crystal.sources.listed_sources import ListedSource, read_list, write_list
 from crystal.sources.split import read_as
 from crystal.sources.sync import Progress, SourceReader, SyncReport, hash_key, remove_rows, sync_source
 from crystal.store import Store
@@ -32,8 +33,8 @@ from crystal.store.health.checks import chunks_with_wrong_hash
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.search.scope import SOURCES, is_within
 from crystal.store.search.space import delete_chunks
-from crystal.store.sources import files, state
-from crystal.store.sources.files import Maker, Source
+from crystal.store.sources import source_files, source_queries
+from crystal.store.sources.source_files import FileSource, Maker
 from crystal.vault.folder import read_kept
 
 SOURCES_LOCK = "sources.lock"
@@ -68,8 +69,9 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
     """
     path = os.path.realpath(folder.expanduser())
     if not Path(path).is_dir():
-        problem = "is a file, not a folder" if Path(path).exists() else "does not exist"
-        raise UsageError(f"{folder} {problem}", hint="name a folder with text files")
+        is_file = Path(path).exists()
+        problem = f"{folder} {'is a file, not a folder' if is_file else 'does not exist'}"
+        raise (UsageError if is_file else NotFoundError)(problem, hint="name a folder with text files")
     chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
     if machine.redactor().clean_text(f"{chosen}\n{path}")[1]:
         hint = "rename the folder, or give another name: --name NAME"
@@ -129,7 +131,7 @@ def _locked(machine: Machine) -> Iterator[None]:
 def _settle(machine: Machine) -> list[ListedSource]:
     """Give every listed source a row, and finish removing what is not listed. Under the lock; return the list."""
     store, home = machine.store, machine.places.ldm_home
-    rows = files.all_sources(store)
+    rows = source_files.all_sources(store)
     listed = read_list(home)
     if listed is None:
         listed = [listed_row(one) for one in rows]
@@ -144,7 +146,7 @@ def _settle(machine: Machine) -> list[ListedSource]:
     with store.transaction():
         for one in listed:
             if (one.name, one.path) not in known:
-                files.put_source(store, one.name, one.path, one.added_at)
+                source_files.put_source(store, one.name, one.path, one.added_at)
     return listed
 
 
@@ -188,7 +190,7 @@ def sync_sources(
         vaults = {one.name for one in _settle(machine) if one.is_vault}
         if name is not None:
             _named(machine, name)
-        rows = [one for one in files.all_sources(machine.store) if name in (None, one.name)]
+        rows = [one for one in source_files.all_sources(machine.store) if name in (None, one.name)]
         readers = {is_vault: _reader(machine, is_vault=is_vault) for is_vault in {one.name in vaults for one in rows}}
         for row in rows:
             try:
@@ -226,7 +228,7 @@ def _reader(machine: Machine, *, is_vault: bool) -> SourceReader:
     )
 
 
-def _project(machine: Machine, source: Source) -> int | None:
+def _project(machine: Machine, source: FileSource) -> int | None:
     """Return the row of the git project that a source is in, so that a search in the project finds its files."""
     found = project_finder(machine.store)(source.path)
     if found.git_root is None:
@@ -253,8 +255,8 @@ def remove_source(machine: Machine, name: str, *, is_proved: bool = False) -> Re
     with _locked(machine):
         listed = _settle(machine)
         source = _named(machine, name)
-        row = next(one for one in files.all_sources(store) if one.name == name)
-        chunks = state.counts_of(store, row.id, 0).chunks
+        row = next(one for one in source_files.all_sources(store) if one.name == name)
+        chunks = source_queries.counts_of(store, row.id, 0).chunks
         forgotten = _texts(store, row.id) if is_proved else None
         write_list(machine.places.ldm_home, [one for one in listed if one != source])
         _settle(machine)
@@ -264,8 +266,8 @@ def remove_source(machine: Machine, name: str, *, is_proved: bool = False) -> Re
 
 
 def _texts(store: Store, source: int) -> ForgottenText:
-    texts, bodies = state.texts_of_source(store, source)
-    return ForgottenText(texts=tuple(dict.fromkeys(texts)), bodies=tuple(dict.fromkeys(bodies)))
+    texts, bodies = source_queries.texts_of_source(store, source)
+    return ForgottenText(texts=tuple(dict.fromkeys(texts)), bodies=body_stretches(dict.fromkeys(bodies)))
 
 
 def _purge(machine: Machine) -> list[str]:
@@ -276,8 +278,7 @@ def _purge(machine: Machine) -> list[str]:
     try:
         delete_leftovers(machine.places.ldm_home, machine.places.data_dir, now, now)
         purge_index(store, now)
-        empty_log(store)
-        rewrite(store)
+        clear_database(store)
     except CrystalError as error:
         return [f"{error.message}; to finish the removal: crystal sources sync"]
     drop_note(store, _PURGE)
@@ -299,15 +300,15 @@ def source_faults(machine: Machine) -> Iterator[Fault]:
 
 def _damaged(store: Store) -> tuple[list[int], list[int]]:
     """Return the files with missing or damaged chunks, and chunks of files without a file."""
-    wrong = set(chunks_with_wrong_hash(store)) if files.all_sources(store) else set()
-    return state.damaged_files(store, wrong), state.chunks_without_file(store)
+    wrong = set(chunks_with_wrong_hash(store)) if source_files.all_sources(store) else set()
+    return source_queries.damaged_files(store, wrong), source_queries.chunks_without_file(store)
 
 
 def mend_sources(machine: Machine) -> list[str]:
     """Read files again whose rows are damaged or lost. Return what was done, in words."""
     damaged, alone = _damaged(machine.store)
     with machine.store.transaction():
-        files.delete_files(machine.store, damaged)
+        source_files.delete_files(machine.store, damaged)
         delete_chunks(machine.store, alone)
     if not list_sources(machine):
         return []

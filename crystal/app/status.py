@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, unread_bytes, watermarks
-from crystal.app.background import count_waiting
+from crystal.app.background import count_due, count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_progress
 from crystal.app.source_list import list_sources
-from crystal.capture import files, spool
+from crystal.app.watcher import watcher_state
+from crystal.capture import finder, spool
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
-from crystal.store.capture import hooks, ledger, privacy
+from crystal.store.capture import hook_runs, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
-from crystal.store.sessions.sessions import due_sessions
 
 FIND_UNEXAMINED = "crystal secrets says where they are"
 
@@ -49,7 +49,6 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
-    idle_ms = round(config.summary_idle_minutes * 60_000)
     serving = vectors.serving_generation(store)
     return {
         "schema": 1,
@@ -66,9 +65,10 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
             "notes": len(notes),
             "oldest_note_ms": max(0, now - min(note.at for note in notes)) if notes else 0,
             "chunks_without_vector": count_without_vector(machine),
-            "sessions_without_summary": len(due_sessions(store, now=now, idle_ms=idle_ms, limit=100_000)),
+            "sessions_without_summary": count_due(machine),
         },
         "progress": _progress(machine),
+        "watcher": asdict(watcher_state(places)),
         "embedding": {
             "provider": config.embedding_provider,
             "serving": None
@@ -95,7 +95,7 @@ def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[s
         "ledger": stats.bytes_by_state(store),
         "transcripts": _transcripts(machine),
         "relay": _relay(machine),
-        "hook": hooks.latency(hooks.latencies(store))._asdict(),
+        "hook": hook_runs.latency(hook_runs.latencies(store))._asdict(),
         "redactions": privacy.redaction_counts(store),
         "problems": [
             {"part": one.part, "message": one.message, "since": one.since, "at": one.at, "tries": one.tries}
@@ -133,7 +133,7 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
     """Return how far capture is behind the agents' files: in sum, and each that is behind."""
     states = ledger.all_states(machine.store, machine.config.device)
     marks, folders = watermarks(states), machine.transcript_folders
-    there = [(found, root) for root in folders.roots for found in files.in_root(root, folders)]
+    there = [(found, root) for root in folders.roots for found in finder.in_root(root, folders)]
     unread = [(found, unread_bytes(machine, marks, found, root)) for found, root in there]
     behind = [
         {"path": str(found.path), "offset": read_offset(marks, found), "size": found.size, "lag": lag}

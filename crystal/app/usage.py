@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.app.session_context_content import told_log
-from crystal.app.used_afterwards import Told, told_and_used
+from crystal.app.used_afterwards import Used, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
-from crystal.store.capture.hooks import KEEP, last_runs, latency
+from crystal.store.capture.hook_runs import KEEP, last_runs, latency
 from crystal.store.costs import DAY_MS, spent_by_purpose
 from crystal.store.memories import learned
 from crystal.store.memories.learned import ReflectorRun
@@ -52,7 +52,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageReport:
     """``pool`` counts memories by state, ``periods`` has the figures of each of ``PERIODS``."""
 
     pool: dict[str, int]
@@ -60,7 +60,7 @@ class Usage:
     periods: dict[str, Period]
 
 
-def usage(machine: Machine) -> Usage:
+def usage(machine: Machine) -> UsageReport:
     """Return the figures of this machine. Reads only."""
     now = machine.now()
     waiting = len(learned.sessions_to_reflect(machine.store, MAX_LISTED))
@@ -69,7 +69,7 @@ def usage(machine: Machine) -> Usage:
     used = told_and_used(machine.store, log, {one.id: one.text for one in every})
     hook_runs = last_runs(machine.store, KEEP)
     periods = {name: _period(machine, now - ms, log, used, hook_runs) for name, ms in PERIODS.items()}
-    return Usage(_pool(machine, every), waiting, periods)
+    return UsageReport(_pool(machine, every), waiting, periods)
 
 
 def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
@@ -83,7 +83,7 @@ def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
 
 
 def _period(
-    machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Told], hook_runs: Sequence[tuple[int, float]]
+    machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Used], hook_runs: Sequence[tuple[int, float]]
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
     total = ReflectorRun(since)

@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w(?:[\w./:-]*\w)?")
 _IS_NAME = re.compile(r"[\d_./:]")
 
 
-class Told(NamedTuple):
+class Used(NamedTuple):
     """Memories that one session was told at a moment, and how many of them were used after it."""
 
     at: int
@@ -30,15 +30,15 @@ class Told(NamedTuple):
     used: int
 
 
-def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, str]) -> list[Told]:
+def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, str]) -> list[Used]:
     """Return for the latest sessions of a log how many memories were told and used; ``texts`` are those by id."""
-    found: list[Told] = []
+    found: list[Used] = []
     for one in log:
         told = {ident: texts[ident] for ident in one.chosen if ident in texts}
         if told and len(found) < MAX_SESSIONS:
             said = said_after(store, one.session_id, one.at, MAX_TURNS)
             if said:
-                found.append(Told(one.at, len(told), len(used_of(told, said))))
+                found.append(Used(one.at, len(told), len(used_of(told, said))))
     return found
 
 

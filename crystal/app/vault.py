@@ -24,10 +24,10 @@ from crystal.capture.lock import wait_lock
 from crystal.config.edit import set_value
 from crystal.config.paths import absolute, make_private_dir
 from crystal.errors import UsageError
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.memories.rules import MEMORY_ID, checked_category, cleaned_key, cleaned_text
 from crystal.model.recall import Remembered
-from crystal.sources.content import text_of
+from crystal.sources.file_content import text_of
 from crystal.sources.scan import SkippedFile
 from crystal.store.memories import memories
 from crystal.store.search.scope import is_within

@@ -12,7 +12,7 @@ from crystal.app.memory_queries import list_memories
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, UsageError
 from crystal.model.recall import Remembered
-from crystal.sources.content import text_of
+from crystal.sources.file_content import text_of
 from crystal.sources.scan import SkippedFile
 from crystal.sources.sync import hash_key
 from crystal.store.capture.privacy import store_key

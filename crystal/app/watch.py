@@ -15,7 +15,7 @@ from crystal.app.start_worker import start_worker
 from crystal.app.watch_loop import watch_places
 from crystal.capture.drain import merge
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.files import LOG_SUFFIX
+from crystal.capture.finder import LOG_SUFFIX
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.sources.watch import Watched, present
@@ -75,7 +75,7 @@ def _capture(harnesses: Iterable[str], tell: Tell) -> None:
             merge(tally, capture.sweep(name))
         return tally
 
-    with open_kept_machine() as machine:
+    with open_kept_machine() as machine:  # a newer program's database ends this one; what started it starts the newer
         try:
             tally = run_capture(machine, sweep)
         except CrystalError as error:  # the next change, or the next sync, tries again

@@ -11,12 +11,12 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
-from crystal.store.work.queries import Deed
-from crystal.work.commands import Way, steps, ways
+from crystal.store.work.queries import RecordedCall
+from crystal.work.command_ranking import RankedCommand, rank_commands, steps
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
-MAX_WAYS = 10
+MAX_COMMANDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class KnownCommand:
         certainty: Which share of the question it answers, 0 to 1; from 0.7 on it is seldom wrong.
         runs: How often it succeeded.
         sessions: In how many sessions.
-        deed: The latest of these runs.
+        call: The latest of these runs.
     """
 
     command: str
@@ -60,7 +60,7 @@ class KnownCommand:
     certainty: float
     runs: int
     sessions: int
-    deed: Deed
+    call: RecordedCall
 
 
 def changed(
@@ -107,17 +107,17 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
         question: What is to be done, in a few words: ``deploy``, ``run the tests``.
         project: Only in this project: its name, or a folder; None for all.
     """
-    found = list[tuple[Way, Deed]]()
+    found = list[tuple[RankedCommand, RecordedCall]]()
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
-        known = ways(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_WAYS]
-        told = queries.deeds(store, {way.run.turn for way in known}, "local" if store is machine.store else "mirror")
-        found += [(way, deed) for way in known if (deed := told.get(way.run.turn))]
+        known = rank_commands(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_COMMANDS]
+        told = queries.calls(store, {one.run.turn for one in known}, "local" if store is machine.store else "mirror")
+        found += [(one, call) for one in known if (call := told.get(one.run.turn))]
     best = dict[tuple[str, ...], KnownCommand]()
-    for way, deed in sorted(found, key=lambda one: (one[0].score, one[0].run.at), reverse=True):
-        command = KnownCommand(way.run.line, way.run.about, way.certainty, way.runs, way.sessions, deed)
-        best.setdefault(steps(way.run.line), command)
-    return list(best.values())[:MAX_WAYS]
+    for one, call in sorted(found, key=lambda pair: (pair[0].score, pair[0].run.at), reverse=True):
+        command = KnownCommand(one.run.line, one.run.about, one.certainty, one.runs, one.sessions, call)
+        best.setdefault(steps(one.run.line), command)
+    return list(best.values())[:MAX_COMMANDS]
 
 
 def find_session_among(stores: Sequence[Store], wanted: str) -> str:

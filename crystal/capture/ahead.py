@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import replace
 
-from crystal import transcript
-from crystal.capture import files
-from crystal.capture.backfill import Past
+from crystal.capture import finder
+from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Capture
 from crystal.capture.tail import SEGMENT_BYTES, CleanedLines, cut_at
 from crystal.errors import CrystalError
 from crystal.redact import Redactor
 from crystal.store.capture import ledger
+from crystal.transcript.framing import read_segment
 
 MAX_SIZE = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""
@@ -45,7 +45,7 @@ def start_cleaners(count: int, key: bytes, *, secrets: bool) -> Executor:
     return ProcessPoolExecutor(count, context, _prepare, (key, secrets))
 
 
-class Ahead:
+class ReadAhead:
     """Queue of the parts that will be read next; other processes clean them.
 
     Args:
@@ -59,7 +59,7 @@ class Ahead:
         self._busy: deque[tuple[int, bytes, Future[CleanedLines]]] = deque()
         self._place = 0
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> ReadAhead:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +99,7 @@ class Ahead:
                     self._cleaners = None
 
 
-def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, bytes]]:
+def stretches(capture: Capture, plan: Sequence[PastFile]) -> Iterator[tuple[int, bytes]]:
     """Yield the bytes that an import of the plan will read, cut in the same way, each with its transcript's index."""
     for place, past in enumerate(plan):
         if past.root is not None:
@@ -109,16 +109,16 @@ def stretches(capture: Capture, plan: Sequence[Past]) -> Iterator[tuple[int, byt
                 yield place, raw
 
 
-def _stretches_of(capture: Capture, past: Past) -> Iterator[bytes]:
+def _stretches_of(capture: Capture, past: PastFile) -> Iterator[bytes]:
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
     end = past.found.size
-    with files.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
+    with finder.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
         for start, stop in [*ranges, (state.mark.offset if state else 0, end)]:
             at = start
             while at < stop:
                 limit = SEGMENT_BYTES if stop == end else min(SEGMENT_BYTES, stop - at)
-                raw = transcript.read_segment(file, at, limit=limit)
+                raw = read_segment(file, at, limit=limit)
                 raw = raw if stop == end else cut_at(raw, stop)
                 if not raw.raw:
                     break

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal import transcript
-from crystal.capture import files, snapshots, tail
+from crystal.capture import finder, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.config.harnesses import HARNESSES, Root
@@ -18,10 +17,11 @@ from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
 from crystal.store.forget.forgetting import is_session_forgotten
+from crystal.transcript.framing import last_newline, read_segment
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastFile:
     """A conversation with bytes that backfill would read.
 
     Attributes:
@@ -33,7 +33,7 @@ class Past:
         root: Where it was found, if its file is not written by lines.
     """
 
-    found: files.TranscriptFile
+    found: finder.TranscriptFile
     key: str
     origin: Origin
     todo: int
@@ -41,7 +41,7 @@ class Past:
     root: Root | None = None
 
 
-def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[Past]:
+def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[PastFile]:
     """Return the transcripts with bytes that were never read, newest first.
 
     Args:
@@ -51,17 +51,17 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
     """
     skipped = ledger.transcripts_with_skipped(capture.store)
     found = (
-        [one for path in paths for one in files.under(path)]
+        [one for path in paths for one in finder.under(path)]
         if paths
         else [
-            *files.all_transcripts(capture.roots, folders=capture.folders),
+            *finder.all_transcripts(capture.roots, folders=capture.folders),
             *(container.found for container in snapshots.containers(capture)),
         ]
     )
     capture = replace(capture, anywhere=bool(paths))
     past = []
     for one in {one.path: one for one in found}.values():
-        root = files.root_of(one.path, capture.folders)
+        root = finder.root_of(one.path, capture.folders)
         if since is not None and one.modified < since:
             continue
         if root.place.form != "lines":
@@ -72,20 +72,20 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
         todo = skipped.get(state.id, 0) + bytes_of_lines(one, state.mark.offset, capture.folders) if state else one.size
         if todo:
-            past.append(Past(one, key, origin, todo, named=bool(paths)))
+            past.append(PastFile(one, key, origin, todo, named=bool(paths)))
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
 
 
-def bytes_of_lines(found: files.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:
+def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:
     """Return the bytes of the complete lines after an offset; a line that was never finished does not count."""
     with contextlib.suppress(OSError, CrystalError):
         if found.size > offset:
-            with files.opened(found.path, folders) as file:
-                return max(0, transcript.last_newline(file, found.size) - offset)
+            with finder.opened(found.path, folders) as file:
+                return max(0, last_newline(file, found.size) - offset)
     return 0
 
 
-def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[Past]:
+def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[PastFile]:
     """Return the conversations in a file that is read as a whole with records that were not captured.
 
     Raises:
@@ -93,7 +93,7 @@ def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) 
         OSError: It cannot be read.
     """
     counted = snapshots.count_new(capture, container, skipped_too=True)
-    found = [Past(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
+    found = [PastFile(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
     store = capture.store
     tests = (is_export_of_known, has_transcript, repeats_forgotten)
     return [one for one in found if not any(test(store, one.origin) for test in tests)]
@@ -129,7 +129,7 @@ def _transcripts(store: Store, origin: Origin) -> list[Path]:
     return [Path(path) for harness, path in seen if harness in HARNESSES and not HARNESSES[harness].is_export]
 
 
-def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress: Callable[[int], None]) -> None:
+def import_file(capture: Capture, wanted: Sequence[PastFile], tally: Tally, progress: Callable[[int], None]) -> None:
     """Import one file: a transcript, or the conversations in a file that is read as a whole."""
     first = wanted[0]
     if first.root is None:
@@ -140,7 +140,7 @@ def import_file(capture: Capture, wanted: Sequence[Past], tally: Tally, progress
     progress(sum(past.todo for past in wanted))
 
 
-def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[int], None]) -> None:
+def import_past(capture: Capture, past: PastFile, tally: Tally, progress: Callable[[int], None]) -> None:
     """Import one transcript: the bytes skipped when crystal met the machine, then what came after the watermark.
 
     Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
@@ -162,7 +162,7 @@ def import_past(capture: Capture, past: Past, tally: Tally, progress: Callable[[
     progress(tally.bytes_captured + tally.bytes_private - before)
 
 
-def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
+def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
     """Import at most one segment of a skipped range. Return its bytes, 0 if nothing is left."""
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
@@ -170,12 +170,12 @@ def _import_piece(capture: Capture, past: Past, tally: Tally) -> int:
         return 0
     start, stop = ranges[0]
     path = past.found.path
-    with files.opened(path, capture.folders) as file:
-        found = files.look_into(path, file)
+    with finder.opened(path, capture.folders) as file:
+        found = finder.look_into(path, file)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
             return 0
-        raw = tail.cut_at(transcript.read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
+        raw = tail.cut_at(read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
         context = capture.context_at(path, file, start, state.origin)
     if not raw.raw:
         return 0

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
-from crystal.capture import files, spool
+from crystal.capture import finder, spool
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
@@ -17,7 +16,8 @@ from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, UsageError
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
-from crystal.store.capture.hooks import add_hook_runs
+from crystal.store.capture.hook_runs import add_hook_runs
+from crystal.transcript.reader import reader_of
 
 FLUSH_MS = 5_000
 LATE_MS = 60_000
@@ -181,7 +181,7 @@ def is_ready(capture: Capture, note: Note, patience_ms: float) -> bool:
         if note.event == "SubagentStop":
             # The client's own helpers (it compacts with one) name a file that is never written.
             agent = None if note.agent_transcript_path is None else Path(note.agent_transcript_path)
-            return agent is None or files.look_at(agent, capture.folders) is None or _says(capture, agent, note)
+            return agent is None or finder.look_at(agent, capture.folders) is None or _says(capture, agent, note)
         return _says(capture, path, note)
     except CrystalError:
         return True  # acting on it fails the same way, and says so
@@ -217,7 +217,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
 
 
 def _is_of_lines(capture: Capture, path: str | None) -> bool:
-    return path is not None and files.root_of(Path(path), capture.folders).place.form == "lines"
+    return path is not None and finder.root_of(Path(path), capture.folders).place.form == "lines"
 
 
 def _capture_main(
@@ -255,7 +255,7 @@ def _update_session(capture: Capture, note: Note, session: str, closed: str | No
 
 def _was_replaced(path: Path, kept: Path) -> bool:
     """Return whether the transcript that the hook kept under a second name is no longer the one at its path."""
-    before, now = files.look_at(kept, Folders((Root(kept.parent),))), files.look_at(path)
+    before, now = finder.look_at(kept, Folders((Root(kept.parent),))), finder.look_at(path)
     return before is not None and now is not None and (before.dev, before.inode) != (now.dev, now.inode)
 
 
@@ -278,19 +278,19 @@ def _main_file(capture: Capture, note: Note, refusals: list[TranscriptRefusedErr
     if note.transcript_path is not None:
         path = Path(note.transcript_path)
         try:
-            if files.examine(path, capture.folders) is not None:
+            if finder.examine(path, capture.folders) is not None:
                 return path
         except TranscriptRefusedError as error:
             if refusals is not None:
                 refusals.append(error)
-    return next(files.of_session(capture.folders, note.session_id or ""), None)
+    return next(finder.of_session(capture.folders, note.session_id or ""), None)
 
 
 def _agent_files(capture: Capture, note: Note, path: Path | None) -> Iterable[Path]:
     named = [Path(note.agent_transcript_path)] if note.agent_transcript_path else []
     if path is None:
         return named
-    beside = files.subagents_of(path, capture.folders, files.root_of(path, capture.folders))
+    beside = finder.subagents_of(path, capture.folders, finder.root_of(path, capture.folders))
     return dict.fromkeys([*(one.path for one in beside), *named])
 
 
@@ -303,19 +303,19 @@ def _refuse(capture: Capture, error: TranscriptRefusedError) -> None:
 
 def _says(capture: Capture, path: Path, note: Note) -> bool:
     """Return whether an assistant line after the watermark, or a fresh one just before it, is the awaited text."""
-    found = files.examine(path, capture.folders)
+    found = finder.examine(path, capture.folders)
     if found is None:
         return False
     state = capture.state_for(found)
     offset = state.mark.offset if state is not None and state.mark.offset <= found.size else 0
     start = max(0, offset - LOOK_BACK_BYTES, found.size - MAX_LOOK_BYTES)
     try:
-        with files.opened(path, capture.folders) as file:
+        with finder.opened(path, capture.folders) as file:
             file.seek(start)
             data = file.read(found.size - start)
     except OSError:
         return False
-    reader = transcript.reader_of(files.root_of(path, capture.folders).harness)
+    reader = reader_of(finder.root_of(path, capture.folders).harness)
     at = start
     for line in data.split(b"\n")[:-1]:
         is_new = at >= offset

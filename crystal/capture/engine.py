@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
-from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
@@ -25,7 +24,9 @@ from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
-from crystal.transcript import Context, TranscriptReader
+from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.line_context import Context
+from crystal.transcript.reader import TranscriptReader, identify, reader_of
 
 MAX_RACES = 50
 FIRST_LINES = 50
@@ -110,7 +111,7 @@ class Capture:
     clock: Callable[[], int]
     allowed: tuple[str, ...] = ()
     anywhere: bool = False
-    announced: Callable[[], tuple[privacy.Mark, ...]] = tuple
+    announced: Callable[[], tuple[privacy.PrivatePeriod, ...]] = tuple
     ended: Callable[[str, int], None] = lambda *_: None
     whole_files: Callable[[], WholeFiles] | None = None
     projects: Callable[[], tuple[Root, ...]] = tuple
@@ -154,13 +155,13 @@ class Capture:
             if root.place.form != "lines" and self.whole_files is not None:
                 self.whole_files().meet(self, root)
             seen = []
-            for found in files.all_transcripts([root], folders=self.folders):
+            for found in finder.all_transcripts([root], folders=self.folders):
                 key, origin = self.origin_of(found.path)
                 if living & {origin.session_id, found.path.stem, str(found.path)}:
                     continue
                 with contextlib.suppress(OSError, CrystalError):
-                    with files.opened(found.path, self.folders) as file:
-                        offset = transcript.last_newline(file, found.size)
+                    with finder.opened(found.path, self.folders) as file:
+                        offset = last_newline(file, found.size)
                         tail_hash = tail.tail_hash(file, offset, self.cleaner)
                     mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
                     seen.append((origin, found.path, mark))
@@ -171,7 +172,7 @@ class Capture:
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""
-        reader = transcript.reader_of(origin.harness)
+        reader = reader_of(origin.harness)
         if reader.lines_are_complete:
             return None
         first = reader.first_context(path, self.sides_of(path, reader))
@@ -182,7 +183,7 @@ class Capture:
         """Return the content of the small files beside a transcript that can be read."""
         sides: dict[PurePath, bytes] = {}
         for side in reader.side_files(path):
-            with contextlib.suppress(OSError, CrystalError), files.opened(Path(side), self.folders) as file:
+            with contextlib.suppress(OSError, CrystalError), finder.opened(Path(side), self.folders) as file:
                 sides[side] = file.read(MAX_SIDE_BYTES)
         return sides
 
@@ -219,7 +220,7 @@ class Capture:
             StoreFullError, StoreBusyError, UnavailableError: Nothing is lost; the next run goes on.
             TranscriptRefusedError: The path is no regular file, or not in a folder that transcripts are read from.
         """
-        found = files.examine(path, self.folders)
+        found = finder.examine(path, self.folders)
         if found is None:
             return True
         until = found.size if until is None and kept is None else until
@@ -245,10 +246,10 @@ class Capture:
         state = ledger.state_of(self.store, self.device, key)
         before = state.mark if state else Watermark(key)
         try:
-            with files.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
-                found = files.look_into(path, file)
+            with finder.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
+                found = finder.look_into(path, file)
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
-                raw = transcript.read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
+                raw = read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
                 if until is not None:
                     raw = tail.cut_at(raw, until)
                 after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
@@ -281,36 +282,36 @@ class Capture:
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
 
-    def _note_move(self, state: ledger.TranscriptState, found: files.TranscriptFile) -> None:
+    def _note_move(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> None:
         if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
             ledger.moved(self.store, state, str(found.path), found.dev, found.inode)
 
     # -- who is who --------------------------------------------------------------------------------------------------
 
-    def state_for(self, found: files.TranscriptFile) -> ledger.TranscriptState | None:
+    def state_for(self, found: finder.TranscriptFile) -> ledger.TranscriptState | None:
         """Return what the ledger knows of a file, None if it was never seen."""
         return ledger.state_of(self.store, self.device, self._key_of(found))
 
-    def _key_of(self, found: files.TranscriptFile) -> str:
+    def _key_of(self, found: finder.TranscriptFile) -> str:
         """Return the transcript's key; a second file of the same name in another folder gets a key of its own."""
-        key = transcript.identify(found.path, files.root_of(found.path, self.folders).harness).key
+        key = identify(found.path, finder.root_of(found.path, self.folders).harness).key
         known = ledger.state_of(self.store, self.device, key)
         if known is None or known.path == str(found.path):
             return key
         own = f"{key}~{hashlib.sha256(str(found.path).encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
         if ledger.state_of(self.store, self.device, own) is not None:
             return own  # also when the other file is gone by now
-        other = files.look_at(Path(known.path), self.folders)
+        other = finder.look_at(Path(known.path), self.folders)
         return key if other is None or (other.dev, other.inode) == (found.dev, found.inode) else own
 
     def origin_of(self, path: Path, session: str | None = None) -> tuple[str, Origin]:
         """Return the key and origin of a transcript that was never seen; ``session`` is its id if that is known."""
-        found = files.look_at(path, self.folders)
-        harness = files.root_of(path, self.folders).harness
-        key, owner, subagent = transcript.identify(path, harness)
+        found = finder.look_at(path, self.folders)
+        harness = finder.root_of(path, self.folders).harness
+        key, owner, subagent = identify(path, harness)
         if found is not None:
             key = self._key_of(found)
-        if owner is None or not transcript.reader_of(harness).is_session_id(owner):
+        if owner is None or not reader_of(harness).is_session_id(owner):
             # Not where the client puts it: the lines know better than the name.
             named, by_lines = self._owner_in(path, harness)
             owner, subagent = session or named or owner or key, subagent or by_lines
@@ -318,8 +319,8 @@ class Capture:
 
     def _owner_in(self, path: Path, harness: str) -> tuple[str | None, str | None]:
         """Return the session and the subagent that the first lines of a transcript name, each None if they do not."""
-        reader = transcript.reader_of(harness)
-        with contextlib.suppress(OSError, CrystalError), files.opened(path, self.folders) as file:
+        reader = reader_of(harness)
+        with contextlib.suppress(OSError, CrystalError), finder.opened(path, self.folders) as file:
             lines = file.read(FIRST_BYTES).split(b"\n")[:FIRST_LINES]
             return reader.owner(lines, reader.first_context(path, self.sides_of(path, reader)))
         return None, None
@@ -333,7 +334,7 @@ class Capture:
         tally = Tally()
         known = ledger.read_to(self.store, self.device)
         roots = [root for root in here.roots if harness in (None, root.harness)]
-        for found in files.all_transcripts(roots, tally.fail, here.folders, known):
+        for found in finder.all_transcripts(roots, tally.fail, here.folders, known):
             tally.files += 1
             here.attempt(found.path, tally, here.capture_tail)
         if here.whole_files is not None:

@@ -26,6 +26,8 @@ CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that a capturing process locks."""
 BACKFILL_LOCK = "backfill.lock"
 """The file that a process importing past transcripts locks."""
+ENRICH_LOCK = "enrich.lock"
+"""The file that a process making vectors, summaries and the index locks."""
 
 POLL_SECONDS = 0.02
 TELL_SECONDS = 1.0
@@ -199,7 +201,7 @@ def without_lock(lock: HeldLock, data_dir: Path, *, afresh: bool = False) -> Ite
     Args:
         lock: The lock of capture.
         data_dir: Where it is remembered.
-        afresh: Forget what is remembered: somebody has mended it, perhaps.
+        afresh: Forget what is remembered: the paths may work again.
     """
     file = data_dir / FILE
     if afresh:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from crystal.capture import files, spool
+from crystal.capture import finder, spool
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.spool import Note
 from crystal.config.harnesses import CLAUDE_CODE, Root
@@ -60,5 +60,5 @@ def _is_read(note: Note, marks: Sequence[Mark] | None) -> bool:
     path = Path(note.transcript_path)
     root = Root(path.parent, note.harness or CLAUDE_CODE)
     named = [path, *([Path(note.agent_transcript_path)] if note.agent_transcript_path else [])]
-    found = [*(files.examine(one, ANYWHERE) for one in named), *files.subagents_of(path, ANYWHERE, root)]
+    found = [*(finder.examine(one, ANYWHERE) for one in named), *finder.subagents_of(path, ANYWHERE, root)]
     return all(one is not None and (str(one.path), one.dev, one.inode, one.size) in marks for one in found)

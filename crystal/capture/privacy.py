@@ -15,10 +15,10 @@ from typing import NamedTuple, TypeVar
 from crystal.config.table import Config
 from crystal.model.capture import Origin
 from crystal.store import Store
-from crystal.store.capture.privacy import Mark, marks
+from crystal.store.capture.privacy import PrivatePeriod, marks
 from crystal.store.search.isolated import outermost
 from crystal.store.search.scope import is_within
-from crystal.transcript import LineFacts
+from crystal.transcript.reader import LineFacts
 
 BY_PROJECT = "private-project"
 BY_SESSION = "private-session"
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Policy(NamedTuple):
     """Privacy rules of this machine. ``is_private_line`` tells whether a line with this uuid was left out before."""
 
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[PrivatePeriod, ...] = ()
     projects: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     is_private_line: Callable[[str], bool] = lambda _: False

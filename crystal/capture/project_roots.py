@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crystal.capture import files
+from crystal.capture import finder
 from crystal.capture.engine import met_name
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root, places_of_all
@@ -29,4 +29,4 @@ def project_roots(store: Store) -> tuple[Root, ...]:
 
 def _has_files(root: Root) -> bool:
     folders = Folders((root,))
-    return any(files.look_at(root.folder / name, folders) is not None for name in root.place.files)
+    return any(finder.look_at(root.folder / name, folders) is not None for name in root.place.files)

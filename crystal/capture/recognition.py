@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from crystal.config.harnesses import Root
-from crystal.transcript import SnapshotReader, Source, SourceError, reader_of
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, reader_of
 
 RECOGNIZED_LINES = 50
 
@@ -22,7 +22,7 @@ def understood(beginning: bytes, path: Path, root: Root) -> int:
         return sum(mark in beginning for mark in reader.file_marks)
     if isinstance(reader, SnapshotReader) and root.place.form != "lines":
         with suppress(SourceError):
-            return len(list(reader.conversations(Source(path, beginning, lambda *_: iter(()), {}))))
+            return len(list(reader.conversations(Snapshot(path, beginning, lambda *_: iter(()), {}))))
         return 0
     lines = beginning.split(b"\n")[:RECOGNIZED_LINES]
     facts = (reader.facts(line) for line in lines)

@@ -97,15 +97,16 @@ class Folders(NamedTuple):
 
         Of several, the deepest one that has files of this name.
         """
-        found = []
-        for root in self.roots:
-            if not root.place.holds(Path(path), root.folder):
-                continue
-            names = (str(root.folder), os.path.realpath(root.folder))
-            if path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names)):
-                found.append(root)
         name = Path(path)
+        holding = [root for root in self.roots if root.place.holds(name, root.folder)]
+        found = [root for root in holding if _is_inside(path, str(root.folder))]
+        # Links are followed only for a path that no root has by its own name: there are many roots, and many files.
+        found = found or [root for root in holding if _is_inside(path, os.path.realpath(root.folder))]
         return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 ANYWHERE = Folders(anywhere=True)

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 
 import apsw
 
-from crystal.capture import files
-from crystal.capture.files import LOG_SUFFIX
+from crystal.capture import finder
+from crystal.capture.finder import LOG_SUFFIX
 from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.config.harness import Form
 from crystal.errors import CrystalError, UnavailableError
-from crystal.transcript import Source, SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 
 QUERY_SECONDS = 60.0
 """One query may take so long; a query reads all of a database at most."""
@@ -56,11 +56,11 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         TranscriptRefusedError, TranscriptBlockedError: As for every transcript.
     """
     with contextlib.ExitStack() as stack:
-        opened = {"": stack.enter_context(files.opened(path, folders))}
+        opened = {"": stack.enter_context(finder.opened(path, folders))}
         written = _written_at_rest(path, opened[""])
         before = _state(opened)
         with contextlib.suppress(FileNotFoundError):
-            opened[LOG_SUFFIX] = stack.enter_context(files.opened(beside(path, LOG_SUFFIX), folders))
+            opened[LOG_SUFFIX] = stack.enter_context(finder.opened(beside(path, LOG_SUFFIX), folders))
             before = _state(opened)
         # After the state: what the owner begins to write from here on changes it.
         if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
@@ -118,7 +118,7 @@ def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
 
 
 def _head(path: Path, folders: Folders, count: int) -> bytes:
-    with contextlib.suppress(FileNotFoundError), files.opened(path, folders) as file:
+    with contextlib.suppress(FileNotFoundError), finder.opened(path, folders) as file:
         return file.read(count)
     return b""
 
@@ -163,7 +163,7 @@ class _ReadOnlyFile:
     xUnlock = xSync = xLock  # noqa: N815
 
     def xClose(self) -> None:  # noqa: N802
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the opener closes the file."""
 
     def xCheckReservedLock(self) -> bool:  # noqa: N802
         return False
@@ -183,7 +183,7 @@ MAX_DOCUMENT_BYTES = 256 << 20
 
 
 @contextlib.contextmanager
-def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PurePath, bytes]) -> Iterator[Source]:
+def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PurePath, bytes]) -> Iterator[Snapshot]:
     """Open a file as a source.
 
     Args:
@@ -198,14 +198,14 @@ def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PureP
         TranscriptRefusedError, TranscriptBlockedError, UnavailableError: As for every transcript.
     """
     if form == "document":
-        with files.opened(path, folders) as file:
+        with finder.opened(path, folders) as file:
             data = file.read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES:
             raise SourceError(f"{path} is larger than {MAX_DOCUMENT_BYTES >> 20} MB", hint="crystal reads no such file")
-        yield Source(path, data, _no_rows, sides)
+        yield Snapshot(path, data, _no_rows, sides)
         return
     with opened_database(path, folders) as rows:
-        yield Source(path, b"", rows, sides)
+        yield Snapshot(path, b"", rows, sides)
 
 
 def _no_rows(*_: object) -> Iterator[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal.config.paths import delete_file, refused
-from crystal.store.capture.privacy import Mark
+from crystal.store.capture.privacy import PrivatePeriod
 
 LATENCY_LOG = "latency.log"
 LEFTOVER_MS = 3_600_000
@@ -21,7 +21,7 @@ ENVIRONMENT = "environment"
 """The reason of private times that ``CRYSTAL_PRIVATE`` brought."""
 
 
-class Asked(NamedTuple):
+class RememberHint(NamedTuple):
     """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters.
 
     ``memory_id`` is the id that the user was told; None in notes of an older hook.
@@ -52,7 +52,7 @@ class Note(NamedTuple):
     private: bool = False
     awaited: tuple[int, int] | None = None
     cwd: str | None = None
-    asked: Asked | None = None
+    asked: RememberHint | None = None
     harness: str | None = None
 
 
@@ -103,7 +103,7 @@ class PrivateNotes:
         self._spool = spool
         self._read: dict[str, Note | None] = {}
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[PrivatePeriod, ...]:
         """Return a mark for each session with a private note.
 
         If that is its oldest note, all that is added now is private; else what was said since that note.
@@ -114,7 +114,7 @@ class PrivateNotes:
         oldest = {note.session_id: note for note in reversed(notes)}
         private = {note.session_id: note for note in reversed(notes) if note.private}
         return tuple(
-            Mark(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
+            PrivatePeriod(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
             for session, note in private.items()
         )
 
@@ -227,7 +227,7 @@ def _awaited(value: object) -> tuple[int, int] | None:
     return None
 
 
-def _asked(value: object) -> Asked | None:
+def _asked(value: object) -> RememberHint | None:
     if not isinstance(value, dict) or not _is_size(value.get("length")):
         return None
     from crystal.memories.rules import MEMORY_ID  # few notes have one, and it brings every type of the model
@@ -236,4 +236,4 @@ def _asked(value: object) -> Asked | None:
     kept = words if isinstance(words, str) and words else None
     ident = value.get("id")
     told = ident if isinstance(ident, str) and MEMORY_ID.fullmatch(ident) else None
-    return Asked(kept, int(value["length"]), value.get("everywhere") is True, told)
+    return RememberHint(kept, int(value["length"]), value.get("everywhere") is True, told)

@@ -75,6 +75,7 @@ class CaptureFacts:
         free_bytes: Free bytes on the disk of ``data_dir``.
         not_writable: What should be writable and is not, ``data_dir`` or the database in it, and the next step.
         unusable_lock: Why the capture lock cannot be used, and the next step, if it cannot.
+        unusable_enrich_lock: The same of the lock of what follows capture.
         read_only_disk: Whether that disk is mounted for reading only.
         stalled: What the last worker said about a store that it could not use.
         oldest_note: The time of the oldest note of the hook that still waits.
@@ -94,6 +95,7 @@ class CaptureFacts:
     free_bytes: int | None = None
     not_writable: tuple[Path, str] | None = None
     unusable_lock: tuple[str, str] | None = None
+    unusable_enrich_lock: tuple[str, str] | None = None
     read_only_disk: bool = False
     stalled: str | None = None
     oldest_note: int | None = None
@@ -185,7 +187,7 @@ def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:
 
 def _worker_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     if facts.store_problem is None and facts.stalled is not None:
-        yield Reason("stalled", facts.stalled, "crystal doctor")
+        yield Reason("stalled", facts.stalled, "crystal sync")
     oldest = facts.now if facts.oldest_note is None else facts.oldest_note
     if facts.lock_holder is not None and facts.now - oldest > 1000 * LOCK_SECONDS:
         yield _locked(facts.lock_holder, facts.data_dir / "capture.lock", ago(oldest, facts.now))
@@ -195,7 +197,7 @@ def _worker_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     is_quiet = is_silent(now=facts.now, last_turn_hook=facts.last_turn_hook, newest_transcript=facts.newest_transcript)
     if is_quiet and facts.last_turn_hook is not None and not any(_hook_reasons(facts)):
         message = f"the hook ran last {ago(facts.last_turn_hook, facts.now)}, although sessions went on since"
-        yield Reason("silent", message, "crystal doctor")
+        yield Reason("silent", message, "crystal sync; then look at /hooks in Claude Code")
 
 
 def _locked(holder: int, lock: Path, since: str) -> Reason:
@@ -209,5 +211,8 @@ def _remarks(facts: CaptureFacts) -> Iterator[Reason]:
         if hooks.has_hook and hooks.plugins:
             message = f"the hook runs twice: by {hooks.settings} and by the plugin {hooks.plugins[0]}"
             yield Reason("twice", message, f"claude plugin uninstall {hooks.plugins[0]}")
+    if facts.unusable_enrich_lock is not None:
+        problem, fix = facts.unusable_enrich_lock
+        yield Reason("vectors", f"vectors and summaries wait: {problem}", fix)
     if not facts.hooks and not facts.other_agents:
         yield Reason(NO_CLIENT, "no coding agent has been used on this machine", "use one, then: crystal init --all")

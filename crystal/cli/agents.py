@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
-from crystal.app.formats import describe_kinds
+from crystal.app.transcript_formats import describe_kinds
+from crystal.app.watcher import watcher_state
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
@@ -24,7 +25,7 @@ JSON_KEYS = (
 def agents(*, as_json: AsJson = False) -> None:
     """List the agents found here: how much of their conversations is captured, and since when."""
     with open_reader() as machine:
-        found, now = list_agents(machine), machine.now()
+        found, now, watched = list_agents(machine), machine.now(), watcher_state(machine.places).is_running
     if as_json:
         print_json({"agents": [json_row(one, *JSON_KEYS) for one in found]})
         return
@@ -35,21 +36,24 @@ def agents(*, as_json: AsJson = False) -> None:
         _say_agent(one, width, now, look)
     if not here:
         say("no agent has written a conversation on this machine yet")
-    _say_how(found, here, look)
+    _say_how(found, here, watched, look)
 
 
-def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], look: Look) -> None:
+def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
     """Say when each agent is captured, which ones are not here, and the next steps."""
     readable = [one for one in found if not HARNESSES[one.name].is_export]
-    for label, titles in (
-        ("captured as each turn ends: ", [one.title for one in here if one.live]),
-        ("captured by crystal sync: ", [one.title for one in here if one in readable and not one.live]),
-        ("not found here: ", [one.title for one in readable if one not in here]),
+    swept = [one for one in here if one in readable and not one.live]
+    for label, some in (
+        ("captured as each turn ends: ", [one for one in here if one.live]),
+        (f"captured by crystal {'watch' if watched else 'sync'}: ", swept),
+        ("not found here: ", [one for one in readable if one not in here]),
     ):
-        if titles:
-            say_item(label, ", ".join(titles), look, style=look.dim)
+        if some:
+            say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         note("capture more of them as each turn ends: crystal init --all")
+    if not watched and any(one.live is None for one in swept):
+        note("capture agents without a hook as they write: crystal watch --install")
     if any(one.before for one in here):
         note("import past sessions: crystal backfill")
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from crystal.app.background import ENRICH_LOCK, SOON, count_waiting, enrich, write_summaries_again
+from crystal.app.background import SOON, count_due, count_waiting, enrich, write_summaries_again
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine, now_ms, open_machine
 from crystal.app.progress import Progress, read_progress
 from crystal.app.start_worker import start_worker
-from crystal.capture.backfill import Past
+from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import bar_shown, progress_bar
@@ -177,14 +177,14 @@ def send_with_progress(machine: Machine) -> list[str]:
     from crystal.app.sync.device import SEND_SECONDS, deliver_soon
     from crystal.store.sync import outbox
 
-    report = deliver_soon(machine, seconds=SEND_SECONDS, insist=True)
+    report = deliver_soon(machine, seconds=SEND_SECONDS, skip_delay=True)
     if report is None or not report.problem:
         return []
     waiting = outbox.backlog(machine.store).blobs
     return [f"{report.problem}; {waiting} sealed blobs wait, nothing is lost"]
 
 
-def _print_plan(plan: list[Past], as_json: bool) -> None:
+def _print_plan(plan: list[PastFile], as_json: bool) -> None:
     sessions = {one.origin.session_id for one in plan}
     size = sum(one.todo for one in plan)
     if as_json:
@@ -233,7 +233,7 @@ def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
     warn(*(f"{path}: {message}" for path, message in sorted((tally.problems or {}).items())), *problems)
 
 
-def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = None) -> Tally:
+def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | None = None) -> Tally:
     """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
 
     Args:
@@ -265,18 +265,9 @@ def import_with_bar(machine: Machine, past: Sequence[Past], again: str | None = 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
     """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
-    try:
-        if count_waiting(machine) <= SOON:
-            problems = enrich(machine, budget_seconds=SOON_SECONDS)
-            if problems or not count_waiting(machine):
-                return problems
-        waiting = count_words(count_waiting(machine), "chunk")
-    except CrystalError:  # no vectors can be made: enriching says why, and does the rest
-        return enrich(machine, budget_seconds=SOON_SECONDS)
-    start_worker(machine.places)
-    if say:
-        typer.echo(f"crystal: {waiting} get vectors in the background; see: crystal status", err=True)
-    return []
+    problems = enrich(machine, budget_seconds=SOON_SECONDS) if _count_waiting(machine) <= SOON else []
+    _leave_the_rest(machine, problems, say=say)
+    return problems
 
 
 def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
@@ -302,8 +293,7 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
             if seconds is None:
                 _await_others(machine, report)
             problems = enrich(machine, budget_seconds=seconds or DAY_SECONDS, report=report)
-        if not problems:
-            _leave_the_rest(machine, say=show)
+        _leave_the_rest(machine, problems, say=show)
         return problems
     except KeyboardInterrupt:
         _stop(machine, REST)
@@ -317,15 +307,21 @@ def _stop(machine: Machine, words: str) -> NoReturn:
     raise typer.Exit(130) from None
 
 
-def _leave_the_rest(machine: Machine, *, say: bool) -> None:
-    """Say who does what there was no time for, or what another process does already."""
-    with contextlib.suppress(CrystalError):
-        if not count_waiting(machine):
-            return
-        if read_progress(machine.places.data_dir) is None:
-            start_worker(machine.places)
-        if say:
-            typer.echo(f"crystal: {REST}", err=True)
+def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> None:
+    """Start a worker for what there was no time for, and say so. After a problem it makes no vectors."""
+    waiting = 0 if problems else _count_waiting(machine)
+    left = [("vectors of", waiting, "chunk"), ("summaries of", count_due(machine), "session")]
+    words = " and ".join(f"{made} {count_words(number, what)}" for made, number, what in left if number)
+    if words:
+        start_worker(machine.places)
+    if words and say:
+        typer.echo(f"crystal: {words} follow in the background; see: crystal status", err=True)
+
+
+def _count_waiting(machine: Machine) -> int:
+    with contextlib.suppress(CrystalError):  # no vectors can be made: enriching says why, and does the rest
+        return count_waiting(machine)
+    return 0
 
 
 def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:

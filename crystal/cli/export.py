@@ -41,7 +41,7 @@ def export(
     from crystal import __version__
     from crystal.app.export import FORMS, choose_sessions
     from crystal.app.export import export as write
-    from crystal.export.wording import Wording
+    from crystal.export.labels import Wording
 
     chosen_form = next((one for one in FORMS if one == form), None)
     if chosen_form is None:

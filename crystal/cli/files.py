@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.app.context import open_kept_machine, this_home
-from crystal.app.memory_files import Answers, MemoryFile, file_list, state_of_files
+from crystal.app.memory_files import BlockDecisions, MemoryFile, file_list, state_of_files
 from crystal.app.vault import side_named
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
@@ -52,7 +52,7 @@ def sync(
     with open_kept_machine() as machine, file_list(machine) as listed:
         for path in listed.named(files or [], this_home()):
             one = listed.compared(path)
-            answers = _asked(one, Answers(yes, yes, side), yes=yes, quiet=as_json)
+            answers = _asked(one, BlockDecisions(yes, yes, side), yes=yes, quiet=as_json)
             listed.note(one.path)
             done.append((one, one.run(answers)))
         embed_soon(machine)
@@ -99,7 +99,7 @@ def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, ye
             say(f"{one_line(str(one.path))}: {'the block is removed' if change.changed else 'it has no block'}")
 
 
-def _asked(one: MemoryFile, answers: Answers, *, yes: bool, quiet: bool) -> Answers:
+def _asked(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) -> BlockDecisions:
     """Show what would change, and ask; return what the person wants."""
     if not yes:
         adds = _agrees(one, "added", "remember these lines?")

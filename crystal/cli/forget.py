@@ -18,8 +18,8 @@ from crystal.cli.render import clipped, count_words, first_of, hint, look_of, on
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.forgetting import ForgetItem, ForgetPlan, Forgotten
     from crystal.forgetting.prove.prove import ForgetProof
+    from crystal.forgetting.request import ForgetItem, ForgetPlan, Forgotten
 
 EXIT_NOTHING = 1
 SHOWN = 20
@@ -70,7 +70,7 @@ def forget(
     from crystal.app.context import open_machine, open_reader
     from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
     from crystal.errors import UsageError
-    from crystal.forgetting import ForgetRequest
+    from crystal.forgetting.request import ForgetRequest
     from crystal.timewords.parse import parse_when
 
     with open_reader():  # refuses where there is no memory yet, instead of making one
@@ -168,14 +168,7 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
 
 
 def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
-    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
-    named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
-    words = ", ".join(named).replace("memorys", "memories")
-    if plan.unread:
-        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
-        yield f"will be forgotten: {most}, at least {words or 'none'}"
-    else:
-        yield f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
+    yield _counted(plan, now)
     yield from _listed([item for item in plan.items if item.because not in REASONS], now, width)
     if others := [item for item in plan.items if item.because in REASONS]:
         yield "the same text elsewhere will go too:"
@@ -188,6 +181,17 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "not deleted: files of agents still have it; delete them yourself, or run: crystal files sync"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
     yield from _source_lines(plan)
+
+
+def _counted(plan: ForgetPlan, now: int) -> str:
+    """Return how much of what will be forgotten, in a line."""
+    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
+    named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
+    words = ", ".join(named).replace("memorys", "memories")
+    if plan.unread:
+        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
+        return f"will be forgotten: {most}, at least {words or 'none'}"
+    return f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
 
 
 def _source_lines(plan: ForgetPlan) -> Iterator[str]:

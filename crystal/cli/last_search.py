@@ -48,7 +48,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
-    if is_place or (by_person and found is not None and len(word) < 3):
+    if is_place or (by_person and len(word) < 3):
         none = "no search in this terminal has found anything yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} hit{'s' * (len(hits) != 1)}"
         hint = f"the last one: crystal show @{len(hits)}" if hits else 'search first: crystal search "..."'

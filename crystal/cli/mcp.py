@@ -92,7 +92,7 @@ def _serve_http(
     from crystal.app.context import open_kept_machine
     from crystal.cli import render
     from crystal.cli.options import whole_number
-    from crystal.mcp.remote.server import Site, serve
+    from crystal.mcp.remote.server import ServerAddress, serve
     from crystal.serving.listening import LOOPBACK
 
     with open_kept_machine() as machine:  # refuses where there is no memory yet; its key may have to be made
@@ -105,4 +105,6 @@ def _serve_http(
         serving = "crystal: serving clients that have a token (list them: crystal access list); Ctrl-C stops it"
         render.say(serving, stream=sys.stderr)
 
-    serve(places, _settings, Site(host or LOOPBACK, number, certificate, key, url, behind_proxy, signing), ready)
+    serve(
+        places, _settings, ServerAddress(host or LOOPBACK, number, certificate, key, url, behind_proxy, signing), ready
+    )

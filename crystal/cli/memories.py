@@ -9,17 +9,17 @@ from typing import Annotated
 import typer
 
 from crystal.app.context import Machine, open_machine, open_reader
-from crystal.app.memory_queries import by_key, is_folder_word, list_memories, memory_of, mirror_of
+from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, state_of
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.cli.options import AsJson, Limit, unknown_project, whole_number
 from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
-from crystal.store.search.scope import project_ids, scope_of
+from crystal.store.search.scope import scope_of
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
@@ -211,7 +211,7 @@ def remember(
 
     words = read_words(text)
     with open_machine() as machine:
-        notes = _unknown(machine, project)
+        notes = unknown_project(machine, project)
         one = keep(machine, words, category=category, project=project, key=key)
         embed_soon(machine)
     note(*notes, *left_out(one, words))
@@ -254,16 +254,6 @@ def get(
         print_json({"memory": record(found)})
         return
     say(harmless(found.text) if sys.stdout.isatty() else found.text)
-
-
-def _unknown(machine: Machine, project: str | None) -> tuple[str, ...]:
-    """Return a note if a project's name is new, as it may be a typing error; the name is accepted all the same."""
-    if project is None or not project.strip() or is_folder_word(project):
-        return ()
-    with mirror_of(machine) as mirror:
-        if mirror is not None and project_ids(mirror, project):
-            return ()
-    return scope_of(machine.store, Filters(project=project)).notes
 
 
 # ------------------------------------------------------------------------------------------------------------ values

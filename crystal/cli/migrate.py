@@ -23,7 +23,7 @@ from crystal.app.migrate.found import (
     make_way,
     named_store,
 )
-from crystal.app.migrate.migration import Migration, RowCounts, VectorCounts
+from crystal.app.migrate.migration import Migration, RowCounts, TakenVectors
 from crystal.app.migrate.relocate import move_own, relocate
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.confirm import confirm
@@ -158,7 +158,7 @@ def _say_preview(found: FoundStore, counts: RowCounts, stream: Any) -> None:
     say(one_line(str(found.path)), words, *_reasons(counts), stream=stream)
 
 
-def _say_done(found: FoundStore, counts: RowCounts, kept: VectorCounts) -> None:
+def _say_done(found: FoundStore, counts: RowCounts, kept: TakenVectors) -> None:
     say(f"{count_words(counts.read, 'row')} of {found.title}: {_counts_words(counts, 'taken over')}", *_reasons(counts))
     if kept.is_chosen:
         say(f"{count_words(kept.kept, 'chunk')} kept their vectors of {' '.join(kept.model or ())}")

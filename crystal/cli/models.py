@@ -41,7 +41,7 @@ from crystal.cli.render import (
     warn,
 )
 from crystal.config.providers import runs_here
-from crystal.embedding.local.catalog import KNOWN, KnownModel
+from crystal.embedding.local.known_models import KNOWN, KnownModel
 from crystal.embedding.local.manifest import ModelManifest
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.search.vectors import serving_generation

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.errors import UsageError
+from crystal.errors import NotFoundError, UsageError
+from crystal.model.recall import Filters
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -33,11 +34,11 @@ def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, 
     """Return the files and folders that were given.
 
     Raises:
-        UsageError: One of them does not exist.
+        NotFoundError: One of them does not exist.
     """
     for path in paths or ():
         if not path.exists():
-            raise UsageError(f"{path} does not exist", hint=hint)
+            raise NotFoundError(f"{path} does not exist", hint=hint)
     return list(paths or ())
 
 
@@ -69,3 +70,13 @@ def project_value(machine: Machine, text: str | None) -> str | None:
         return text
     absolute = os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 (links stay: transcripts may name them)
     return known_folder(machine.stores, absolute)
+
+
+def unknown_project(machine: Machine, project: str | None) -> tuple[str, ...]:
+    """Return a note if crystal knows no project of a name, which may be a typing error."""
+    from crystal.app.memory_queries import is_folder_word
+    from crystal.store.search.scope import project_ids, scope_of
+
+    if not project or is_folder_word(project) or any(project_ids(store, project) for store in machine.stores):
+        return ()
+    return scope_of(machine.store, Filters(project=project)).notes

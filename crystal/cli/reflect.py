@@ -29,10 +29,10 @@ def reflect(
     as_json: AsJson = False,
 ) -> None:
     """Learn from what was said since the last time. The worker does it by itself; see `crystal memories review`."""
-    from crystal.app.background import ENRICH_LOCK, is_reflection_due
+    from crystal.app.background import is_reflection_due
     from crystal.app.reflect import reflect as learn
     from crystal.app.reflect import unreviewed
-    from crystal.capture.lock import try_lock
+    from crystal.capture.lock import ENRICH_LOCK, try_lock
     from crystal.reflect.by_model import PART
     from crystal.store.memories.learned import ReflectorRun
     from crystal.store.problems import find_problem

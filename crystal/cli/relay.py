@@ -137,7 +137,7 @@ def sync(
         if watch:
             _watch(machine, _delivering(machine, quiet=quiet, as_json=as_json), pause=0.3)
             return
-        report = deliver_relay(machine, insist=True)
+        report = deliver_relay(machine, skip_delay=True)
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
     if report.problem:
         say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
@@ -154,7 +154,7 @@ def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[Re
         nonlocal asked
         if time.monotonic() - asked < DELIVER_SECONDS and not backlog(machine.store).unsent:
             return
-        report = deliver_relay(machine, client, insist=True)
+        report = deliver_relay(machine, client, skip_delay=True)
         asked = time.monotonic()
         if report.sent or report.heard or report.noticed:
             _say_delivery(machine, report, quiet=quiet, as_json=as_json)

@@ -23,7 +23,7 @@ from crystal.sync.keys.forms import parse_key
 from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
 if TYPE_CHECKING:  # SPAKE2 loads when somebody pairs, not for every command of the relay
-    from crystal.app.sync.pair_device import Invited, Joined
+    from crystal.app.sync.pair_device import Invitation, Joined
     from crystal.app.sync.pair_home import Paired
 
 MAX_TYPED = 65_536
@@ -177,7 +177,7 @@ def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bo
             raise UsageError(f"no pairing with number {number} is open at {client.shown}", hint=hint) from error
 
 
-def _read_invited() -> Invited:
+def _read_invited() -> Invitation:
     """Read an invitation, typed or piped."""
     from crystal.app.sync.pair_device import read_invitation
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import typer
 
 from crystal.app.context import default_paths
-from crystal.capture.files import TranscriptFile
+from crystal.capture.finder import TranscriptFile
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
 from crystal.cli.progress import progress_bar

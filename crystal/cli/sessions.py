@@ -45,7 +45,7 @@ from crystal.sessions.reading import (
 from crystal.sessions.reading import sessions as list_sessions
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import clock
-from crystal.transcript import find_facts
+from crystal.transcript.reader import find_facts
 
 CONTEXT = 2
 SHORT_ID = 8

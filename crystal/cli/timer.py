@@ -1,4 +1,4 @@
-"""``--install-timer`` and ``--remove-timer``: plan the change, make it, report it."""
+"""``--install-timer`` and ``--remove-timer``, ``--install`` and ``--remove``: plan the change, make it, report it."""
 
 from __future__ import annotations
 
@@ -6,43 +6,38 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 
 from crystal.app.context import this_home
+from crystal.app.watcher import this_host
 from crystal.install import timer
-from crystal.install.claude_settings.settings_file import locations_to_bake
+from crystal.install.claude_settings.claude_file import locations_to_bake
 
 COMMAND_SECONDS = 60
 
 
 def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[timer.Schedule] = (timer.SWEEP,)) -> None:
-    """Install timers of this machine, or take them out."""
-    host = this_host()
+    """Install timers of this machine and the watcher, or take them out."""
+    host, is_watch = this_host(), timer.WATCH in schedules
+    undo = "--remove" if is_watch else "--remove-timer"
     for schedule in schedules if install else ():
-        kind = timer.find_kind(host, run)
+        kind = timer.find_kind(host, run, schedule)
         plan = timer.plan_install(kind, this_job(schedule), host, run)
-        _do(plan, f"{schedule.command} runs every {schedule.minutes} minutes from now on ({kind})", dry_run=dry_run)
+        when = f"every {schedule.minutes} minutes from now on" if schedule.minutes else "now and after each login"
+        _do(plan, f"{schedule.command} runs {when} ({kind})", undo, dry_run=dry_run)
     if not install:
         plan = timer.plan_remove(host, run, schedules)
-        _do(plan, "the timer is removed" if plan else "there is no crystal timer", dry_run=dry_run)
+        what = "timer" if not is_watch else "watcher" if len(schedules) == 1 else "timer or watcher"
+        _do(plan, f"the {what} is removed" if plan else f"there is no crystal {what}", undo, dry_run=dry_run)
 
 
-def _do(plan: timer.Steps, done: str, *, dry_run: bool) -> None:
+def _do(plan: timer.Steps, done: str, undo: str, *, dry_run: bool) -> None:
     if dry_run:
         typer.echo(timer.describe(plan), nl=False)
         return
-    timer.apply(plan, run)
+    timer.apply(plan, run, undo)
     typer.echo(done)
-
-
-def this_host() -> timer.Host:
-    """Return the machine that this runs on."""
-    home = this_home()
-    config_home = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    chosen = config_home if config_home.is_absolute() else home / ".config"
-    return timer.Host(sys.platform, home, chosen, os.getuid() if hasattr(os, "getuid") else 0)
 
 
 def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:

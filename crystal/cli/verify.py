@@ -15,7 +15,7 @@ from crystal.cli.progress import progress_bar
 from crystal.cli.render import count_words, hint, look_of, say_item, size_words, warn
 
 if TYPE_CHECKING:
-    from crystal.app.integrity import Mended
+    from crystal.app.integrity import RepairResult
     from crystal.integrity.verify import Proof
 
 EXIT_BEHIND = 1
@@ -32,7 +32,7 @@ def verify(
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
     from crystal.app.context import open_kept_machine
-    from crystal.app.integrity import Mended, bytes_to_prove, mend_memory, prove
+    from crystal.app.integrity import RepairResult, bytes_to_prove, mend_memory, prove
     from crystal.app.rebuild import archive_bytes
 
     if mend:
@@ -40,7 +40,7 @@ def verify(
             mended = mend_memory(advance)
     else:
         with open_kept_machine() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
-            mended = Mended(prove(machine, advance))
+            mended = RepairResult(prove(machine, advance))
     if as_json:
         print_json(_as_json(mended))
     else:
@@ -88,7 +88,7 @@ def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
     typer.echo(f"  crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}")
 
 
-def _as_json(mended: Mended) -> dict[str, object]:
+def _as_json(mended: RepairResult) -> dict[str, object]:
     proof = mended.proof
     return {
         "ok": not proof.faults,
@@ -104,7 +104,7 @@ def _as_json(mended: Mended) -> dict[str, object]:
     }
 
 
-def _print(mended: Mended, *, tried: bool) -> None:
+def _print(mended: RepairResult, *, tried: bool) -> None:
     look, proof = look_of(sys.stdout), mended.proof
     if mended.back:
         say_item("recovered: ", ", ".join(mended.back), look, style=look.good)

@@ -13,6 +13,11 @@ from crystal.cli.capture import tally_words, warn_of
 
 
 def watch(
+    install: Annotated[bool, typer.Option("--install", help="Let it run now and after each login.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="End it, and let it no longer start at login.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --install or --remove: only show what would be done.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Capture what agents without a hook write, as soon as they write it. Runs until Ctrl-C.
@@ -20,6 +25,10 @@ def watch(
     Agents that run crystal at the end of each turn are not watched. Needs the package watchfiles.
     """
     from crystal.app.watch import watch_agents
+
+    if install or remove:
+        _install(install=install, dry_run=dry_run)
+        return
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -39,3 +48,16 @@ def watch(
             typer.echo("watching; Ctrl-C ends it", err=True)
 
     watch_agents(tell, stop, begin)
+
+
+def _install(*, install: bool, dry_run: bool) -> None:
+    """Let the system start this command, or no longer."""
+    from crystal.app.context import open_kept_machine
+    from crystal.cli.timer import change_timer
+    from crystal.install.timer import WATCH
+    from crystal.sources.watch import load_watchfiles
+
+    if install:
+        with open_kept_machine():  # without a memory, or the package, it could not run
+            load_watchfiles()
+    change_timer(install=install, dry_run=dry_run, schedules=(WATCH,))

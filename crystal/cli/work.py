@@ -1,9 +1,12 @@
-"""``crystal changed``, ``crystal blame`` and ``crystal how``: what was done here before, and why."""
+"""``crystal changed``, ``blame``, ``how`` and ``fix``: what was done here before, and why."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,15 +14,19 @@ import typer
 from crystal.app.context import Machine, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
+from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.store.work.queries import Deed
+    from crystal.app.blame import BlamedLines
+    from crystal.app.fixes import KnownFix
+    from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
+MAX_ERROR = 1 << 20
 
 
 def changed(
@@ -42,12 +49,12 @@ def changed(
         start, end = time_span(now, since or (None if session or before else "1d"), before)
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
     if not found:
-        say_nothing("no edit of a file is known there", "choose other options: crystal changed --help")
+        say_nothing("no edit of a file is known there", "see all that are known: crystal changed --since 2000-01-01")
         return
     look = look_of(sys.stdout)
     for one in found[:most]:
@@ -62,37 +69,49 @@ def blame(
     place: Annotated[
         str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
     ],
+    project: OnlyProject = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which session wrote the lines of a file, and what the user had asked for.
 
     Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
+    In a copy that no session has worked in, name the project with --project.
     """
     from crystal.app.blame import blame
 
     with open_reader() as machine:
-        found, now = blame(machine, place), machine.now()
-        _note_behind(machine)
+        found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
+        _note_behind(machine, project)
     if as_json:
-        lines = [{**record(one), "deed": None if one.deed is None else record(one.deed)} for one in found.lines]
+        lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
         print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
         return
-    look, told = look_of(sys.stdout), set[str]()
-    for one in found.lines:
-        span = f"line {one.first}" if one.first == one.last else f"lines {one.first}-{one.last}"
-        if one.deed is None:
-            these = "this line" if one.first == one.last else "these lines"
-            commit = f" (commit {one.commit[:10]})" if one.commit else ""
-            say(f"{span}: no session is known to have written {these}{commit}")
-            continue
-        say(f"{look.bold(span)}: session {look.name(one.deed.session_id[:SHORT_ID])}, {_place(one.deed, now)}")
-        if one.deed.uuid not in told:
-            say(*_why(one.deed))
-        told.add(one.deed.uuid)
+    _say_blame(found.lines, now)
     if found.project is None:
-        render.note("crystal has captured nothing in this file's project; to see all: crystal projects")
+        known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
+        render.note(f"{known}: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+
+
+def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
+    """Print who wrote the lines; lines that no session wrote are one row, whatever commits they are from."""
+    look, told = look_of(sys.stdout), set[str]()
+    for call, group in groupby(lines, key=lambda one: one.call):
+        same = list(group)
+        first, last = same[0].first, same[-1].last
+        span = f"line {first}" if first == last else f"lines {first}-{last}"
+        if call is None:
+            commits = {one.commit for one in same}
+            commit = f" (commit {same[0].commit[:10]})" if same[0].commit and len(commits) == 1 else ""
+            say(
+                f"{span}: no session is known to have written {'this line' if first == last else 'these lines'}{commit}"
+            )
+            continue
+        say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
+        if call.uuid not in told:
+            say(*_why(call))
+        told.add(call.uuid)
 
 
 def how(
@@ -103,41 +122,93 @@ def how(
     as_json: AsJson = False,
 ) -> None:
     """Show the commands that did something here and succeeded, with what the agent said that they do."""
-    from crystal.app.projects import find_home
     from crystal.app.work import how
-    from crystal.work.commands import SURE
+    from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     with open_reader() as machine:
-        now, home = machine.now(), None if everywhere else find_home(machine.stores, str(Path.cwd()))
-        place = project_value(machine, project) or (home[0] if home else None)
+        now, place = machine.now(), _here(machine, project, everywhere=everywhere)
         found = how(machine, words, project=place)[:most]
-        _note_behind(machine)
+        _note_behind(machine, project)
     if as_json:
-        print_json({"commands": [{**record(one), "deed": record(one.deed)} for one in found]})
+        print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
         return
     if not found:
-        say_nothing("no command is known that did this here", f'search for it: crystal search "{words}"')
+        wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
+        say_nothing("no command is known that did this here", f"try: {wider}")
         return
     look = look_of(sys.stdout)
     for one in found:
         perhaps = "" if one.certainty >= SURE else "perhaps: "
         say(f"{perhaps}{look.bold(one_line(one.command))}")
         count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
-        say(f"  {count}, last {_place(one.deed, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
+        say(f"  {count}, last {_place(one.call, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
 
 
-def _note_behind(machine: Machine) -> None:
+def fix(
+    error: Annotated[
+        str | None, typer.Argument(help="What was printed, or a line of it. Default: standard input.", metavar="ERROR")
+    ] = None,
+    project: OnlyProject = None,
+    limit: Limit = "1",
+    as_json: AsJson = False,
+) -> None:
+    """Show what cured an error before: what was done until the command that had failed with it succeeded.
+
+    This folder's project is searched first, then all projects. Paths, numbers, times and hashes may differ.
+    """
+    from crystal.app.fixes import fix
+
+    most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
+    if is_piped and sys.stdin.isatty():
+        raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
+    text = sys.stdin.read(MAX_ERROR) if is_piped else str(error)
+    with open_reader() as machine:
+        now = machine.now()
+        found = fix(machine, text, project=_here(machine, project))[:most]
+        _note_behind(machine, project)
+    if as_json:
+        print_json({"fixes": [_fix_record(one) for one in found]})
+        return
+    if not found:
+        words = next((one_line(line) for line in reversed(text.splitlines()) if line.strip()), "ERROR")
+        say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
+        return
+    for one in found:
+        say(look_of(sys.stdout).bold(one_line(one.error)))
+        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}")
+        for step in one.steps:
+            say(f"  then: {one_line(step.command or f'edited {step.file}')}", f"    turn {step.call.uuid}")
+            say(*(f"    - {one_line(line)}" for line in step.removed))
+            say(*(f"    + {one_line(line)}" for line in step.added))
+        say(f"  then it succeeded: turn {one.succeeded.uuid}")
+
+
+def _fix_record(one: KnownFix) -> dict[str, object]:
+    steps = [{**record(step), "call": record(step.call)} for step in one.steps]
+    return {**record(one), "failed": record(one.failed), "steps": steps, "succeeded": record(one.succeeded)}
+
+
+def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:
+    """Return the project that is named, else that of this folder."""
+    from crystal.app.projects import find_home
+
+    home = None if everywhere else find_home(machine.stores, str(Path.cwd()))
+    return project_value(machine, project) or (home[0] if home else None)
+
+
+def _note_behind(machine: Machine, project: str | None) -> None:
+    render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
         render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
 
 
-def _place(deed: Deed, now: int) -> str:
-    when = "time unknown" if deed.at is None else clock(deed.at, now)
-    return ", ".join(part for part in (when, deed.project, deed.device, f"turn {deed.uuid}") if part)
+def _place(call: RecordedCall, now: int) -> str:
+    when = "time unknown" if call.at is None else clock(call.at, now)
+    return ", ".join(part for part in (when, call.project, call.device, f"turn {call.uuid}") if part)
 
 
-def _why(deed: Deed) -> list[str]:
-    words = (("asked", deed.request), ("agent", deed.reason))
+def _why(call: RecordedCall) -> list[str]:
+    words = (("asked", call.request), ("agent", call.reason))
     return [f"  {who}: {render.clipped(one_line(text), 300)}" for who, text in words if text]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
     sources |= {key: source for key, (_, source) in agents.items()}
     isolated = frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
-    return Config(places, sources, isolated, **{SETTINGS[key].attribute: value for key, value in values.items()})
+    found = {SETTINGS[key].attribute: value for key, value in values.items()}
+    return Config(places, sources, isolated, partial(load_config, env, home, overrides=overrides), **found)
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:

@@ -81,7 +81,7 @@ _ROWS = (
     EmbeddingProvider(
         name="local",
         kind=ProviderKind.INSTALLED,
-        module="local.model",
+        module="local.encoder",
         implementation="LocalEmbedder",
         default_model="minilm",
         packages=("onnxruntime", "tokenizers"),

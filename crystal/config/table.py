@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,12 +27,13 @@ class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
     ``sources`` says where each key's value came from; a key that is absent has its default. ``isolated`` has the agents
-    for which ``agents.NAME.isolated`` is true.
+    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now.
     """
 
     places: Places
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     isolated: frozenset[str] = frozenset()
+    reload: Callable[[], Config] | None = None
 
     agent_id: str = setting("cc-mini", AGENT, "The agent id under which this machine's conversations are stored.")
     device: str = setting(

@@ -79,7 +79,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SessionContext:
     """Context of a session; ``body`` may be empty. ``omitted`` counts memories only.
 
     The fence is added around the body at delivery, each time with another nonce; ``tokens`` includes it.
@@ -126,7 +126,7 @@ def rank(candidates: Iterable[MemoryCandidate]) -> list[MemoryCandidate]:
 
 def choose(
     memories: Sequence[MemoryCandidate], sessions: Sequence[LastSession], budget: int, origin: str, tz: tzinfo | None
-) -> Told:
+) -> SessionContext:
     """Choose what fits into ``budget`` tokens, including the fence.
 
     Args:
@@ -151,12 +151,12 @@ def choose(
     lines = [_MEMORIES, *(told[at][1] for at in sorted(kept))] if kept else []
     lines += [_SESSIONS, *(went[at][1] for at in sorted(gone))] if gone else []
     if not lines:
-        return Told("", tuple(choices), omitted, 0)
+        return SessionContext("", tuple(choices), omitted, 0)
     lines.append(_MORE)
     if omitted:
         lines.append(f"(+{omitted} {'memory' if omitted == 1 else 'memories'} omitted)")
     body = "\n".join([head, *lines])
-    return Told(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)))
+    return SessionContext(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)))
 
 
 def _choice(kind: str, one: tuple[str, str, str], chosen: bool) -> Choice:

@@ -126,7 +126,7 @@ def hash_of(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-class Doorkeeper:
+class TokenChecker:
     """Find what a token allows, by the list as it is now."""
 
     def __init__(self, path: Path) -> None:

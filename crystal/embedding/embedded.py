@@ -33,7 +33,7 @@ _RAISED = bytes((byte + 128) % 256 for byte in range(256))
 """Bytes that stand for -128 to 127, raised by 128."""
 
 
-class Table(NamedTuple):
+class TokenTable(NamedTuple):
     """The table of token vectors: int8 rows, a float32 scale for each (little-endian), and the vocabulary."""
 
     vectors: memoryview
@@ -47,7 +47,7 @@ class Table(NamedTuple):
         return [token for token in self.words.encode(text) if token != self.unknown]
 
 
-def read_table(folder: Path) -> Table:
+def read_table(folder: Path) -> TokenTable:
     """Map the table of a folder, which holds ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt``.
 
     Raises:
@@ -66,7 +66,7 @@ def read_table(folder: Path) -> Table:
     except (OSError, ValueError) as error:
         hint = "install crystal again: docs/how-to/upgrade.md"
         raise DamagedError(f"the embedded model in {folder} is damaged", hint=hint) from error
-    return Table(mapped[at:], scales, dimension, WordPiece(tokens, unknown), unknown)
+    return TokenTable(mapped[at:], scales, dimension, WordPiece(tokens, unknown), unknown)
 
 
 class SmallStaticModel:

@@ -7,7 +7,7 @@ not take is cut shorter, and set aside at last; it never holds up the others.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from crystal.config.prices import price_of
@@ -36,6 +36,9 @@ CANARY = "crystal"
 """A text that every working provider takes."""
 
 
+MaySend = Callable[[Collection[int]], Collection[int]]
+
+
 class EmbedReport(NamedTuple):
     """The result of a run, in chunks.
 
@@ -60,7 +63,7 @@ class EmbeddingClock(NamedTuple):
 WATCH = EmbeddingClock(time.monotonic, time.sleep)
 
 
-def embed_pending(
+def embed_pending(  # noqa: PLR0913 - what a run needs, by name
     store: Store,
     embedder: Embedder,
     *,
@@ -70,6 +73,7 @@ def embed_pending(
     batch: int = BATCH,
     progress: Callable[[int], None] = lambda _: None,
     watch: EmbeddingClock = WATCH,
+    may_send: MaySend = frozenset,
 ) -> EmbedReport:
     """Give vectors to waiting chunks, the newest first, until none waits or the budget is spent.
 
@@ -85,6 +89,8 @@ def embed_pending(
         batch: Chunks in a batch; providers cut it to what they take.
         progress: Told the number of chunks after each batch.
         watch: What measures the budget, and waits between quick retries.
+        may_send: Returns those of some chunks that the embedder may be given; asked before each request. The others
+            stop waiting, and get no vector.
     """
     tell = now if callable(now) else lambda: now
     generation = vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension)
@@ -97,16 +103,29 @@ def embed_pending(
     if resting and (resting.retry_at or 0) > tell() and resting.cause == embedder.identity:
         left = vectors.count_pending(store, generation.id if generation else 0)
         return EmbedReport(left=left, problem=resting.message)
-    return _Run(store, embedder, tell, watch, watch.seconds() + budget_seconds).fill(batch, should_stop, progress)
+    run = _Run(store, embedder, tell, watch, watch.seconds() + budget_seconds, may_send)
+    return run.fill(batch, should_stop, progress)
+
+
+class _WithdrawnError(Exception):
+    """A text of the batch was forgotten, or may not be sent any more."""
 
 
 class _Run:
     """One run: what it works with, and what it has done so far."""
 
     def __init__(
-        self, store: Store, embedder: Embedder, now: Callable[[], int], watch: EmbeddingClock, deadline: float
+        self,
+        store: Store,
+        embedder: Embedder,
+        now: Callable[[], int],
+        watch: EmbeddingClock,
+        deadline: float,
+        may_send: MaySend,
     ) -> None:
         self.store, self.embedder, self.now, self.watch, self.deadline = store, embedder, now, watch, deadline
+        self.may_send = may_send
+        self.sent: frozenset[int] = frozenset()
         before = find_problem(store, PART)
         self.tries = before.tries if before else 0
         self.canary_lives = False
@@ -122,7 +141,7 @@ class _Run:
             if not items:
                 vectors.promote(store, generation)
                 break
-            error = self._embed_batch(generation, items)
+            error = self._embed_sendable(generation, items)
             if error is not None:
                 problem = self._record(error)
                 break
@@ -131,6 +150,19 @@ class _Run:
             clear_problem(store, PART)
         left = vectors.count_pending(store, generation)
         return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
+
+    def _embed_sendable(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> CrystalError | None:
+        """Embed those of some chunks that may be sent; the others stop waiting."""
+        idents = frozenset(ident for ident, _, _ in items)
+        try:
+            self.sent = frozenset(self.may_send(idents))
+        except CrystalError as error:
+            return error
+        vectors.refuse_chunks(self.store, generation, idents - self.sent)
+        try:
+            return self._embed_batch(generation, [item for item in items if item[0] in self.sent])
+        except _WithdrawnError:
+            return None  # what still waits is read again
 
     def _embed_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> CrystalError | None:
         """Give vectors to some chunks; return the error that ends the run."""
@@ -182,6 +214,8 @@ class _Run:
     def _call(self, texts: list[str]) -> list[bytes]:
         """Embed texts; try again twice if the provider is unavailable and the wait fits into what is left."""
         for pause in (*QUICK_WAITS, math.inf):
+            if not self.sent <= frozenset(self.may_send(self.sent)):
+                raise _WithdrawnError
             try:
                 made = self.embedder.embed_documents(texts)
                 break
@@ -221,6 +255,6 @@ class _Run:
 
     def _record_refused(self, generation: int, count: int) -> None:
         self.refused += count
-        total = vectors.vector_counts(self.store, generation).refused
+        total = len(self.may_send(vectors.refused_chunks(self.store, generation)))
         message = f"{self.embedder.provider} {self.embedder.model} takes {total} of the texts not even shortened"
         record_problem(self.store, PART_REFUSED, f"{message}; keywords find them", self.now(), cause=str(generation))

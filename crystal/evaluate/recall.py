@@ -102,6 +102,7 @@ def measure_recall(
     tz: tzinfo | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
+    sampled: Sequence[Sampled] | None = None,
 ) -> RecallReport:
     """Ask questions with a known answer, the kinds in turn.
 
@@ -113,11 +114,12 @@ def measure_recall(
         tz: Zone of the days in questions; None for the machine's.
         progress: Called with the number of questions asked and of all.
         clock: Returns seconds.
+        sampled: The turns; None for a sample of the memory.
 
     Raises:
         NotConfiguredError: The memory is too small.
     """
-    sampled = sample_turns(store, SAMPLED_FOR_EACH * for_each * len(KINDS), least=MIN_CHARACTERS)
+    sampled = sample_for(store, for_each) if sampled is None else sampled
     asked = list(_questions(sampled, for_each, tz))
     if len(asked) < MIN_QUESTIONS:
         raise NotConfiguredError(
@@ -142,6 +144,11 @@ def measure_recall(
 
 
 # ------------------------------------------------------------------------------------------------------- questions
+
+
+def sample_for(store: Store, for_each: int) -> list[Sampled]:
+    """Return the turns from which so many questions of each kind are made."""
+    return sample_turns(store, SAMPLED_FOR_EACH * for_each * len(KINDS), least=MIN_CHARACTERS)
 
 
 def _questions(sampled: Sequence[Sampled], for_each: int, tz: tzinfo | None) -> Iterator[tuple[str, str, Sampled]]:

@@ -26,7 +26,7 @@ from crystal.evaluate.questions import MIN_CHARACTERS, Score, hide_question, sco
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.engine import search
 from crystal.search.index import bring_up_to_date
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.capture.turns import add_turns
 from crystal.store.search import vectors
@@ -112,7 +112,8 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     why_no_present: str | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
-    how: How | None = None,
+    how: SearchOptions | None = None,
+    sample: Sequence[Sampled] | None = None,
 ) -> Trial:
     """Compare two models on a sample of the memory.
 
@@ -127,12 +128,14 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         progress: Called with the embedded turns and their total.
         clock: Returns seconds.
         how: The other search settings; None for the defaults.
+        sample: The turns; None for a sample of the memory.
 
     Raises:
         NotConfiguredError: The memory is too small.
         UnavailableError: The new model is too slow for ``seconds``, or cannot be used.
     """
-    moments = _moments(sample_turns(store, size.turns, least=MIN_CHARACTERS), size.questions)
+    sample = sample_turns(store, size.turns, least=MIN_CHARACTERS) if sample is None else sample
+    moments = _moments(sample, size.questions)
     if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):
         raise NotConfiguredError(
             f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
@@ -145,21 +148,21 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         )
     is_cut, moments = len(made) < len(moments), moments[: len(made)]
     asked = [one for one in moments if one.question]
-    with Store.open(scratch / "crystal.db") as sample:
-        idents = _fill(sample, moments)
-        bring_up_to_date(sample, now=now)
-        keywords = [_rank(sample, None, one, now, how) for one in asked]
+    with Store.open(scratch / "crystal.db") as filled:
+        idents = _fill(filled, moments)
+        bring_up_to_date(filled, now=now)
+        keywords = [_rank(filled, None, one, now, how) for one in asked]
         before, old_ranks = None, keywords
         if present is not None:
             try:
                 theirs, their_rate = _embed(present, moments, size.seconds, progress, clock)
                 if len(theirs) == len(moments):
-                    before, old_ranks = _measure(sample, present, idents, theirs, asked, their_rate, now, how)
+                    before, old_ranks = _measure(filled, present, idents, theirs, asked, their_rate, now, how)
                 else:
                     why_no_present = "it was too slow to compare"
             except CrystalError as error:
                 why_no_present = error.message
-        after, new_ranks = _measure(sample, new, idents, made, asked, rate, now, how)
+        after, new_ranks = _measure(filled, new, idents, made, asked, rate, now, how)
     pairs = list(zip(old_ranks, new_ranks, strict=True))
     return Trial(
         questions=len(asked),
@@ -233,7 +236,7 @@ def _measure(
     asked: Sequence[_Moment],
     rate: float,
     now: int,
-    how: How | None,
+    how: SearchOptions | None,
 ) -> tuple[ModelScore, list[float]]:
     """Return the scores of one model, and the rank of each question's target together with keywords."""
     generation = vectors.ensure_generation(sample, embedder.provider, embedder.model, embedder.dimension, now)
@@ -252,8 +255,8 @@ def _measure(
     return ModelScore(name, score_of(alone), score_of(together), rate), together
 
 
-def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: How | None) -> float:
+def _rank(sample: Store, embedder: Embedder | None, one: _Moment, now: int, how: SearchOptions | None) -> float:
     """Return the rank of a question's target; infinity if it is not found."""
-    request = SearchRequest(one.question or "", now, DEPTH, how=how or How())
+    request = SearchRequest(one.question or "", now, DEPTH, how=how or SearchOptions())
     found = search([MemorySource(sample, embedder=embedder)], request)
     return next((rank for rank, hit in enumerate(found.hits, 1) if hit.uuid == one.uuid), inf)

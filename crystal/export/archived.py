@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.errors import DamagedError, UnavailableError
 from crystal.ingest import archive
 from crystal.model.capture import Turn
@@ -15,6 +14,8 @@ from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.ledger import TranscriptState
 from crystal.store.health import checks
+from crystal.transcript.parts import whole_results
+from crystal.transcript.reader import is_forgotten, reader_of
 
 MAX_CALLS = 1_000
 """Tool calls that are remembered for results that come in a later stretch."""
@@ -29,7 +30,7 @@ class ArchivedLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ArchivedStretch:
     """Lines that were captured together: the bytes [start, stop) of one generation of the transcript's file."""
 
     generation: int
@@ -49,28 +50,28 @@ def states_by_session(store: Store) -> dict[str, list[TranscriptState]]:
     return found
 
 
-def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[Stretch]:
+def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[ArchivedStretch]:
     """Yield the stretches of a transcript by generation and place. What was forgotten leaves a gap.
 
     Raises:
         DamagedError: A frame cannot be read.
         UnavailableError: The archive was rewritten meanwhile.
     """
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     calls: dict[str, str] = {}
     for row in checks.ledger_rows(store, state.id):
         if row.state != "captured" or not row.length:
             continue
         clean = _read(store, state, archive.Frame(row.offset, row.length), ldm_home)
         lines = list(_lines(clean, row.start))
-        with transcript.whole_results():
+        with whole_results():
             said = list(reader.turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None))
         known = {turn.uuid: turn.tool for turn in said if turn.role == "tool_call" and turn.tool}
         calls = dict(list({**calls, **known}.items())[-MAX_CALLS:])
         turns: dict[int, list[Turn]] = {}
         for turn in said:
             turns.setdefault(turn.offset, []).append(_with_tool(turn, calls))
-        yield Stretch(
+        yield ArchivedStretch(
             row.generation, row.start, row.stop, [ArchivedLine(at, line, turns.get(at, [])) for at, line in lines]
         )
 
@@ -90,7 +91,7 @@ def _lines(clean: bytes, start: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that say something, each with its offset."""
     at = start
     for line in clean.split(b"\n")[:-1]:
-        if line.strip() and not transcript.is_forgotten(line):
+        if line.strip() and not is_forgotten(line):
             yield at, line
         at += len(line) + 1
 

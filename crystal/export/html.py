@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from crystal.export.folder import new_file
+from crystal.export.labels import Wording
 from crystal.export.seal import ITERATIONS, SALT_BYTES, Seal, make_seal
-from crystal.export.wording import Wording
+from crystal.export.whole_folder import new_file
 from crystal.sessions.reading import SessionSummary, ShownTurn, stream_turns
 from crystal.store import Store
 

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from crystal.export.archived import ArchivedLine, Stretch, stretches
-from crystal.export.folder import new_file
+from crystal.export.archived import ArchivedLine, ArchivedStretch, stretches
 from crystal.export.form import FORMAT, VERSION
+from crystal.export.whole_folder import new_file
 from crystal.model.capture import Turn
 from crystal.sessions.reading import SessionSummary
 from crystal.store import Store
@@ -83,7 +83,7 @@ def _session(one: SessionSummary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _stretch(one: Stretch) -> dict[str, Any]:
+def _stretch(one: ArchivedStretch) -> dict[str, Any]:
     return {"type": "stretch", "generation": one.generation, "start": one.start, "stop": one.stop}
 
 

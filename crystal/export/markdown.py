@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from crystal.export.folder import new_file
-from crystal.export.wording import Wording
+from crystal.export.labels import Wording
+from crystal.export.whole_folder import new_file
 from crystal.sessions.reading import SessionSummary, ShownTurn, stream_turns
 from crystal.store import Store
 from crystal.text.slug import slug

@@ -4,19 +4,3 @@
 then on, and ``finish`` executes open tombstones: rows, archives, summaries, logs, backups, outbox. It may be killed
 anywhere; the next process continues it.
 """
-
-from crystal.forgetting.execute.execute import carry_out, finish
-from crystal.forgetting.plan.planner import complete, plan
-from crystal.forgetting.request import ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Forgotten
-
-__all__ = [
-    "ForgetContext",
-    "ForgetItem",
-    "ForgetPlan",
-    "ForgetRequest",
-    "Forgotten",
-    "carry_out",
-    "complete",
-    "finish",
-    "plan",
-]

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from crystal.config.harnesses import HARNESSES
 from crystal.sessions.reading import SessionSummary, ShownTurn
-from crystal.store.sessions.sessions import SaidTurn
-from crystal.summarize.deeds import deeds_of
+from crystal.store.sessions.sessions import SummaryTurn
+from crystal.summarize.actions import session_actions
 from crystal.summarize.wording import cut, one_line, sentences
 from crystal.text.fence import HEADER, fenced
 from crystal.text.quoting import quote
@@ -72,13 +72,13 @@ def make_brief(
     """
     facts = [_agent(source), source.cwd, source.branch and f"branch {source.branch}", iso(source.last_at or now)]
     head = [f"Session {source.id}: " + ", ".join(one_line(fact) for fact in facts if fact)]
-    deeds = deeds_of(_worked(turns), below=source.cwd)
+    actions = session_actions(_worked(turns), below=source.cwd)
     limit = int(characters * _SHARE)
     parts = [
         ("Task", _within([shortened(text, _ASKED) for text in _asked(turns)[:1]], 2 * limit)),
         ("Decisions, in the words they were made with", _newest(_sentences(turns, _DECIDED), limit)),
-        ("Files", _newest([f"{one.path} ({', '.join(one.how)})" for one in deeds.files], limit)),
-        ("Commands that worked", _newest(list(deeds.commands), limit)),
+        ("Files", _newest([f"{one.path} ({', '.join(one.how)})" for one in actions.files], limit)),
+        ("Commands that worked", _newest(list(actions.commands), limit)),
         ("Open", _newest(_open(turns), limit)),
     ]
     for title, lines in parts:
@@ -132,7 +132,7 @@ def _open(turns: Sequence[ShownTurn]) -> list[str]:
     return [*unanswered, *boxes, *_sentences((turn for turn in last if turn.role == "assistant"), _OPEN)]
 
 
-def _worked(turns: Sequence[ShownTurn]) -> Iterator[SaidTurn]:
+def _worked(turns: Sequence[ShownTurn]) -> Iterator[SummaryTurn]:
     """Yield the tool calls, without those whose result says that they failed or that have none."""
     results = {_key(turn): turn for turn in turns if turn.role == "tool_result"}
     for turn, following in pairwise([*turns, None]):
@@ -140,7 +140,7 @@ def _worked(turns: Sequence[ShownTurn]) -> Iterator[SaidTurn]:
             continue
         result = following if following is not None and following.role == "tool_result" else results.get(_key(turn))
         if result is not None and not _FAILED.search(result.text[:_FAILED_CHARACTERS]):
-            yield SaidTurn(turn.hit, turn.role, turn.text, turn.tool, turn.timestamp, None, turn.full_length)
+            yield SummaryTurn(turn.hit, turn.role, turn.text, turn.tool, turn.timestamp, None, turn.full_length)
 
 
 def _key(turn: ShownTurn) -> tuple[str | None, str | None]:

@@ -8,16 +8,16 @@ from typing import Any
 
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.handoff.talk import Talk
-from crystal.handoff.target import Native, lines
+from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso
-from crystal.transcript import reader_of
 from crystal.transcript.copies import COPIES, listed
+from crystal.transcript.reader import reader_of
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the transcript."""
     path = reader_of(CLAUDE_CODE).resume_folder(folder, talk.cwd) / f"{talk.session}.jsonl"
-    return Native(talk.session, lines(_records(talk)), ("claude", "--resume", talk.session), path)
+    return NativeSession(talk.session, lines(_records(talk)), ("claude", "--resume", talk.session), path)
 
 
 def _records(talk: Talk) -> Iterator[dict[str, Any]]:

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.handoff.talk import Message, Talk
-from crystal.handoff.target import Native, lines
+from crystal.handoff.talk import HandoffMessage, Talk
+from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso, local
 from crystal.transcript.copies import COPIES, listed
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the rollout, in the folder of its day."""
     now = local(talk.now)
     name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{talk.session}.jsonl"
     path = folder / "sessions" / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
-    return Native(talk.session, lines(_records(talk)), ("codex", "resume", talk.session), path)
+    return NativeSession(talk.session, lines(_records(talk)), ("codex", "resume", talk.session), path)
 
 
 def _records(talk: Talk) -> Iterator[dict[str, Any]]:
@@ -38,7 +38,7 @@ def _records(talk: Talk) -> Iterator[dict[str, Any]]:
             yield {"timestamp": at, "type": "event_msg", "payload": {"type": kind, "message": text.text}}
 
 
-def _item(one: Message, ident: str) -> dict[str, Any]:
+def _item(one: HandoffMessage, ident: str) -> dict[str, Any]:
     kind = "input_text" if one.role == "user" else "output_text"
     content = [{"type": kind, "text": text.text} for text in one.texts]
     return {"type": "message", "id": f"msg_{ident}", "role": one.role, "content": content}

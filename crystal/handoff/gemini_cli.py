@@ -11,7 +11,7 @@ from typing import Any
 
 from crystal.config.paths import system_errors
 from crystal.handoff.talk import Talk, Text
-from crystal.handoff.target import Native, lines
+from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso
 from crystal.transcript.copies import COPIES, listed
 
@@ -19,14 +19,14 @@ _ROOT_FILE = ".project_root"
 _IGNORED = ("/", "?", "<session_context>", "<hook_context>")
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the journal."""
     project = _project_folder(folder, talk.cwd)
     minute = str(iso(talk.now))[:16].replace(":", "-")
     path = project / "chats" / f"session-{minute}-{talk.session[:8]}.jsonl"
     beside = {project / _ROOT_FILE: talk.cwd.encode()}
     resume = ("gemini", "--resume", talk.session)
-    return Native(talk.session, lines(_records(talk)), resume, path, beside=beside)
+    return NativeSession(talk.session, lines(_records(talk)), resume, path, beside=beside)
 
 
 def _project_folder(folder: Path, cwd: str) -> Path:

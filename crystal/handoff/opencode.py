@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 
 from crystal.handoff.program import run_program
-from crystal.handoff.talk import Message, Talk
-from crystal.handoff.target import Native
+from crystal.handoff.talk import HandoffMessage, Talk
+from crystal.handoff.target import NativeSession
 from crystal.transcript.copies import COPIES, listed
 from crystal.transcript.line import fields_of, list_of, parse_line
 
@@ -24,9 +24,8 @@ _USED = ("opencode", "db", "--format", "json", _LAST)
 _ID_BITS, _TICKS = (1 << 48) - 1, 1 << 12
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:  # noqa: ARG001 - the interface's
     """Return the document that ``opencode import`` takes."""
-    del folder
     model = _model(Path(talk.cwd))
     session = f"ses_{_letters(~(talk.now * _TICKS), talk.session)}"
     info = {
@@ -38,7 +37,7 @@ def write(talk: Talk, folder: Path) -> Native:
         "messages": [_message(talk, session, model, place) for place in range(len(talk.messages))],
     }
     resume, undo = ("opencode", "-s", session), ("opencode", "session", "delete", session)
-    return Native(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
+    return NativeSession(session, orjson.dumps(document), resume, load=("opencode", "import"), undo=undo)
 
 
 def _model(cwd: Path) -> Model:
@@ -80,7 +79,7 @@ def _message(talk: Talk, session: str, model: Model, place: int) -> dict[str, An
     return {"info": info, "parts": parts}
 
 
-def _answer(talk: Talk, one: Message, parent: str) -> dict[str, Any]:
+def _answer(talk: Talk, one: HandoffMessage, parent: str) -> dict[str, Any]:
     return {
         "parentID": parent, "mode": "build", "agent": "build", "path": {"cwd": talk.cwd, "root": talk.cwd}, "cost": 0,
         "tokens": {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}, "finish": "stop",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.handoff.talk import Message, Talk
-from crystal.handoff.target import Native, lines
+from crystal.handoff.talk import HandoffMessage, Talk
+from crystal.handoff.target import NativeSession, lines
 from crystal.timewords.parse import iso
 from crystal.transcript.copies import COPIES, listed
 
@@ -18,12 +18,12 @@ _NO_USAGE = {
 _SEPARATORS = str.maketrans("/\\:", "---")
 
 
-def write(talk: Talk, folder: Path) -> Native:
+def write(talk: Talk, folder: Path) -> NativeSession:
     """Return the session."""
     project = f"--{talk.cwd.removeprefix('/').translate(_SEPARATORS)}--"
     begun = str(iso(talk.now)).replace(":", "-").replace(".", "-")
     path = folder / project / f"{begun}_{talk.session}.jsonl"
-    return Native(talk.session, lines(_records(talk)), ("pi", "--session", str(path)), path)
+    return NativeSession(talk.session, lines(_records(talk)), ("pi", "--session", str(path)), path)
 
 
 def _records(talk: Talk) -> Iterator[dict[str, Any]]:
@@ -38,7 +38,7 @@ def _records(talk: Talk) -> Iterator[dict[str, Any]]:
         parent = ident
 
 
-def _message(one: Message) -> dict[str, Any]:
+def _message(one: HandoffMessage) -> dict[str, Any]:
     content = [{"type": "text", "text": text.text} for text in one.texts]
     said = {"role": one.role, "content": content, "timestamp": one.at}
     if one.role == "user":

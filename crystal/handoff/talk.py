@@ -35,7 +35,7 @@ class Text(NamedTuple):
     copy: Copy | None = None
 
 
-class Message(NamedTuple):
+class HandoffMessage(NamedTuple):
     """A message. ``at`` (ms) grows from message to message."""
 
     role: Speaker
@@ -67,7 +67,7 @@ class Talk:
     cwd: str
     branch: str | None
     now: int
-    messages: tuple[Message, ...]
+    messages: tuple[HandoffMessage, ...]
 
     def ident(self, number: int) -> str:
         """Return the id of a message, a UUID: the same whenever it is asked for."""
@@ -119,7 +119,7 @@ def _shown_length(turn: ShownTurn) -> int:
     return min(len(turn.text), TOOL_CHARACTERS)
 
 
-def _messages(begin: Text, turns: Sequence[ShownTurn], nonce: str, now: int) -> Iterator[Message]:
+def _messages(begin: Text, turns: Sequence[ShownTurn], nonce: str, now: int) -> Iterator[HandoffMessage]:
     """Yield messages that alternate. The first one begins with ``begin``; the assistant has the last word."""
     groups: list[tuple[Speaker, list[ShownTurn]]] = [
         (role, list(own)) for role, own in groupby(turns, key=_role) if role
@@ -131,9 +131,9 @@ def _messages(begin: Text, turns: Sequence[ShownTurn], nonce: str, now: int) -> 
         times = [turn.timestamp for turn in own if turn.timestamp is not None]
         at = max(at + 1, min(times, default=at or now))
         texts = (*([begin] if number == 0 else []), *_texts(own, nonce))
-        yield Message(role, texts, at, next((turn.model for turn in own if turn.model), None))
+        yield HandoffMessage(role, texts, at, next((turn.model for turn in own if turn.model), None))
     if groups[-1][0] == "user":
-        yield Message("assistant", (_added(f"{HEADER} no answer to this is stored", nonce),), at + 1)
+        yield HandoffMessage("assistant", (_added(f"{HEADER} no answer to this is stored", nonce),), at + 1)
 
 
 def _texts(turns: Iterable[ShownTurn], nonce: str) -> Iterator[Text]:

@@ -27,7 +27,7 @@ TARGETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
+class NativeSession:
     """A session as its agent keeps it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Native:
     beside: dict[Path, bytes] = field(default_factory=dict)
 
 
-Writer = Callable[[Talk, Path], Native]
+Writer = Callable[[Talk, Path], NativeSession]
 """Returns a session as its agent keeps it.
 
 It gets what was said, and the agent's folder on this machine: the one of its first place in ``HARNESSES``. It raises

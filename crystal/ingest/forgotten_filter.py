@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from crystal import transcript
 from crystal.model.capture import Origin, Segment, SegmentPiece, Turn
 from crystal.store import Store
-from crystal.store.forget.forgetting import FORGOTTEN, Blocks, add_tombstones, is_session_forgotten, make_tombstone
+from crystal.store.forget.forgetting import FORGOTTEN, Tombstones, add_tombstones, is_session_forgotten, make_tombstone
+from crystal.transcript.reader import LineFacts, is_forgotten, reader_of
 
 BY_FORGETTING = f"private-{FORGOTTEN}"
 """Rule name for bytes that are private because they were forgotten."""
 
 
-def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
+def without_forgotten(blocks: Tombstones, segment: Segment) -> Segment:
     """Return the segment with forgotten lines made private; unchanged if there are none.
 
     If something of its session was forgotten, now or earlier, the client's notes and summaries are removed as well,
@@ -26,23 +26,23 @@ def without_forgotten(blocks: Blocks, segment: Segment) -> Segment:
     return without_lines(segment, forgotten_lines(blocks, segment))
 
 
-def forgotten_lines(blocks: Blocks, segment: Segment) -> frozenset[int]:
+def forgotten_lines(blocks: Tombstones, segment: Segment) -> frozenset[int]:
     """Return the offsets of the forgotten lines of a segment."""
     lines = [(at, line) for piece in segment.pieces if piece.state == "captured" for at, line in piece.lines]
     return forgotten_among(blocks, lines, segment.origin, segment.before.transcript, is_tainted=has_forgotten(segment))
 
 
 def forgotten_among(
-    blocks: Blocks, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
+    blocks: Tombstones, lines: Sequence[tuple[int, bytes]], origin: Origin, key: str, *, is_tainted: bool = False
 ) -> frozenset[int]:
     """Return the offsets of the forgotten lines among some lines of a transcript."""
     turns = _turns_by_offset(lines, origin, key)
-    reader = transcript.reader_of(origin.harness)
+    reader = reader_of(origin.harness)
     facts = {at: reader.facts(line) for at, line in lines}
     gone = {
         at
         for at, line in lines
-        if transcript.is_forgotten(line) or _is_forgotten(blocks, origin.session_id, facts[at], turns.get(at, []))
+        if is_forgotten(line) or _is_forgotten(blocks, origin.session_id, facts[at], turns.get(at, []))
     }
     is_tainted = is_tainted or bool(gone) or is_session_forgotten(blocks.store, origin.session_id)
     notes = {at for at, one in facts.items() if one.is_bookkeeping or one.is_summary} if is_tainted else set()
@@ -54,7 +54,7 @@ def has_forgotten(segment: Segment) -> bool:
     return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
-def is_touched(blocks: Blocks, segment: Segment) -> bool:
+def is_touched(blocks: Tombstones, segment: Segment) -> bool:
     """Return True if something of a segment is forgotten, or was removed from it."""
     return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
 
@@ -74,7 +74,7 @@ def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -
 
 def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
     """Return the segment with the lines at these offsets made private; unchanged if it has none of them."""
-    reader = transcript.reader_of(segment.origin.harness)
+    reader = reader_of(segment.origin.harness)
     pieces: list[SegmentPiece] = []
     uuids: list[str] = []
     for piece in segment.pieces:
@@ -88,13 +88,13 @@ def without_lines(segment: Segment, gone: Collection[int]) -> Segment:
 
 def _turns_by_offset(lines: Sequence[tuple[int, bytes]], origin: Origin, key: str) -> dict[int, list[Turn]]:
     found: dict[int, list[Turn]] = {}
-    reader = transcript.reader_of(origin.harness)
+    reader = reader_of(origin.harness)
     for turn in reader.turns(lines, key, subagent=origin.subagent is not None):
         found.setdefault(turn.offset, []).append(turn)
     return found
 
 
-def _is_forgotten(blocks: Blocks, session: str, facts: transcript.LineFacts, turns: list[Turn]) -> bool:
+def _is_forgotten(blocks: Tombstones, session: str, facts: LineFacts, turns: list[Turn]) -> bool:
     ids = {facts.uuid, *(turn.uuid for turn in turns)}
     return any(blocks.holds(uuid, session, facts.timestamp_ms, facts.cwd) for uuid in ids)
 

@@ -6,12 +6,11 @@ Forgotten lines are removed here, whatever their source.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
@@ -19,6 +18,9 @@ from crystal.store import Store
 from crystal.store.capture import ledger, privacy, record_counts, turns
 from crystal.store.forget import forgetting
 from crystal.text import chunking
+from crystal.transcript.line_context import revised_ids
+from crystal.transcript.reader import reader_of
+from crystal.transcript.record_kinds import RecordCounts, count_records
 
 Claim = Callable[[Store, Segment, int], int]
 
@@ -28,9 +30,9 @@ class IngestReport(NamedTuple):
 
     bytes_captured: int
     bytes_private: int
-    turns: int
-    chunks: int
-    repeated: int
+    turns: int = 0
+    chunks: int = 0
+    repeated: int = 0
 
 
 def ingest(
@@ -86,17 +88,38 @@ class Prepared(NamedTuple):
     said: list[tuple[Turn, list[Chunk]]]
     title: str | None
     folders: list[str]
-    counts: transcript.RecordCounts
+    counts: RecordCounts
 
 
 def prepare(segment: Segment) -> Prepared:
     """Parse a segment. Pure."""
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
-    reader, subagent = transcript.reader_of(segment.origin.harness), segment.origin.subagent is not None
-    turns_of_lines = reader.turns(lines, segment.before.transcript, subagent=subagent)
-    said = [(turn, chunking.split(turn.text)) for turn in turns_of_lines]
-    counts = transcript.count_records(reader, lines, {turn.offset for turn, _ in said})
+    reader = reader_of(segment.origin.harness)
+    said = [(turn, chunking.split(turn.text)) for turn in turns_of(segment)]
+    counts = count_records(reader, lines, {turn.offset for turn, _ in said})
     return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}), counts)
+
+
+def turns_of(segment: Segment) -> Iterator[Turn]:
+    """Yield the turns of a segment's lines."""
+    lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
+    reader, subagent = reader_of(segment.origin.harness), segment.origin.subagent is not None
+    yield from reader.turns(lines, segment.before.transcript, subagent=subagent)
+
+
+def note_pieces(store: Store, segment: Segment, ident: int, now: int) -> IngestReport:
+    """Write what is known of a segment besides its lines: what was left out and why. Return the sizes."""
+    for piece in segment.pieces:
+        if piece.state != "captured":
+            generation = segment.after.generation
+            ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
+    privacy.add_private_lines(store, segment.private_uuids)
+    privacy.add_redactions(store, segment.findings)
+    captured, private = (
+        sum(piece.end - piece.start for piece in segment.pieces if piece.state == state)
+        for state in ("captured", "private")
+    )
+    return IngestReport(captured, private)
 
 
 def write(  # noqa: PLR0913 - as ingest, with what it prepares
@@ -123,28 +146,17 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)
     rows = _keep(store, segment, captured, ident, ldm_home, archive_folder, now, written) if captured else []
-    for piece in segment.pieces:
-        if piece.state != "captured":
-            generation = segment.after.generation
-            ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
-    privacy.add_private_lines(store, segment.private_uuids)
-    privacy.add_redactions(store, segment.findings)
+    report = note_pieces(store, segment, ident, now)
     record_counts.add_counts(store, ident, *prepared.counts)
     _drop_revised(store, captured)
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in prepared.said]
     added = turns.add_turns(store, segment.origin, placed, projects, prepared.title)
-    return IngestReport(
-        sum(piece.end - piece.start for piece in captured),
-        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
-        added.turns,
-        added.chunks,
-        added.repeated,
-    )
+    return report._replace(turns=added.turns, chunks=added.chunks, repeated=added.repeated)
 
 
 def _drop_revised(store: Store, pieces: Iterable[SegmentPiece]) -> None:
     """Delete the turns whose lines come once more in another state."""
-    revised = transcript.revised_ids(line for piece in pieces for _, line in piece.lines)
+    revised = revised_ids(line for piece in pieces for _, line in piece.lines)
     if revised:
         from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only files that are rewritten need it
 

@@ -29,7 +29,7 @@ class JsonSyntaxError(ValueError):
         self.position = position
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """A change: ``text[start:end]`` becomes ``new``."""
 
     start: int
@@ -108,7 +108,7 @@ def place(text: str, position: int) -> tuple[int, int]:
     return len(before), len(before[-1]) + 1
 
 
-def append(text: str, container: Node, value: Any, key: str | None = None) -> Edit:
+def append(text: str, container: Node, value: Any, key: str | None = None) -> TextEdit:
     """Add a value at the end of an array, or to an object under ``key``, formatted like the surrounding text."""
     if container.children:
         last = container.children[-1]
@@ -119,7 +119,7 @@ def append(text: str, container: Node, value: Any, key: str | None = None) -> Ed
             written = _newline(text) + indent + _pretty(text, value, key, indent)
         else:
             written = (gap or _space(text)) + _compact(text, value, key)
-        return Edit(last.node.end, last.node.end, f",{written}")
+        return TextEdit(last.node.end, last.node.end, f",{written}")
     if _on_lines(text):
         base = _indentation(text, container.start)
         indent = base + _unit(text)
@@ -127,25 +127,25 @@ def append(text: str, container: Node, value: Any, key: str | None = None) -> Ed
         written = newline + indent + _pretty(text, value, key, indent) + newline + base
     else:
         written = _compact(text, value, key)
-    return Edit(container.end - 1, container.end - 1, written)
+    return TextEdit(container.end - 1, container.end - 1, written)
 
 
-def remove(text: str, container: Node, child: Child) -> Edit:
+def remove(text: str, container: Node, child: Child) -> TextEdit:
     """Remove one value (with its key) from an array or object, with its comma and white space."""
     children = container.children
     index = children.index(child)
     if index > 0:
-        return Edit(children[index - 1].node.end, child.node.end, "")
+        return TextEdit(children[index - 1].node.end, child.node.end, "")
     if len(children) > 1:
-        return Edit(child.start, children[1].start, "")
+        return TextEdit(child.start, children[1].start, "")
     before = text[container.start + 1 : child.start]
     kept = before.rfind(_newline(text))  # the text before is followed only by our own line break, if any
-    return Edit(container.start + 1 + (len(before) if kept < 0 else kept), container.end - 1, "")
+    return TextEdit(container.start + 1 + (len(before) if kept < 0 else kept), container.end - 1, "")
 
 
-def replace(node: Node, value: Any) -> Edit:
+def replace(node: Node, value: Any) -> TextEdit:
     """Replace a value."""
-    return Edit(node.start, node.end, json.dumps(value, ensure_ascii=False))
+    return TextEdit(node.start, node.end, json.dumps(value, ensure_ascii=False))
 
 
 def blank_comments(text: str) -> str:

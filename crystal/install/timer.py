@@ -1,8 +1,8 @@
-"""Timers that run ``crystal sync`` and ``crystal relay poll``: systemd, launchd or cron, whichever is available.
+"""Jobs that run by themselves: systemd, launchd or cron, whichever is available.
 
-The hooks sweep at every session start; the timer is for the time between, and for machines whose client is used without
-hooks. A home machine polls its relay with a separate timer. Pure functions build the texts; a plan shows what would be
-done (``describe``); only ``apply`` does it, through the given runner.
+``crystal sync`` and, on a home machine, ``crystal relay poll`` run on a timer; ``crystal watch`` runs from login on.
+Pure functions build the texts; a plan shows what would be done (``describe``); only ``apply`` does it, through the
+given runner.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BY_HAND = (
     "let any scheduler run: crystal sync, and on a home machine: crystal relay poll; without one, each start of a"
     " session of Claude Code runs crystal sync"
 )
+WATCH_BY_HAND = "start at each login: crystal watch --quiet; or capture every 15 minutes: crystal sync --install-timer"
 
 Kind = Literal["systemd", "launchd", "cron"]
 
@@ -32,7 +33,7 @@ class Schedule:
 
     Attributes:
         command: The command as typed.
-        minutes: From the end of one run to the next; cron and launchd count from the beginning.
+        minutes: From the end of one run to the next; cron and launchd count from the beginning. 0: always running.
         boot_minutes: Delay after boot.
         jitter_seconds: Maximum random extra delay, so that machines do not all poll at once.
         purpose: Description of a run.
@@ -51,6 +52,11 @@ class Schedule:
         return f"crystal-{self.name}"
 
     @property
+    def enabled(self) -> str:
+        """Name of the systemd unit that starts it."""
+        return f"{self.unit}.timer" if self.minutes else f"{self.unit}.service"
+
+    @property
     def label(self) -> str:
         """Label of the launchd job."""
         return f"com.crystal-memory.{self.name}"
@@ -63,7 +69,10 @@ class Schedule:
 
 SWEEP = Schedule("crystal sync", "sync", 15, 2, 0, "capture what the hooks missed")
 POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices sent")
-SCHEDULES = (SWEEP, POLL)
+WATCH = Schedule("crystal watch", "watch", 0, 0, 0, "capture what agents write, as soon as they write it")
+SCHEDULES = (SWEEP, POLL, WATCH)
+RETRY_SECONDS = 60
+"""After a failure, a job that runs all the time starts again."""
 
 
 Ran = subprocess.CompletedProcess[str]
@@ -97,6 +106,11 @@ class Host:
     def plist_of(self, schedule: Schedule) -> Path:
         """Return the path of a launchd job of ours."""
         return self.home / "Library" / "LaunchAgents" / f"{schedule.label}.plist"
+
+    def files_of(self, schedule: Schedule) -> list[Path]:
+        """Return the files of a job that are there; a line in a crontab is none."""
+        units = [self.systemd_folder / f"{schedule.unit}{end}" for end in (".timer", ".service")]
+        return [path for path in (*units, self.plist_of(schedule)) if path.exists()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +147,23 @@ def describe(steps: Steps) -> str:
     return "".join(map(_described, steps)) or "nothing to do\n"
 
 
-def find_kind(host: Host, run: Runner) -> Kind:
+def find_kind(host: Host, run: Runner, schedule: Schedule = SWEEP) -> Kind:
     """Find a scheduler of this machine that a user may use.
 
     Raises:
-        NotConfiguredError: The machine has no scheduler.
+        NotConfiguredError: The machine has no scheduler; cron is none for what runs all the time.
     """
+    hint = BY_HAND if schedule.minutes else WATCH_BY_HAND
     if host.platform == "win32":
-        raise NotConfiguredError("no timer can be installed on Windows yet", hint=BY_HAND)
+        raise NotConfiguredError(f"{schedule.command} cannot be installed on Windows yet", hint=hint)
     if host.platform == "darwin":
         return "launchd"
     if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).returncode == 0:
         return "systemd"
-    if _read_crontab(run) is not None:
+    if schedule.minutes and _read_crontab(run) is not None:
         return "cron"
-    raise NotConfiguredError("no timer can be installed: there is no systemd user session and no crontab", hint=BY_HAND)
+    without = "no systemd user session and no crontab" if schedule.minutes else "no systemd user session"
+    raise NotConfiguredError(f"{schedule.command} cannot be installed: there is {without}", hint=hint)
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:
@@ -159,14 +175,9 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:
     """
     if any(letter in word for word in (*job.words, *job.environment.values()) for letter in "\n\r\0"):
         raise UsageError("a path of this installation holds a line break", hint="install crystal in another folder")
-    unit, plist = job.schedule.unit, host.plist_of(job.schedule)
+    plist = host.plist_of(job.schedule)
     if kind == "systemd":
-        return (
-            TimerStep(path=host.systemd_folder / f"{unit}.service", text=systemd_service(job)),
-            TimerStep(path=host.systemd_folder / f"{unit}.timer", text=systemd_timer(job.schedule)),
-            _systemctl("daemon-reload"),
-            _systemctl("enable", "--now", f"{unit}.timer"),
-        )
+        return tuple(_installation(job, host))
     if kind == "launchd":
         start = TimerStep(words=("launchctl", "bootstrap", f"gui/{host.user_id}", str(plist)))
         return (TimerStep(path=plist, text=launchd_plist(job)), _bootout(job.schedule, host), start)
@@ -175,6 +186,18 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:
         raise NotConfiguredError("the crontab of this user cannot be read", hint=BY_HAND)
     after = crontab_with(before, cron_line(job), job.schedule)
     return (TimerStep(words=("crontab", "-"), text=after),) if after != before else ()
+
+
+def _installation(job: Job, host: Host) -> Iterator[TimerStep]:
+    """Yield the steps for systemd. A service that runs all the time is started again, because its text may be new."""
+    folder, schedule = host.systemd_folder, job.schedule
+    yield TimerStep(path=folder / f"{schedule.unit}.service", text=systemd_service(job))
+    if schedule.minutes:
+        yield TimerStep(path=folder / schedule.enabled, text=systemd_timer(schedule))
+    yield _systemctl("daemon-reload")
+    yield _systemctl("enable", "--now", schedule.enabled)
+    if not schedule.minutes:
+        yield _systemctl("restart", schedule.enabled)
 
 
 def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,)) -> Steps:
@@ -190,11 +213,11 @@ def plan_remove(host: Host, run: Runner, schedules: Sequence[Schedule] = (SWEEP,
 
 
 def _removal(schedule: Schedule, host: Host) -> Iterator[TimerStep]:
-    unit, plist = schedule.unit, host.plist_of(schedule)
-    units = [path for path in (host.systemd_folder / f"{unit}{end}" for end in (".timer", ".service")) if path.exists()]
+    plist = host.plist_of(schedule)
+    units = [path for path in host.files_of(schedule) if path != plist]
     if units:
-        yield _systemctl("disable", "--now", f"{unit}.timer", required=False)
-        yield _systemctl("stop", f"{unit}.service", required=False)
+        yield _systemctl("disable", "--now", schedule.enabled, required=False)
+        yield _systemctl("stop", f"{schedule.unit}.service", required=False)
         yield from (TimerStep(path=path) for path in units)
         yield _systemctl("daemon-reload", required=False)
     if plist.exists():
@@ -210,8 +233,8 @@ def _bootout(schedule: Schedule, host: Host) -> TimerStep:
     return TimerStep(words=("launchctl", "bootout", f"gui/{host.user_id}/{schedule.label}"), required=False)
 
 
-def apply(steps: Steps, run: Runner) -> None:
-    """Execute the steps in order.
+def apply(steps: Steps, run: Runner, undo: str = "--remove-timer") -> None:
+    """Execute the steps in order; ``undo`` is the option that removes what they installed.
 
     Raises:
         UnavailableError: A file cannot be written, or a required command failed; the earlier steps were done; repeating
@@ -228,7 +251,7 @@ def apply(steps: Steps, run: Runner) -> None:
             ran = run(step.words, step.text)
             if ran.returncode != 0 and step.required:
                 said = (ran.stderr.strip() or ran.stdout.strip() or f"exit code {ran.returncode}").splitlines()[0]
-                hint = "to remove the timer: the same command with --remove-timer"
+                hint = f"to undo it: the same command with {undo}"
                 raise UnavailableError(f"{shlex.join(step.words)}: {said}", hint=hint)
 
 
@@ -236,7 +259,7 @@ def apply(steps: Steps, run: Runner) -> None:
 
 
 def systemd_service(job: Job) -> str:
-    """Return the unit that runs the job once.
+    """Return the unit that runs the job: once, or all the time.
 
     Source: systemd.service(5), systemd.syntax(7): quotes, backslashes, ``%`` and ``$`` are special there.
     """
@@ -247,15 +270,18 @@ def systemd_service(job: Job) -> str:
     if any(letter in words[0] for letter in "\"'\\$"):  # which systemd expands in every word but the first
         words = ("/bin/sh", "-c", 'exec "$0" "$@"', *words)
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in words)
+    kind, install = "Type=oneshot\n", ""
+    if not job.schedule.minutes:
+        kind = f"Restart=on-failure\nRestartSec={RETRY_SECONDS}\n"
+        install = "\n[Install]\nWantedBy=default.target\n"
     return f"""\
 [Unit]
 Description=Crystal: {job.schedule.purpose}
 
 [Service]
-Type=oneshot
-{environment}ExecStart={command}
+{kind}{environment}ExecStart={command}
 Nice=10
-"""
+{install}"""
 
 
 def systemd_timer(schedule: Schedule = SWEEP) -> str:
@@ -276,13 +302,15 @@ WantedBy=timers.target
 
 
 def launchd_plist(job: Job) -> str:
-    """Return the launchd job: at login and every few minutes, with low priority."""
+    """Return the launchd job: at login, and every few minutes or until it succeeds, with low priority."""
+    every = {"StartInterval": job.schedule.minutes * 60}
+    resident = {"KeepAlive": {"SuccessfulExit": False}, "ThrottleInterval": RETRY_SECONDS}
     return plistlib.dumps(
         {
             "Label": job.schedule.label,
             "ProgramArguments": list(job.words),
             "EnvironmentVariables": dict(job.environment),
-            "StartInterval": job.schedule.minutes * 60,
+            **(every if job.schedule.minutes else resident),
             "RunAtLoad": True,
             "ProcessType": "Background",
         },

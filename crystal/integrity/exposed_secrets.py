@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.capture import files
+from crystal.capture import finder
 from crystal.config.harnesses import Root
 from crystal.redact import Redactor
 
@@ -41,11 +41,11 @@ class Exposure:
 
 def list_transcripts(
     roots: Sequence[Root], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
-) -> list[files.TranscriptFile]:
+) -> list[finder.TranscriptFile]:
     """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
     if not paths:
-        return list(files.all_transcripts(roots, refusal))
-    return list({found.path: found for path in paths for found in files.under(path)}.values())
+        return list(finder.all_transcripts(roots, refusal))
+    return list({found.path: found for path in paths for found in finder.under(path)}.values())
 
 
 def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Exposure]:
@@ -57,7 +57,7 @@ def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Expo
     """
     redactor = Redactor(b"not kept")
     offset, number = 0, 1
-    with files.opened(path) as file:
+    with finder.opened(path) as file:
         while piece := file.readline(MAX_LINE_BYTES):
             yield from _in_line(redactor, path, number, offset, piece.rstrip(b"\n"))
             offset += len(piece)

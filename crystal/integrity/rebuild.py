@@ -16,8 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
@@ -30,7 +29,18 @@ from crystal.store.capture.snapshots import SeenRecord
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
 from crystal.text import chunking
-from crystal.transcript import FORGOTTEN, TranscriptReader
+from crystal.transcript.framing import last_newline
+from crystal.transcript.line_context import Context, parse_completed, without_context
+from crystal.transcript.reader import (
+    FORGOTTEN,
+    SnapshotReader,
+    TranscriptReader,
+    find_facts,
+    identify,
+    is_forgotten,
+    reader_of,
+    split_key,
+)
 
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")
@@ -146,11 +156,11 @@ class Rebuild:
         folder = next(parent for parent in path.parents if parent.name == "transcripts")
         agent = folder.parent.parent.name
         key = _SUFFIXES.sub("", path.relative_to(folder).as_posix().removesuffix(".jsonl.zst"))
-        harness, session, name = transcript.split_key(key)
-        reader = transcript.reader_of(harness)
+        harness, session, name = split_key(key)
+        reader = reader_of(harness)
         _, owner, subagent = reader.identify(reader.path_of(session, name))
         if owner is None or not reader.is_session_id(owner):
-            named, by_lines = reader.owner(_lines_in(path), transcript.Context())
+            named, by_lines = reader.owner(_lines_in(path), Context())
             owner, subagent = named or owner or key, subagent or by_lines
         device = self.device_of(agent) or self.capture.device
         return key, Origin(agent, device, owner, subagent, harness)
@@ -176,16 +186,16 @@ class Rebuild:
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
         """Set the watermark after the last archived line of the transcript on disk."""
-        there = files.all_transcripts(self.capture.roots)
+        there = finder.all_transcripts(self.capture.roots)
         folders = self.capture.folders
-        keys = {transcript.identify(one.path, files.root_of(one.path, folders).harness).key: one for one in there}
+        keys = {identify(one.path, finder.root_of(one.path, folders).harness).key: one for one in there}
         found = keys.get(state.mark.transcript)
         if found is None:
             return
-        reader = transcript.reader_of(state.origin.harness)
+        reader = reader_of(state.origin.harness)
         archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
-        with files.opened(found.path) as file:
-            end = transcript.last_newline(file, found.size)
+        with finder.opened(found.path) as file:
+            end = last_newline(file, found.size)
             file.seek(0)
             stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
             kept = stretches[-1][1] if stretches else 0
@@ -200,8 +210,8 @@ class Rebuild:
     def _block_again(self, path: Path) -> None:
         """Block lines again whose remainder in the archive shows that they were forgotten."""
         frames = (text for _, text in archive.placed_frames(path) if text and FORGOTTEN.encode() in text)
-        lines_left = (line for text in frames for line in text.split(b"\n") if transcript.is_forgotten(line))
-        facts = [transcript.find_facts(line) for line in lines_left]
+        lines_left = (line for text in frames for line in text.split(b"\n") if is_forgotten(line))
+        facts = [find_facts(line) for line in lines_left]
         lines = sorted({one.uuid for one in facts if one.uuid and not is_line_forgotten(self.store, one.uuid)})
         if not lines:
             return
@@ -218,10 +228,10 @@ def leave_out_rest(capture: Capture) -> int:
     For a database without information on private lines: ``ledger_rebuild.let_in`` makes them available to backfill.
     """
     capture.meet()
-    for found in files.all_transcripts(capture.roots):
+    for found in finder.all_transcripts(capture.roots):
         state = capture.state_for(found)
-        with files.opened(found.path) as file, capture.store.transaction():
-            end = transcript.last_newline(file, found.size)
+        with finder.opened(found.path) as file, capture.store.transaction():
+            end = last_newline(file, found.size)
             if state is None:
                 key, origin = capture.origin_of(found.path)
                 mark = Watermark(key, end, found.dev, found.inode, 0, tail.tail_hash(file, end, capture.cleaner))
@@ -260,7 +270,7 @@ def write_turns(
     ]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     lines = [(start, line) for line in clean.split(b"\n")[:-1]]
-    title = transcript.reader_of(state.origin.harness).title(lines)
+    title = reader_of(state.origin.harness).title(lines)
     return turns.add_turns(store, state.origin, said, projects, title).turns
 
 
@@ -271,13 +281,11 @@ def _lines_in(path: Path) -> Iterator[bytes]:
 
 def records_in(text: bytes, harness: str) -> list[SeenRecord]:
     """Return the records of a harness that rewrites its files among archived lines, as recovered."""
-    if not isinstance(transcript.reader_of(harness), transcript.SnapshotReader):
+    if not isinstance(reader_of(harness), SnapshotReader):
         return []
-    contexts = [(line, transcript.parse_completed(line)[1].id or "") for line in text.split(b"\n")]
+    contexts = [(line, parse_completed(line)[1].id or "") for line in text.split(b"\n")]
     found = {ident.partition(":")[2]: line for line, ident in contexts if ident}
-    return [
-        SeenRecord(ident, "recovered", None, len(transcript.without_context(line)) + 1) for ident, line in found.items()
-    ]
+    return [SeenRecord(ident, "recovered", None, len(without_context(line)) + 1) for ident, line in found.items()]
 
 
 def _names_of(line: bytes, reader: TranscriptReader) -> list[str]:
@@ -285,7 +293,7 @@ def _names_of(line: bytes, reader: TranscriptReader) -> list[str]:
     uuid = reader.facts(line).uuid
     names = [] if uuid is None else [uuid]
     if not reader.lines_have_ids:
-        names.append(hashlib.sha256(transcript.without_context(line).strip()).hexdigest())
+        names.append(hashlib.sha256(without_context(line).strip()).hexdigest())
     return names
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, forgotten_among
@@ -25,7 +25,7 @@ from crystal.store.forget import forgotten_rows
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.health import checks
 from crystal.store.work import index
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 
 
 def repair(
@@ -97,7 +97,7 @@ class _Repair:
     def _mend_frame(self, state: ledger.TranscriptState, row: checks.LedgerRow) -> bool:
         """Archive a row's lines again from the transcript, if it still has exactly the captured bytes."""
         path = Path(state.path)
-        if state.archive is None or files.look_at(path) is None or row.generation != state.mark.generation:
+        if state.archive is None or finder.look_at(path) is None or row.generation != state.mark.generation:
             return False
         if not reader_of(state.origin.harness).lines_are_complete:
             return False  # what was archived are not the bytes of the file

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.config.harnesses import Root
 from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import NotFoundError, UsageError
@@ -16,7 +15,7 @@ from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
-from crystal.transcript import TranscriptReader
+from crystal.transcript.reader import TranscriptReader, reader_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
     rows = [row for row in checks.ledger_rows(store, state.id) if row.state == "captured"]
     latest = max((row.generation for row in rows), default=0)
     whole = _same_file(checks.ledger_rows(store, state.id), latest)
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     seen: set[str] = set()
     kept: list[bytes] = []
     for row in sorted(rows, key=lambda row: (row.generation != latest, row.generation, row.start)):
@@ -111,34 +110,32 @@ def restore(
         raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
     states.sort(key=lambda state: state.origin.subagent is not None)
     harness = states[0].origin.harness
-    reader = transcript.reader_of(harness)
+    reader = reader_of(harness)
     root = next(root.folder for root in roots if root.harness == harness)
-    cwd = str(project) if project else _cwd_of(archived_lines(store, states[0], ldm_home), reader)
-    folder = reader.resume_folder(root, cwd)
-    was = Path(states[0].path).parent
-    if not project and was.parent == root:
-        folder = was
-    done = []
+    chosen, was, done = str(project) if project else None, Path(states[0].path).parent, []
+    folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
+    folder = was if not chosen and was.parent == root else folder
     for state in states:
-        name = state.mark.transcript.split("/")[-1] if state.origin.subagent is not None else ""
-        target = folder / reader.path_of(session, name)
-        if target.exists():
-            if state.origin.subagent is not None:
-                continue
+        is_main = state.origin.subagent is None
+        target = folder / reader.path_of(session, "" if is_main else state.mark.transcript.split("/")[-1])
+        if target.exists() and is_main:
             raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
+        if target.exists():
+            continue
         lines = reader.relinked(list(archived_lines(store, state, ldm_home)))
         data = b"".join(line + b"\n" for line in lines)
-        missing = sum(
-            row.stop - row.start
-            for row in checks.ledger_rows(store, state.id)
-            if row.state != "captured" and row.rule != RESTORED
-        )
-        done.append(Restored(target, len(data), missing, str(project) if project else _cwd_of(lines, reader)))
+        done.append(Restored(target, len(data), _missing(store, state), chosen or _cwd_of(lines, reader)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
             _note(store, state, target, cleaner, now)
     return done
+
+
+def _missing(store: Store, state: ledger.TranscriptState) -> int:
+    """Return how many bytes of a transcript are not archived."""
+    rows = checks.ledger_rows(store, state.id)
+    return sum(row.stop - row.start for row in rows if row.state != "captured" and row.rule != RESTORED)
 
 
 def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
@@ -147,7 +144,7 @@ def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
     """Record in the ledger that this file holds archived lines, so that no sweep captures it again."""
-    found = files.look_at(target)
+    found = finder.look_at(target)
     if found is None:
         return
     with target.open("rb") as file:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from crystal import transcript
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.ingest import archive
 from crystal.store.capture import ledger
 from crystal.store.health import checks
+from crystal.transcript.line_context import revised_ids
 
 
 def revised_after(
@@ -26,4 +26,4 @@ def revised_after(
 
 def revised_in(clean: bytes) -> set[str]:
     """Return the ids of the records in archived lines that replace an earlier state of themselves."""
-    return transcript.revised_ids(clean.split(b"\n"))
+    return revised_ids(clean.split(b"\n"))

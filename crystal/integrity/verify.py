@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from crystal import transcript
-from crystal.capture import files, tail
+from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
@@ -31,6 +30,8 @@ from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
 from crystal.store.work.index import count_faults
 from crystal.text import chunking
+from crystal.transcript.framing import last_newline
+from crystal.transcript.reader import reader_of
 
 FaultKind = Literal[
     "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
@@ -249,7 +250,7 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
     """
     lines = clean.split(b"\n")[:-1]
     starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     placed = zip(starts, lines, strict=False)
     return reader.turns(placed, state.mark.transcript, subagent=state.origin.subagent is not None)
 
@@ -312,14 +313,14 @@ def _check_file(
     folders: Folders,
 ) -> None:
     """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere."""
-    found = files.look_at(Path(state.path))
+    found = finder.look_at(Path(state.path))
     if found is None:
         proof.files_gone += 1
         return
-    if files.root_of(found.path, folders).place.form != "lines":
+    if finder.root_of(found.path, folders).place.form != "lines":
         return
-    with files.opened(found.path) as file:
-        end = transcript.last_newline(file, found.size)
+    with finder.opened(found.path) as file:
+        end = last_newline(file, found.size)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
         if mark.generation != state.mark.generation:
             if end:
@@ -348,7 +349,7 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
         problem = known if isinstance(known, CrystalError) else UnavailableError(str(known))
         refusals.append(_unreadable(str(path), problem))
 
-    there = list(files.all_transcripts(folders.roots, refuse, folders))
+    there = list(finder.all_transcripts(folders.roots, refuse, folders))
     yield from refusals
     states = ledger.all_states(store, device)
     paths = {state.path for state in states}
@@ -358,8 +359,8 @@ def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterat
         if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
             continue
         try:
-            with files.opened(found.path) as file:
-                end = transcript.last_newline(file, found.size)
+            with finder.opened(found.path) as file:
+                end = last_newline(file, found.size)
         except FileNotFoundError:
             continue
         except UnavailableError as error:

@@ -11,7 +11,6 @@ from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from crystal.llm.ask import Completion, LanguageModel, Prompt
 from crystal.llm.chat import OLLAMA_SECONDS, ChatModel
 from crystal.llm.programs import ProgramModel
-from crystal.provider_http.post import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +58,13 @@ def choose_model(
     usual_url, usual = SUMMARIZERS[provider]
     if provider == "ollama":
         return ChatModel(provider, model or usual, base_url or usual_url, timeout_seconds=OLLAMA_SECONDS)
+    problem = _key_problem(provider, key, needs_key=needs_key)
+    return MissingModel(problem) if problem else ChatModel(provider, model or usual, base_url or usual_url, key)
+
+
+def _key_problem(provider: str, key: str | None, *, needs_key: bool) -> CrystalError | None:
     if key is None and needs_key:
-        return MissingModel(NotConfiguredError(f"there is no API key for {provider}", hint="see: crystal doctor"))
+        return NotConfiguredError(f"there is no API key for {provider}", hint="see: crystal doctor")
     if key is not None and not (key.isascii() and key.isprintable()):
-        return MissingModel(NotConfiguredError(f"the API key for {provider} holds characters that no key has"))
-    return ChatModel(provider, model or usual, base_url or usual_url, key)
-
-
-def stays_here(provider: str, base_url: str | None, model: str | None = None) -> bool:
-    """Return True if data sent to this model does not leave this machine; Ollama passes some on to its cloud."""
-    is_passed_on = provider in PROGRAMS or (model or "").endswith("cloud")
-    return not is_passed_on and is_loopback(base_url or SUMMARIZERS.get(provider, ("", ""))[0])
+        return NotConfiguredError(f"the API key for {provider} holds characters that no key has")
+    return None

@@ -269,6 +269,20 @@ HOW_TOOL = Tool(
     ("question",),
 )
 
+FIX_TOOL = Tool(
+    "crystal_fix",
+    "What cured this error before",
+    "What cured an error in this project before: the edits or commands after which the same command succeeded. Use it "
+    "when a command fails, before you look for the cause yourself.",
+    "work:fix",
+    "read",
+    {
+        "error": text("What the command printed, or the line that tells the error.", 20_000),
+        "project": text("Another project, by its name."),
+    },
+    ("error",),
+)
+
 BLAME_TOOL = Tool(
     "crystal_blame",
     "Why these lines are as they are",
@@ -280,6 +294,7 @@ BLAME_TOOL = Tool(
         "file": text("The file, relative to your working folder.", 1_000),
         "first": number("Its first line. Default 1.", 1, 10_000_000),
         "last": number("The last line. Default: same as first; without both, the whole file.", 1, 10_000_000),
+        "project": text("The project that knows the file, by its name. Default: that of the file's folder."),
     },
     ("file",),
     needs_folder=True,
@@ -333,6 +348,7 @@ TOOLS = tuple(
         BLAME_TOOL,
         CHANGED_TOOL,
         HOW_TOOL,
+        FIX_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,

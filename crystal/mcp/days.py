@@ -16,7 +16,7 @@ from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import SessionSummary, sessions
-from crystal.sessions.timeline import MAX_MESSAGES, Stretch, messages
+from crystal.sessions.timeline import MAX_MESSAGES, TimelineEntry, messages
 from crystal.timewords.parse import iso, local
 
 MESSAGES = 20
@@ -109,7 +109,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
 
 
-def _stretch_item(date: str, stretch: Stretch, ids: ShortIds) -> Make:
+def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds) -> Make:
     session = stretch.session
     clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
     head = f"{ids.session(session.id)} {clock} {stretch.turns} turn{'s' * (stretch.turns != 1)}"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
@@ -76,6 +77,14 @@ class ClientContext:
         from crystal.app.context import open_reader_for
 
         return open_reader_for(self.agent, self.folder, projects=self.projects or None)
+
+    def inside(self, path: str) -> Path | None:
+        """Return a path in the folder that the agent works in; None for any other."""
+        if self.folder is None or "\0" in path:
+            return None
+        folder = Path(self.folder).resolve()
+        wanted = (folder / path).resolve()
+        return wanted if wanted.is_relative_to(folder) else None
 
     def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
         """Return the session whose messages are left out of an answer, if any.

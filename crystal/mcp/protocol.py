@@ -70,7 +70,7 @@ class McpError(Exception):
 
 
 @dataclass(slots=True)
-class Message:
+class RpcMessage:
     """A request, or a notification, which has no id and wants no answer.
 
     ``is_cancelled``: nobody waits for the answer any more.
@@ -92,7 +92,7 @@ class Offer:
     methods: Mapping[str, Callable[[Mapping[str, Any]], Result]]
 
 
-def parse_line(line: bytes) -> Message | None:
+def parse_line(line: bytes) -> RpcMessage | None:
     """Parse a line; None for an empty one, an answer, and a notification with invalid parameters.
 
     Raises:
@@ -111,7 +111,7 @@ def parse_line(line: bytes) -> Message | None:
     return _message(value)
 
 
-def _message(value: dict[str, Any]) -> Message | None:
+def _message(value: dict[str, Any]) -> RpcMessage | None:
     ident, method, params = value.get("id"), value.get("method"), value.get("params")
     known = ident if isinstance(ident, str | int) and not isinstance(ident, bool) else None
     if method is None and ("result" in value or "error" in value):
@@ -123,7 +123,7 @@ def _message(value: dict[str, Any]) -> Message | None:
     if "id" in value and known is None:
         raise McpError(INVALID_REQUEST, "the id of a request is a string or a whole number")
     if params is None or isinstance(params, dict):
-        return Message(known, method, params or {})
+        return RpcMessage(known, method, params or {})
     if known is None:
         return None
     raise McpError(INVALID_PARAMS, "params is an object", ident=known)
@@ -133,7 +133,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-class Answers:
+class Dispatcher:
     """What a server answers, whatever carries the messages."""
 
     def __init__(self, offer: Offer) -> None:
@@ -143,7 +143,7 @@ class Answers:
         """Return whether there is such a method, besides the greetings."""
         return method in self._offer.methods
 
-    def answer(self, message: Message, version: str) -> Result:
+    def answer(self, message: RpcMessage, version: str) -> Result:
         """Return the response to a request, whatever happens."""
         try:
             _check(message, version)
@@ -156,7 +156,7 @@ class Answers:
             words = f"{type(error).__name__} in crystal; see standard error"
             return McpError(INTERNAL_ERROR, words).response(message.id)
 
-    def greeting(self, request: Message, version: str | None) -> Result:
+    def greeting(self, request: RpcMessage, version: str | None) -> Result:
         """Return the result of a greeting.
 
         Raises:
@@ -190,9 +190,9 @@ class Server:
     """One client, from its first line to the end of its input. A slow request keeps no other one waiting."""
 
     def __init__(self, wire: Wire, offer: Offer) -> None:
-        self._wire, self._answers = wire, Answers(offer)
+        self._wire, self._answers = wire, Dispatcher(offer)
         self._version = GREETED[-1]
-        self._open: dict[Future[None], Message] = {}
+        self._open: dict[Future[None], RpcMessage] = {}
 
     @functools.cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -217,7 +217,7 @@ class Server:
 
             wait(list(self._open), SECONDS_AFTER_THE_END)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: RpcMessage) -> None:
         if message.id is None:
             if message.method == "notifications/cancelled":
                 self._cancel(message.params.get("requestId"))
@@ -237,14 +237,14 @@ class Server:
             if message.id == ident and type(message.id) is type(ident):
                 message.is_cancelled = True
 
-    def _start(self, message: Message, version: str) -> None:
+    def _start(self, message: RpcMessage, version: str) -> None:
         if len(self._open) >= MAX_WAITING:
             raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
         future = self._threads.submit(self._work, message, version)
         self._open[future] = message
         future.add_done_callback(self._open.pop)
 
-    def _work(self, message: Message, version: str) -> None:
+    def _work(self, message: RpcMessage, version: str) -> None:
         if message.is_cancelled:
             return
         answer = self._answers.answer(message, version)
@@ -257,12 +257,12 @@ def response(ident: Id | None, result: Result) -> Result:
     return {"jsonrpc": "2.0", "id": ident, "result": result}
 
 
-def unsupported(message: Message) -> McpError:
+def unsupported(message: RpcMessage) -> McpError:
     """Return the error for a method that there is not."""
     return McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
 
 
-def version_of(request: Message) -> str | None:
+def version_of(request: RpcMessage) -> str | None:
     """Return the version that a request names for itself; None if it leaves that to ``initialize``."""
     meta = request.params.get("_meta")
     if request.method == "initialize" or not isinstance(meta, dict) or VERSION_KEY not in meta:
@@ -276,7 +276,7 @@ def version_of(request: Message) -> str | None:
     return version
 
 
-def _check(request: Message, version: str) -> None:
+def _check(request: RpcMessage, version: str) -> None:
     """Check the parameters of a request by the official types; they load when there are some."""
     if not set(request.params) - {"_meta"} and request.method in WITHOUT_PARAMS:
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from crystal.app.background import SOON, embed_soon
@@ -28,9 +27,8 @@ MAX_SHOWN = 20
 def add(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Index a folder inside of the folder that the agent works in: others are the user's to add."""
     path = arguments["path"]
-    folder = None if client.folder is None else Path(client.folder).resolve()
-    wanted = None if folder is None or "\0" in path else (folder / path).resolve()
-    if folder is None or wanted is None or not wanted.is_relative_to(folder):
+    wanted = client.inside(path)
+    if wanted is None:
         hint = f"ask the user to run: crystal sources add {path[:200]}"
         raise UsageError("this tool adds only folders inside your working folder", hint=hint)
     with open_kept_machine() as machine:

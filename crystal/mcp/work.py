@@ -1,4 +1,4 @@
-"""``crystal_changed``, ``crystal_blame`` and ``crystal_how``: what was done here before, and why."""
+"""``crystal_changed``, ``crystal_blame``, ``crystal_how`` and ``crystal_fix``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
+from crystal.app.fixes import FixStep, KnownFix
+from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
@@ -16,11 +18,10 @@ from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
-from crystal.store.work.queries import Deed
+from crystal.store.work.queries import RecordedCall
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 
-DAYS = "7d"
 MAX_PATH = 300
 MAX_SESSIONS = 5
 SAID = 300
@@ -31,7 +32,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     project, session, offset = arguments.get("project"), arguments.get("session"), arguments.get("offset") or 0
     refuse_folder(project)
     with client.reader() as machine:
-        times = {"since": arguments.get("since") or (None if session else DAYS), "before": arguments.get("before")}
+        times = {"since": arguments.get("since") or (None if session else "7d"), "before": arguments.get("before")}
         since, before = (moment(times, name, machine.now()) for name in times)
         found = changed_files(machine, session=session, since=since, before=before, project=project)
         ids = ShortIds(machine)
@@ -59,17 +60,17 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
 
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return which session wrote lines of a file in the folder that the agent works in."""
-    path, first = arguments["file"], arguments.get("first")
+    path, first, project = arguments["file"], arguments.get("first"), arguments.get("project")
+    refuse_folder(project)
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
     with client.reader() as machine:
         place = _inside(client, path)
-        found = blame_lines(machine, str(place) if last is None else f"{place}:{first or 1}-{last}")
+        found = blame_lines(machine, str(place) + (f":{first or 1}-{last}" if last else ""), project=project)
         ids = ShortIds(machine)
-        known = [one for one in found.lines if one.deed is not None]
-        makers = [_lines_item(one, one.deed, ids) for one in known if one.deed is not None]
-        missing = sum(one.last - one.first + 1 for one in found.lines if one.deed is None)
+        makers = [_lines_item(one, one.call, ids) for one in found.lines if one.call is not None]
+        missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
         def head(_: int) -> str:
@@ -79,30 +80,29 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _inside(client: ClientContext, path: str) -> Path:
-    folder = None if client.folder is None else Path(client.folder).resolve()
-    place = None if folder is None or "\0" in path else (folder / path).resolve()
-    if folder is None or place is None or not place.is_relative_to(folder):
+    place = client.inside(path)
+    if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if not place.is_file():
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
     return place
 
 
-def _lines_item(one: BlamedLines, deed: Deed, ids: ShortIds) -> Make:
+def _lines_item(one: BlamedLines, call: RecordedCall, ids: ShortIds) -> Make:
     """Return lines that one call wrote, with what was said before it."""
 
     def make(room: int) -> AnswerItem:
-        session, device = ids.session(deed.session_id), ids.device
-        said = [(who, text) for who, text in (("asked", deed.request), ("agent", deed.reason)) if text]
+        session, device = ids.session(call.session_id), ids.device
+        said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
         texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
         data: Json = {
-            "first": one.first, "last": one.last, "session": session, "line": deed.uuid,
-            "at": iso(deed.at), "project": label(deed.project), "device": label(deed.device),
+            "first": one.first, "last": one.last, "session": session, "line": call.uuid,
+            "at": iso(call.at), "project": label(call.project), "device": label(call.device),
             "request": texts.get("asked"), "reason": texts.get("agent"),
         }  # fmt: skip
         head = f"lines {one.first}-{one.last}, session {session}"
         words = "\n".join(f"{who}: {text}" for who, text in texts.items())
-        return AnswerItem(head, place_of(deed.at, deed.project, deed.device, device), words, data)
+        return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
     return make
 
@@ -126,14 +126,54 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
     def make(room: int) -> AnswerItem:
-        session, device = ids.session(one.deed.session_id), ids.device
+        session, device = ids.session(one.call.session_id), ids.device
         command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
         data: Json = {
             "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
-            "session": session, "line": one.deed.uuid, "at": iso(one.deed.at), "project": label(one.deed.project),
+            "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
         }  # fmt: skip
         head = f"certainty {one.certainty}, {one.runs} times in {one.sessions} sessions, last {session}"
-        place = place_of(one.deed.at, one.deed.project, one.deed.device, device)
+        place = place_of(one.call.at, one.call.project, one.call.device, device)
         return AnswerItem(head, place, f"{command}\n{about}" if about else command, data)
 
     return make
+
+
+def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return what cured an error before."""
+    project = arguments.get("project")
+    refuse_folder(project)
+    with client.reader() as machine:
+        home = None if project else client.project(machine)
+        found = known_fixes(machine, arguments["error"], project=home[0] if home else project)
+        ids = ShortIds(machine)
+        makers = [_fix_item(one, ids) for one in found]
+
+        def head(at: int) -> str:
+            return "what was done until the same command succeeded" if at else "no cure of this error is known"
+
+        return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
+
+
+def _fix_item(one: KnownFix, ids: ShortIds) -> Make:
+    def make(room: int) -> AnswerItem:
+        session, device = ids.session(one.failed.session_id), ids.device
+        error, command = quote_line(one.error, SAID), quote_line(one.command, SAID)
+        steps = [_step_text(step, room // 2 // len(one.steps)) for step in one.steps]
+        data: Json = {
+            "error": error, "failures": one.failures, "command": command, "steps": steps, "session": session,
+            "line": one.failed.uuid, "succeeded": one.succeeded.uuid, "at": iso(one.failed.at),
+            "project": label(one.failed.project),
+        }  # fmt: skip
+        place = place_of(one.failed.at, one.failed.project, one.failed.device, device)
+        words = "\n".join([f"{command} failed: {error}", *steps, "then it succeeded"])
+        return AnswerItem(f"session {session}", place, words, data)
+
+    return make
+
+
+def _step_text(step: FixStep, room: int) -> str:
+    if step.command is not None:
+        return f"then: {excerpt(step.command, room)[0]}"
+    lines = [*(f"- {line}" for line in step.removed), *(f"+ {line}" for line in step.added)]
+    return "\n".join([f"then: edited {quote_line(step.file or '', MAX_PATH)}", excerpt("\n".join(lines), room)[0]])

@@ -26,7 +26,7 @@ from crystal.store.sync.relay_peers import home_peer
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReconcileReport:
     """Result of a reconciliation: memories missing in the database, memories that differed, the record."""
 
     returned: int = 0
@@ -81,7 +81,7 @@ def record_changes(store: Store, path: Path) -> None:
     write_note(store, MEMORY_RECORD_SIZE, str(record.append_entries(path, int(noted), entries)))
 
 
-def reconcile(store: Store, path: Path) -> Outcome:
+def reconcile(store: Store, path: Path) -> ReconcileReport:
     """Compare record and database as a whole and complete each from the other. Runs outside of transactions.
 
     Idempotent.
@@ -169,7 +169,7 @@ def _continues(path: Path, noted: int) -> bool:
         return False
 
 
-def _reconcile(store: Store, path: Path) -> Outcome:
+def _reconcile(store: Store, path: Path) -> ReconcileReport:
     changed, deleted = set(store.changed_memories), set(store.deleted_memories)
     if deleted:
         for each in {path, *all_records(path.parents[2])}:
@@ -195,7 +195,7 @@ def _is_unfinished(line: record.DamagedLine, noted: str | None) -> bool:
 
 def _take_in(
     store: Store, contents: record.RecordContents, *, is_in_step: bool, changed: Collection[str] = ()
-) -> Outcome:
+) -> ReconcileReport:
     """Update the database from newer versions in the record.
 
     Runs inside a transaction that has changed some memories.
@@ -213,7 +213,7 @@ def _take_in(
         corrected += here is not None
         if home_peer(store) is not None:  # there is no sign that it was sealed for home
             past.include_memory(store, memories.row_of(store, uid) or 0)
-    return Outcome(returned, corrected)
+    return ReconcileReport(returned, corrected)
 
 
 def _better(recorded: record.MemoryEntry, here: record.MemoryEntry, *, is_proved: bool) -> record.MemoryEntry:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
+from crystal.config.providers import EMBEDDING_PROVIDERS, PROGRAMS
 from crystal.errors import (
     CrystalError,
     DeniedError,
@@ -172,6 +173,13 @@ def is_loopback(url: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def stays_here(provider: str, base_url: str | None, model: str | None) -> bool:
+    """Return True if what is sent to this model does not leave this machine; Ollama passes some on to its cloud."""
+    row, is_passed_on = EMBEDDING_PROVIDERS.get(provider), provider in PROGRAMS or (model or "").endswith("cloud")
+    usual = row.base_url if row else ""
+    return (row is not None and row.runs_here) or (not is_passed_on and is_loopback(base_url or usual))
 
 
 def _read(name: str, chunks: Iterable[bytes], deadline: float, max_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from crystal.redact.judge import is_stand_in, looks_random
 from crystal.redact.regex_engines import Lazy, compiled, stretches
 from crystal.redact.spans import ADDRESS, HEADER, Span
-from crystal.redact.work import CALL, FINDING, RedactionWork
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 _USER = rb"[^\s\"'<>/?#@:\xff]*"
 URL_HINTS = (

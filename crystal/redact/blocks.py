@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import BLOCK, Span
-from crystal.redact.work import FINDING, RedactionWork
+from crystal.redact.work_limit import FINDING, RedactionWork
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
 

@@ -14,7 +14,7 @@ from functools import cache
 from crystal.redact.formats import DIGITS, DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
 from crystal.redact.regex_engines import compiled, scanner
 from crystal.redact.spans import ENCODED, Span
-from crystal.redact.work import CALL, FINDING, RedactionWork
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _LETTERS = _ALPHABET + b"-_"

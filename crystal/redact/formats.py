@@ -11,7 +11,7 @@ from typing import NamedTuple
 from crystal.redact.judge import looks_random
 from crystal.redact.regex_engines import Lazy, compiled, matcher, scanner
 from crystal.redact.spans import FORMAT, NEARBY, Span
-from crystal.redact.work import CALL, FINDING, RedactionWork
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 
 class Format(NamedTuple):

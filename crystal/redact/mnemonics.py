@@ -13,7 +13,7 @@ from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
 from crystal.redact.spans import FORMAT, Span
-from crystal.redact.work import FINDING, RedactionWork
+from crystal.redact.work_limit import FINDING, RedactionWork
 
 SIZES = (24, 21, 18, 15, 12)
 MAX_WORDS = 40

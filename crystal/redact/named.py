@@ -16,7 +16,7 @@ from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE
 from crystal.redact.names import Strength, strength
 from crystal.redact.regex_engines import Lazy, scanner
 from crystal.redact.spans import NAMED, Span
-from crystal.redact.work import CALL, FINDING, RedactionWork
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 MAX_VALUE = 4096
 """Bytes of a value that are taken out at most."""

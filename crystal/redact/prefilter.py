@@ -33,7 +33,7 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
-from crystal.redact.work import RedactionWork
+from crystal.redact.work_limit import RedactionWork
 
 Prefilter = Callable[[bytes], bool]
 Rules = Callable[[bytes, RedactionWork], Iterator[Span]]

@@ -7,7 +7,7 @@ as JSON inside of JSON often has them. A span that is never closed hides everyth
 from __future__ import annotations
 
 from crystal.redact.regex_engines import Lazy
-from crystal.redact.work import CALL, RedactionWork
+from crystal.redact.work_limit import CALL, RedactionWork
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
 """What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from crystal.redact.regex_engines import Lazy
-from crystal.redact.work import CALL, RedactionWork
+from crystal.redact.work_limit import CALL, RedactionWork
 from crystal.text.fence import HEADER, NAME
 
 FENCE_NAME = NAME.encode("ascii")

@@ -24,7 +24,7 @@ from crystal.redact.views import (
     unescaped_json,
     unwrapped,
 )
-from crystal.redact.work import CALL, FINDING, RedactionWork, TooDenseError
+from crystal.redact.work_limit import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""

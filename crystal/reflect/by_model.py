@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from crystal.errors import CrystalError, TextRefusedError
 from crystal.llm.ask import Completion, InvalidAnswerError, PaidModel, Prompt, fenced, parse_json
-from crystal.reflect.extract import Candidate, Chosen, chosen_by_rules
-from crystal.reflect.rules import MIN_WORDS, Kind, Statement
-from crystal.store.memories.learned import DueSession, ReadTurn
-from crystal.store.notes import drop_notes, read_note, write_note
+from crystal.reflect.extract import Chosen, LessonCandidate, chosen_by_rules
+from crystal.reflect.statement_patterns import MIN_WORDS, Kind, Statement
+from crystal.store.memories.learned import DueSession
+from crystal.store.notes import MODEL_ANSWER, drop_notes, read_note, write_note
 
 PURPOSE = PART = "learning"
 """Name of the purpose in the ledger, and of the row in ``problems``."""
@@ -30,7 +30,6 @@ MAX_ANSWERS = 2
 MIN_CONFIDENCE = 0.5
 MAX_CONFIDENCE = 0.6
 """Of a sentence that only the model chose: said in two sessions it is still below what mode ``auto`` keeps."""
-NOTE = "model answer "
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Pick = tuple[int, Kind, float, bool]
@@ -102,28 +101,30 @@ class ModelExtractor:
         paid: The model, with the ledger.
         key: Of the names under which answers are kept until the cursor moves: none is paid twice.
         now: Gives the time, ms.
-        may_send: Tells whether the model may see a turn; of the others the rules choose.
+        may_send: Returns those of some turns that the model may see; of the others the rules choose.
         problem: Why the model could not be asked.
     """
 
     paid: PaidModel
     key: bytes
     now: Callable[[], int]
-    may_send: Callable[[DueSession, ReadTurn], bool]
+    may_send: Callable[[Collection[int]], Collection[int]]
     problem: CrystalError | None = None
     asked: int = 0
     unusable: int = 0
     skipped: int = 0
     usd: float = 0.0
 
-    def choose(self, session: DueSession, own: Sequence[Candidate]) -> list[Chosen] | None:
+    def choose(self, session: DueSession, own: Sequence[LessonCandidate]) -> list[Chosen] | None:
         """Return the sentences to learn, and what each states; None if the session has to wait."""
-        sent = [one for one in own if self.may_send(session, one.turn)]
-        chosen = chosen_by_rules([one for one in own if one not in sent])
-        for start in range(0, len(sent), MAX_SENTENCES):
-            some = sent[start : start + MAX_SENTENCES]
+        chosen: list[Chosen] = []
+        for start in range(0, len(own), MAX_SENTENCES):
+            some = list(own[start : start + MAX_SENTENCES])
             try:
-                picks = self._picks(session, [one.text for one in some])
+                known = self._sendable(some)
+                chosen += chosen_by_rules([one for one in some if one not in known])
+                some = known
+                picks = self._picks(session, some)
             except TextRefusedError as error:  # it would be refused again, and every other session would wait for it
                 self.problem, picks = error, None
             except CrystalError as error:
@@ -141,8 +142,15 @@ class ModelExtractor:
         counts = {"asked": self.asked, "unusable": self.unusable, "skipped": self.skipped, "usd": self.usd}
         return {name: number for name, number in counts.items() if number}
 
-    def _picks(self, session: DueSession, sentences: Sequence[str]) -> list[Pick] | None:
-        """Return what the model chooses; None if its answers are of no use."""
+    def _sendable(self, some: Sequence[LessonCandidate]) -> list[LessonCandidate]:
+        turns = self.may_send([one.turn.id for one in some])
+        return [one for one in some if one.turn.id in turns]
+
+    def _picks(self, session: DueSession, some: Sequence[LessonCandidate]) -> list[Pick] | None:
+        """Return what the model chooses; None if its answers are of no use, or it may not be asked any more."""
+        if not some:
+            return None
+        sentences = [one.text for one in some]
         prompt = build_prompt(sentences)
         asked = f"{self.paid.model.provider} {self.paid.model.model} {prompt.system}{prompt.user}"
         name = _prefix(session) + hashlib.blake2b(asked.encode("utf-8", "replace"), key=self.key).hexdigest()
@@ -160,7 +168,7 @@ class ModelExtractor:
             self.skipped += dropped
             write_note(self.paid.store, name, json.dumps(known))
 
-        while isinstance(known, int) and known < MAX_ANSWERS:
+        while isinstance(known, int) and known < MAX_ANSWERS and self._sendable(some) == some:
             self.usd += self.paid.ask(prompt, self.now(), keep).usd or 0.0
             self.asked += 1
         return None if isinstance(known, int) else known
@@ -168,10 +176,10 @@ class ModelExtractor:
 
 def _prefix(session: DueSession) -> str:
     """Return how the names of a session's answers begin. An answer that is kept holds numbers, and no text."""
-    return f"{NOTE}{session.row}:"
+    return f"{MODEL_ANSWER}{session.row}:"
 
 
-def _chosen(some: Sequence[Candidate], pick: Pick) -> Chosen:
+def _chosen(some: Sequence[LessonCandidate], pick: Pick) -> Chosen:
     at, kind, confidence, everywhere = pick
     one = some[at]
     return one, one.found or Statement(kind, one.text, confidence, everywhere)

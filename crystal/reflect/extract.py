@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.rules import Kind, Statement, find_statement, is_passing, lasting_part
+from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part
 from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
-from crystal.work.results import is_failed
+from crystal.work.calls import command_text
+from crystal.work.outcomes import is_failed
 
 MIN_RUNS = 3
 """Sessions in which a command must have succeeded."""
@@ -71,10 +72,9 @@ _RUNNER = re.compile(
     r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
     r"|build))\b[ \w./:=@,-]*",
 )
-_SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
 
-class Candidate(NamedTuple):
+class LessonCandidate(NamedTuple):
     """A sentence of the user's own that may be learned; ``found`` is what the rules say, None if they find nothing."""
 
     turn: ReadTurn
@@ -83,20 +83,20 @@ class Candidate(NamedTuple):
     found: Statement | None
 
 
-Chosen = tuple[Candidate, Statement]
+Chosen = tuple[LessonCandidate, Statement]
 
 
-def chosen_by_rules(own: Sequence[Candidate]) -> list[Chosen]:
+def chosen_by_rules(own: Sequence[LessonCandidate]) -> list[Chosen]:
     """Return the sentences that the rules find."""
     return [(one, one.found) for one in own if one.found]
 
 
-def candidates(turns: Sequence[ReadTurn], after: int) -> list[Candidate]:
+def candidates(turns: Sequence[ReadTurn], after: int) -> list[LessonCandidate]:
     """Return the user's sentences after the cursor that may be learned; gates have left out the others.
 
-    What the rules find is counted for itself, so that its memory has the same id whoever chooses.
+    What the rules find is counted for itself, so that its memory has the same id, chosen by a model or not.
     """
-    every: list[Candidate] = []
+    every: list[LessonCandidate] = []
     for turn in turns:
         if turn.role != "user" or turn.id <= after:
             continue
@@ -104,7 +104,7 @@ def candidates(turns: Sequence[ReadTurn], after: int) -> list[Candidate]:
         for at, sentence in enumerate(islice(own_sentences(turn.text), MAX_STATEMENTS)):
             found, text = find_statement(sentence), lasting_part(sentence)
             if text is not None:
-                every.append(Candidate(turn, next(numbers) if found else MAX_STATEMENTS + at, text, found))
+                every.append(LessonCandidate(turn, next(numbers) if found else MAX_STATEMENTS + at, text, found))
     return every
 
 
@@ -157,12 +157,14 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
     """Yield what the assistant said and the user accepted in plain words."""
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply:
         return
+    if _REFUSES.search(reply):
+        return
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
-    if _AGREES.search(reply) and not _REFUSES.search(reply):
+    if _AGREES.search(reply):
         proposals = [one for one in sentences if _PROPOSAL.match(one)]
         if len(proposals) == 1 and _REASONED.search(said) and _is_plain(proposals[0]):
             yield Statement("decision", proposals[0], 0.85)
-    elif _WORKED.search(reply) and not _REFUSES.search(reply):
+    elif _WORKED.search(reply):
         causes = [one for one in (said.strip(), *sentences) if _CAUSED.search(one)]
         if causes and _is_plain(causes[-1]):
             yield Statement("cause", causes[-1], 0.85)
@@ -174,6 +176,5 @@ def _is_plain(text: str) -> bool:
 
 def project_command(call: str) -> str | None:
     """Return the command of a call if it is one of a build, test, lint or release tool, without shell signs."""
-    _, _, argument = call.partition(": ")
-    command = _SHELL_ARGUMENTS.split(argument, maxsplit=1)[0].strip()
+    command = command_text(call.partition(": ")[2]).strip()
     return command if len(command) <= MAX_COMMAND and _RUNNER.fullmatch(command) else None

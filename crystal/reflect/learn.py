@@ -15,7 +15,7 @@ from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
 from crystal.reflect.compare import Similarity, contradicts, is_same
 from crystal.reflect.extract import MIN_RUNS, Lesson
-from crystal.reflect.rules import CATEGORY
+from crystal.reflect.statement_patterns import CATEGORY
 from crystal.store import Store
 from crystal.store.isolation import source_via
 from crystal.store.memories import learned, memories

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -225,12 +225,14 @@ class Deep:
         asker: Gives who is asked, with so many seconds for it; None when nobody is.
         now: The time, ms.
         reasons: Why a step was done without a model, for ``--explain``.
+        may_send: Returns those of some chunks of a store that the model may be sent; none of them by default.
         is_lost: The model could not be reached, and is not asked again.
     """
 
     asker: Callable[[float], ChatAsker] | None
     now: int
     reasons: list[str] = field(default_factory=list)
+    may_send: Callable[[Sequence[int], Store], Collection[int]] = lambda *_: ()
     is_lost: bool = False
 
     def expand(self, question: str) -> tuple[str, ...]:

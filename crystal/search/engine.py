@@ -14,12 +14,13 @@ import contextlib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of
-from crystal.search.ranking.listing import (
+from crystal.search.ranking.shown_list import (
     dates_in_digits,
     is_time_alone,
     list_latest,
@@ -27,7 +28,7 @@ from crystal.search.ranking.listing import (
     without_times,
 )
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
-from crystal.search.results import RankedAnswer, SearchedStore, hits_of
+from crystal.search.results import RankedAnswer, Ref, SearchedStore, hits_of
 from crystal.store.memories.memories import superseded
 from crystal.store.search.scope import SearchScope, scope_of, without_memories
 from crystal.text.query import Query, parse_query
@@ -35,7 +36,8 @@ from crystal.timewords import TimeSpan, find_times
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.search.index.reader import Index
+    from crystal.search.deep import Deep
+    from crystal.search.index.open_index import Index
     from crystal.search.ranking.pool import Field
 
 Notes = tuple[str, ...]
@@ -100,6 +102,19 @@ def search_project_first(
     everywhere = question.answer(replace(request.filters, project=None, general=False))
     has_words = any("keywords" in hit.ranks for hit in everywhere.hits)
     return (inside, True) if inside.hits and not has_words else (everywhere, False)
+
+
+def _reorder(
+    deep: Deep, places: Sequence[SearchedStore], question: str, answers: Sequence[RankedAnswer]
+) -> list[int] | None:
+    """Let the model put those answers into order that it may be sent."""
+    allowed: set[Ref] = set()
+    for number, place in enumerate(places):
+        idents = [one.ref[1] for one in answers if one.ref[0] == number]
+        allowed |= {(number, ident) for ident in deep.may_send(idents, place.source.store)}
+    shown = [at for at, one in enumerate(answers) if one.ref in allowed]
+    order = deep.rerank(question, [answers[at].chunk.text for at in shown])
+    return None if order is None else [shown[at] for at in order]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +217,7 @@ class _Question:
         request, how = self.request, self.request.how
         spans = tuple((span.start, span.end) for span in self.times)
         preferences = Preferences(request.now, spans, how.recency, how.fusion)
-        reorder = None if how.deep is None else how.deep.rerank
+        reorder = None if how.deep is None else partial(_reorder, how.deep, places)
         model = None if how.late is None else how.late()
 
         def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
@@ -244,7 +259,7 @@ class _Question:
             What was ranked, the question without phrases that nothing has, the note that says so, and why an index in
             memory took the place of the files.
         """
-        from crystal.search.index.files import IndexDamagedError
+        from crystal.search.index.index_files import IndexDamagedError
         from crystal.search.ranking.order import fields_of
 
         def found(opened: Sequence[tuple[Index, str]]) -> tuple[Ranked, Query, Notes, Notes]:
@@ -261,7 +276,7 @@ class _Question:
             return found([(self._index_in_memory(place), str(error)) for place in places])
 
     def _open_index(self, place: SearchedStore) -> tuple[Index, str]:
-        from crystal.search.index.reader import Absent, open_index
+        from crystal.search.index.open_index import Absent, open_index
 
         store, vector = place.source.store, place.vector
         index = open_index(store, folder_of(store.path))
@@ -272,7 +287,7 @@ class _Question:
         return index, ""
 
     def _index_in_memory(self, place: SearchedStore) -> Index:
-        from crystal.search.index.reader import index_of_chunks
+        from crystal.search.index.open_index import index_of_chunks
 
         most = max(CANDIDATES, 4 * self.request.limit)
         store = place.source.store

@@ -25,7 +25,7 @@ MAX_WORDINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class SearchOptions:
     """How to search, where the user has a choice.
 
     Attributes:
@@ -77,7 +77,7 @@ class SearchRequest:
     now: int
     limit: int = 10
     filters: Filters = field(default_factory=Filters)
-    how: How = field(default_factory=How)
+    how: SearchOptions = field(default_factory=SearchOptions)
     wordings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ KEEP_SECONDS = 75
 HEAD_SECONDS = 20.0
 
 
-class BoundedProtocol(H11Protocol):
+class HeadLimitProtocol(H11Protocol):
     """One connection: the head of a request has 64 KiB and some seconds, so that nobody keeps a place for nothing.
 
     h11 and not httptools, which takes a head without end, in time that grows with the square of its size.
@@ -116,7 +116,7 @@ def run(
     """
     certificate, key = tls or (None, None)
     config = uvicorn.Config(
-        app, http=BoundedProtocol, lifespan="off", ws="none", log_level="error",
+        app, http=HeadLimitProtocol, lifespan="off", ws="none", log_level="error",
         access_log=False, server_header=False, date_header=False,
         proxy_headers=trusts_proxy, forwarded_allow_ips=LOOPBACK, timeout_graceful_shutdown=2,
         timeout_keep_alive=KEEP_SECONDS,

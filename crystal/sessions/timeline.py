@@ -24,7 +24,7 @@ EVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TimelineEntry:
     """Part of a session on one day: its first and last moment, and its number of turns."""
 
     session: SessionSummary
@@ -38,7 +38,7 @@ class Day:
     """Day on the local calendar (``2026-11-20``), its sessions and memories, newest first."""
 
     date: str
-    sessions: list[Stretch] = field(default_factory=list)
+    sessions: list[TimelineEntry] = field(default_factory=list)
     memories: list[Remembered] = field(default_factory=list)
 
 
@@ -132,18 +132,20 @@ def timeline(
     return sorted(days.values(), key=lambda day: day.date, reverse=True), notes
 
 
-def _stretches(store: Store, session: SessionSummary, since: int, before: int, tz: tzinfo | None) -> Sequence[Stretch]:
+def _stretches(
+    store: Store, session: SessionSummary, since: int, before: int, tz: tzinfo | None
+) -> Sequence[TimelineEntry]:
     """Return a session's days within the span."""
     first, last = session.started_at, session.last_at
     if first is None or last is None:
         return ()
     is_within = since <= first and last < before
     if is_within and local(first, tz).date() == local(last, tz).date():
-        return (Stretch(session, first, last, session.turns),)
+        return (TimelineEntry(session, first, last, session.turns),)
     by_day: dict[object, list[int]] = {}
     for moment in moments(store, session.id, since, before):
         by_day.setdefault(local(moment, tz).date(), []).append(moment)
-    return tuple(Stretch(session, many[0], many[-1], len(many)) for many in by_day.values())
+    return tuple(TimelineEntry(session, many[0], many[-1], len(many)) for many in by_day.values())
 
 
 def sessions_per_day(store: Store, *, since: int, mirror: Store | None = None) -> dict[str, int]:

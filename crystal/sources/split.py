@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from crystal.sources import code
-from crystal.sources.vault import name_of
-from crystal.store.sources.files import FileChunk
+from crystal.sources.obsidian import name_of
+from crystal.store.sources.source_files import FileChunk
 from crystal.text.chunking import code_fences, split
 
 FORMAT = 1

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from crystal.sources import split
-from crystal.sources.content import CleanText, FileContent, read_content, text_of
+from crystal.sources.file_content import CleanText, FileContent, read_content, text_of
 from crystal.sources.scan import Scan, SkippedFile, scan
 from crystal.store.connection import Store
-from crystal.store.sources import files
-from crystal.store.sources.files import KnownFile, Maker, ReadFile, Source
+from crystal.store.sources import source_files
+from crystal.store.sources.source_files import FileSource, KnownFile, Maker, ReadFile
 
 BATCH_FILES = 64
 BATCH_CHUNKS = 500
@@ -78,7 +78,7 @@ class SourceReader:
 
 def sync_source(
     store: Store,
-    source: Source,
+    source: FileSource,
     reader: SourceReader,
     *,
     project: int | None = None,
@@ -92,22 +92,22 @@ def sync_source(
     """
     found = scan(Path(source.path), reader.barred, reader.now_ns())
     with store.transaction():
-        files.begin_reading(store, source, project, reader.read_as)
+        source_files.begin_reading(store, source, project, reader.read_as)
     work = _Sync(store, source._replace(project=project), reader, found)
     work.run(progress, should_stop)
     if work.report.is_whole:
         with store.transaction():
-            files.end_reading(store, source.id, reader.now_ns() // 1_000_000)
+            source_files.end_reading(store, source.id, reader.now_ns() // 1_000_000)
     return work.report
 
 
 class _Sync:
     """One sync of a source."""
 
-    def __init__(self, store: Store, source: Source, reader: SourceReader, found: Scan) -> None:
+    def __init__(self, store: Store, source: FileSource, reader: SourceReader, found: Scan) -> None:
         self._store, self._source, self._reader, self._found = store, source, reader, found
         self._root = Path(source.path)
-        self._known = files.known_files(store, source.id)
+        self._known = source_files.known_files(store, source.id)
         self._gone = {path: one for path, one in self._known.items() if self._is_gone(path)}
         self._by_hash = {one.sha256: path for path, one in self._gone.items() if one.sha256}
         self._moves: list[tuple[int, str, str]] = []
@@ -204,8 +204,8 @@ class _Sync:
             return
         with self._store.transaction():
             for ident, path, stamp in self._moves:
-                files.move_file(self._store, ident, path, stamp)
-            new, kept = files.write_files(self._store, self._source, self._written, self._reader.maker)
+                source_files.move_file(self._store, ident, path, stamp)
+            new, kept = source_files.write_files(self._store, self._source, self._written, self._reader.maker)
         self.report.chunks_new += new
         self.report.chunks_kept += kept
         self._moves, self._written = [], []
@@ -214,7 +214,7 @@ class _Sync:
         self.report.removed = sum(one.why is None for one in self._gone.values())
         for some in _batches([one.id for one in self._gone.values()]):
             with self._store.transaction():
-                files.delete_files(self._store, some)
+                source_files.delete_files(self._store, some)
 
 
 def _batches(ids: list[int]) -> Iterator[list[int]]:
@@ -222,14 +222,14 @@ def _batches(ids: list[int]) -> Iterator[list[int]]:
         yield ids[at : at + BATCH_FILES]
 
 
-def remove_rows(store: Store, source: Source) -> int:
+def remove_rows(store: Store, source: FileSource) -> int:
     """Delete a source with all of its chunks, in short transactions; return how many chunks there were."""
     deleted = 0
-    for some in _batches([one.id for one in files.known_files(store, source.id).values()]):
+    for some in _batches([one.id for one in source_files.known_files(store, source.id).values()]):
         with store.transaction():
-            deleted += files.delete_files(store, some)
+            deleted += source_files.delete_files(store, some)
     with store.transaction():
-        files.delete_source(store, source.id)
+        source_files.delete_source(store, source.id)
     return deleted
 
 

@@ -26,7 +26,7 @@ from crystal.errors import (
     StoreFullError,
     UnavailableError,
 )
-from crystal.store import migrate, texts
+from crystal.store import texts, upgrade
 from crystal.store.private_record import Recorder
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
 HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
     StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamagedError: migrate.REPAIR_HINT,
+    StoreDamagedError: upgrade.REPAIR_HINT,
     UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",
 }
@@ -83,11 +83,11 @@ def _translated(path: Path) -> Iterator[None]:
             if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
                 raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
             raise
-        if ours is UnavailableError and (folder := migrate.folder_in_place_of_log(path)):
+        if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
             raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
         if isinstance(error, apsw.IOError) and _is_full(path.parent):
             ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = (_config("access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
+        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
         if ours is NotConfiguredError:
             hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
         words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
@@ -152,7 +152,7 @@ class Store:
             ForeignStoreError: The file belongs to another program or to a newer crystal. Nothing is changed.
             StoreBusyError, StoreFullError, StoreDamagedError, UnavailableError: As their names say.
         """
-        migrate.refuse_foreign(path)
+        upgrade.refuse_foreign(path)
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError):
@@ -160,7 +160,7 @@ class Store:
         with translated(path):
             db = connect(path)
             try:
-                if migrate.upgrade(db, path):
+                if upgrade.upgrade(db, path):
                     db.close()
                     db = connect(path)
                 _switch_to_wal(db)
@@ -185,11 +185,11 @@ class Store:
         """
         if _is_empty(path):
             raise NotConfiguredError(f"there is no memory at {path} yet", hint="run: crystal init")
-        migrate.refuse_foreign(path)
+        upgrade.refuse_foreign(path)
         with translated(path):
             db = _connect_for_reading(path)
             try:
-                outdated = migrate.version_of(db) < migrate.newest()
+                outdated = upgrade.version_of(db) < upgrade.newest()
                 if outdated:
                     db.close()
                     with contextlib.suppress(UnavailableError, StoreFullError):
@@ -208,7 +208,7 @@ class Store:
         Raises:
             ForeignStoreError, StoreDamagedError, UnavailableError: As their names say.
         """
-        migrate.refuse_foreign(path)
+        upgrade.refuse_foreign(path)
         with translated(path):
             return cls(path, _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
 
@@ -327,7 +327,7 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     db: apsw.Connection | None = None
     with contextlib.suppress(*_UNWRITABLE):
         db = connect(path)
-        migrate.version_of(db)
+        upgrade.version_of(db)
         return db
     if db is not None:
         db.close()
@@ -350,10 +350,10 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
             db = connect(copy)
-            if migrate.upgrade(db, copy):  # also opens the log, which is unlinked next
+            if upgrade.upgrade(db, copy):  # also opens the log, which is unlinked next
                 db.close()
                 db = connect(copy)
-                migrate.version_of(db)
+                upgrade.version_of(db)
             return db
     except OSError as error:
         raise refused(error, path) from error
@@ -364,9 +364,9 @@ def changed_definition(path: Path) -> str | None:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     with contextlib.closing(_prepared(db)):
         try:
-            return migrate.changed_definition(db)
+            return upgrade.changed_definition(db)
         except apsw.SQLError as error:
-            return migrate.one_line(error)
+            return upgrade.one_line(error)
 
 
 def connect(path: Path) -> apsw.Connection:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
 from crystal.store.connection import Store
+
+T = TypeVar("T")
 
 MEMORY_RECORD_SIZE = "memory_record_size"
 """Key of the size in bytes that the record of memories has when it matches this store; see crystal/memories."""
@@ -14,8 +20,16 @@ ALIAS = "memory_alias "
 
 WORK_CURSOR = "work_cursor"
 """Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
-WORK_FORM = 2
+WORK_FORM = 3
 """Counted up when the same turns give other rows of the index: it is made again then."""
+
+
+MODEL_ANSWER = "model answer "
+"""Prefix of the keys of answers that a model gave to the reflector; the row of their session and a colon follow."""
+ANSWER_ALONE = (
+    "substr(key, 1, length(?1)) = ?1 AND CAST(substr(key, length(?1) + 1) AS INTEGER) NOT IN (SELECT id FROM sessions)"
+)
+"""SQL for the answers whose session is gone; the parameter is ``MODEL_ANSWER``."""
 
 
 def work_cursor(store: Store) -> int:
@@ -33,6 +47,12 @@ def count_unindexed(store: Store) -> int:
 def read_note(store: Store, key: str) -> str | None:
     """Return a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
+
+
+def read_fields(store: Store, key: str, kind: Callable[..., T]) -> T | None:
+    """Return ``kind`` of the fields of a note in JSON, or None."""
+    value = read_note(store, key)
+    return None if value is None else kind(**json.loads(value))
 
 
 def write_note(store: Store, key: str, value: str) -> None:

@@ -18,7 +18,7 @@ from crystal.store import Store
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sessions import sessions
 from crystal.store.sessions.conversations import Session
-from crystal.summarize.deeds import deeds_of
+from crystal.summarize.actions import session_actions
 from crystal.summarize.llm import CHARACTERS, ROLES, build_prompt, parse_answer
 from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
@@ -169,7 +169,7 @@ def _write(job: _Job, session: Session) -> None:
         session,
         sessions.count_turns(job.store, session.id),
         text,
-        deeds_of(sessions.read_calls(job.store, session.id), below=session.git_root or session.cwd),
+        session_actions(sessions.read_calls(job.store, session.id), below=session.git_root or session.cwd),
         model=job.paid.model.model if mode == "llm" and job.paid else None,
         instead=job.instead if mode == "deferred" else None,
     )

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from crystal.store.sessions.conversations import Session
-from crystal.store.sessions.sessions import Counts
+from crystal.store.sessions.sessions import SessionCounts
 from crystal.summarize.wording import code_span, escaped
 from crystal.timewords.parse import iso
 
@@ -52,7 +52,7 @@ class FileTouched:
 
 
 @dataclass(frozen=True, slots=True)
-class Deeds:
+class Actions:
     """Actions of a session: the files used and the commands run, each once, in the order of first use."""
 
     files: tuple[FileTouched, ...] = ()
@@ -77,7 +77,7 @@ def new_summary_path(session: Session) -> str:
 
 
 def render(
-    session: Session, counts: Counts, text: SummaryText, deeds: Deeds, *, model: str | None, instead: str | None
+    session: Session, counts: SessionCounts, text: SummaryText, done: Actions, *, model: str | None, instead: str | None
 ) -> str:
     """Return the content of the file.
 
@@ -85,7 +85,7 @@ def render(
         session: The session.
         counts: Numbers of turns and calls.
         text: Title, summary and topics.
-        deeds: Files and commands.
+        done: Files and commands.
         model: The model that wrote the text; None for a simple summary.
         instead: Why a configured model did not write it, if so.
     """
@@ -102,8 +102,8 @@ def render(
         lines += [label + escaped(paragraph.text), ""]
     lines += [] if text.paragraphs else ["None.", ""]
     lines += _section("Key topics", [escaped(topic) for topic in text.topics])
-    lines += _section("Files touched", [f"{code_span(file.path)} ({', '.join(file.how)})" for file in deeds.files])
-    lines += _section("Commands run", [code_span(command) for command in deeds.commands])
+    lines += _section("Files touched", [f"{code_span(file.path)} ({', '.join(file.how)})" for file in done.files])
+    lines += _section("Commands run", [code_span(command) for command in done.commands])
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from crystal.store.sessions.sessions import SaidTurn
+from crystal.store.sessions.sessions import SummaryTurn
 from crystal.summarize.markdown import Paragraph, SummaryText
 from crystal.summarize.topics import folded, topics, words
 from crystal.summarize.wording import cut, has_words, one_line, sentences
@@ -38,7 +38,7 @@ class _Candidate:
     terms: frozenset[str]
 
 
-def summarize_simply(said: Sequence[SaidTurn], *, title: str | None, session_id: str) -> SummaryText:
+def summarize_simply(said: Sequence[SummaryTurn], *, title: str | None, session_id: str) -> SummaryText:
     """Return an extractive summary of the conversation.
 
     Args:
@@ -46,23 +46,33 @@ def summarize_simply(said: Sequence[SaidTurn], *, title: str | None, session_id:
         title: The title that was given, or None.
         session_id: Replaces the title of an empty session.
     """
-    human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
-    answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
-    if not human and not answers:
-        human = [turn for turn in said if turn.role in ("subagent", "summary")]
-    first = next((turn for turn in human if has_words(turn.text)), None)
-    last = _last_answer(answers)
-    made = title or (_headline(first) if first else "") or (_headline(last) if last else "")
+    human, answers = _by_speaker(said)
+    first, last = next((turn for turn in human if has_words(turn.text)), None), _last_answer(answers)
+    headlines = [title or "", *(_headline(turn) for turn in (first, last) if turn)]
+    made = cut(one_line(next(filter(None, headlines), "")), TITLE_CHARACTERS)
     asked = first_words(first.text, REQUEST_CHARACTERS) if first else ""
     ended = _closing(last) if last else ""
     paragraphs = [Paragraph(asked, "Asked"), *_between(human, answers, asked, ended), Paragraph(ended, "Ended with")]
+    return SummaryText(
+        made or f"Session {one_line(session_id)[:8]}",
+        tuple(paragraph for paragraph in paragraphs if paragraph.text),
+        _topics(human, answers),
+    )
+
+
+def _by_speaker(said: Sequence[SummaryTurn]) -> tuple[list[SummaryTurn], list[SummaryTurn]]:
+    """Return what the user and the assistant said; of a session without both what was said for them."""
+    human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
+    answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
+    if human or answers:
+        return human, answers
+    return [turn for turn in said if turn.role in ("subagent", "summary")], []
+
+
+def _topics(human: Sequence[SummaryTurn], answers: Sequence[SummaryTurn]) -> tuple[str, ...]:
     weighed = [(text, 2.0) for text in _up_to(human, _TOPIC_CHARACTERS)]
     weighed += [(text, 1.0) for text in _up_to(answers[::-1], _TOPIC_CHARACTERS)]
-    return SummaryText(
-        cut(one_line(made), TITLE_CHARACTERS) or f"Session {one_line(session_id)[:8]}",
-        tuple(paragraph for paragraph in paragraphs if paragraph.text),
-        tuple(term.text for term in topics(weighed, TOPICS)),
-    )
+    return tuple(term.text for term in topics(weighed, TOPICS))
 
 
 def first_words(text: str, limit: int) -> str:
@@ -70,7 +80,7 @@ def first_words(text: str, limit: int) -> str:
     return cut(" ".join(sentences(text[: limit * 20])) or one_line(text[: limit * 4]), limit)
 
 
-def _up_to(turns: Sequence[SaidTurn], characters: int) -> Iterator[str]:
+def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
     """Yield the texts of turns up to a number of characters."""
     for turn in turns:
         if characters <= 0:
@@ -79,7 +89,7 @@ def _up_to(turns: Sequence[SaidTurn], characters: int) -> Iterator[str]:
         yield turn.text
 
 
-def _headline(turn: SaidTurn) -> str:
+def _headline(turn: SummaryTurn) -> str:
     """Return the first meaningful sentence ("Hi!" is not), without its final punctuation."""
     found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
     telling = (sentence for sentence in found if words(sentence))
@@ -87,7 +97,7 @@ def _headline(turn: SaidTurn) -> str:
     return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
 
 
-def _closing(turn: SaidTurn) -> str:
+def _closing(turn: SummaryTurn) -> str:
     """Return the first sentences of an answer and, if there is more, its last one."""
     found, limit = sentences(turn.text), ANSWER_CHARACTERS
     if not found:
@@ -99,13 +109,13 @@ def _closing(turn: SaidTurn) -> str:
     return f"{cut(whole, limit - len(end) - 1)} {end}".strip()
 
 
-def _last_answer(answers: Sequence[SaidTurn]) -> SaidTurn | None:
+def _last_answer(answers: Sequence[SummaryTurn]) -> SummaryTurn | None:
     """Return the last meaningful answer; a mere "you're welcome" is skipped."""
     recent = [turn for turn in answers[-6:] if has_words(turn.text)][::-1]
     return next((turn for turn in recent if len(turn.text) >= _SHORT_ANSWER), recent[0] if recent else None)
 
 
-def _between(human: Sequence[SaidTurn], answers: Sequence[SaidTurn], asked: str, ended: str) -> list[Paragraph]:
+def _between(human: Sequence[SummaryTurn], answers: Sequence[SummaryTurn], asked: str, ended: str) -> list[Paragraph]:
     """Return the most salient sentences of the session, in their order."""
     candidates = _candidates(sorted((*human, *answers), key=lambda turn: (turn.ts is None, turn.ts or 0, turn.id)))
     frequency: Counter[str] = Counter(term for candidate in candidates for term in candidate.terms)
@@ -124,7 +134,7 @@ def _between(human: Sequence[SaidTurn], answers: Sequence[SaidTurn], asked: str,
     return [Paragraph(candidate.text) for candidate in chosen]
 
 
-def _candidates(turns: Sequence[SaidTurn]) -> list[_Candidate]:
+def _candidates(turns: Sequence[SummaryTurn]) -> list[_Candidate]:
     found: list[_Candidate] = []
     for turn in turns:
         said = sentences(turn.text)

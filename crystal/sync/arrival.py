@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal import transcript
 from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
@@ -23,7 +22,8 @@ from crystal.store.capture import ledger, privacy
 from crystal.store.forget.forgetting import is_anything_forgotten, read_blocks
 from crystal.store.health import checks
 from crystal.store.sync import inbox
-from crystal.sync.wire import Sent, line_starts
+from crystal.sync.wire import SentSegment, line_starts
+from crystal.transcript.reader import find_facts
 
 BLANK = "blank"
 """Rule name for skipped blank lines that stand alone between stored lines."""
@@ -45,7 +45,7 @@ class Arrivals:
 
 
 def arrive(
-    arrivals: Arrivals, sent: Sent, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
+    arrivals: Arrivals, sent: SentSegment, prepared: Prepared, stream: bytes, *, now: int, written: archive.Written
 ) -> Counter[str]:
     """Write the new part of a segment, and count new turns, new chunks and repeated lines. Runs inside a transaction.
 
@@ -84,7 +84,7 @@ def arrive(
     return new
 
 
-def _project(store: Store, sent: Sent, cwd: str) -> Project:
+def _project(store: Store, sent: SentSegment, cwd: str) -> Project:
     """Return the stored project of a folder.
 
     A device never changes what others reported for a folder of the same name.
@@ -178,7 +178,7 @@ def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> boo
     """
     if row.state == "skipped":
         return row.rule == BLANK
-    uuids = [uuid for line in coming if (uuid := transcript.find_facts(line).uuid) is not None]
+    uuids = [uuid for line in coming if (uuid := find_facts(line).uuid) is not None]
     return any(not privacy.is_private_line(store, uuid) for uuid in uuids)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from crystal.ingest.forgotten_filter import forgotten_lines, is_touched, name_touched, without_lines
 from crystal.store import Store
 from crystal.store.forget.forgetting import (
-    Blocks,
+    Tombstones,
     is_session_forgotten,
     open_tombstones,
     read_blocks,
@@ -22,10 +22,10 @@ from crystal.store.memories import memories
 from crystal.store.sync import outbox
 from crystal.store.sync.outbox import OutStream
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import KeptMessage, Link, kept_messages, seal_changed
 from crystal.sync.tombstones import messages
-from crystal.sync.wire import InvalidRecordError, Sent, control_message, decode_segment, encode_segment
+from crystal.sync.wire import InvalidRecordError, SentSegment, control_message, decode_segment, encode_segment
 
 BECAUSE = "forgotten"
 """Reason for ending a stream, as sent to home."""
@@ -134,7 +134,7 @@ class SealedOutbox:
             )
 
 
-def _changed(store: Store, blocks: Blocks | None, message: KeptMessage) -> tuple[PayloadKind, bytes] | None:
+def _changed(store: Store, blocks: Tombstones | None, message: KeptMessage) -> tuple[PayloadKind, bytes] | None:
     """Return the replacement for a message, or None if it stays."""
     if message.kind is PayloadKind.CONTROL:
         return (PayloadKind.CONTROL, NOTHING) if _is_of_forgotten_memory(store, message.payload) else None
@@ -145,7 +145,7 @@ def _changed(store: Store, blocks: Blocks | None, message: KeptMessage) -> tuple
     return None if kept is sent.segment else (message.kind, encode_segment(kept, sent.projects, sent.lane))
 
 
-def _segment(message: KeptMessage) -> Sent | None:
+def _segment(message: KeptMessage) -> SentSegment | None:
     if message.kind is not PayloadKind.RECORDS:
         return None
     try:

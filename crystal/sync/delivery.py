@@ -87,16 +87,16 @@ class Delivery:
     about: Callable[[], Mapping[str, Any]] = dict
     keep_ms: int = 14 * 86_400_000
 
-    def deliver(self, *, should_stop: Callable[[], bool] = lambda: False, insist: bool = False) -> DeliveryReport:
+    def deliver(self, *, should_stop: Callable[[], bool] = lambda: False, skip_delay: bool = False) -> DeliveryReport:
         """Read documents from home, send waiting blobs, send a heartbeat. Does nothing while a retry is not due.
 
         Args:
             should_stop: Checked between blobs.
-            insist: Requested by the user: do not wait for the next try.
+            skip_delay: Requested by the user: do not wait for the next try.
         """
         report = DeliveryReport()
         resting = problems.find_problem(self.store, PART)
-        if resting is not None and not insist and 0 < (resting.retry_at or 0) - self.clock() <= 2 * MAX_WAIT_MS:
+        if resting is not None and not skip_delay and 0 < (resting.retry_at or 0) - self.clock() <= 2 * MAX_WAIT_MS:
             report.problem = resting.message  # a later time was written while the clock was wrong
             return report
         full = None

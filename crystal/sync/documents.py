@@ -18,7 +18,7 @@ from crystal.store import Store
 from crystal.store.sync import relay_peers
 from crystal.sync.answers import StreamInfo
 from crystal.sync.client import RelayClient
-from crystal.sync.envelope.blob import Channel, Opened, read_header
+from crystal.sync.envelope.blob import Channel, VerifiedBlob, read_header
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayUnavailableError, StreamConflictError
 from crystal.sync.opening import is_about_one_blob
@@ -83,7 +83,7 @@ def put_document(
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedDocument:
     """Blob whose header says that it is a document of a channel. Not verified."""
 
     seq: int
@@ -91,7 +91,7 @@ class Fetched:
     data: bytes
 
 
-def newest_documents(client: RelayClient, info: StreamInfo, taken: bytes = b"") -> Iterator[Fetched]:
+def newest_documents(client: RelayClient, info: StreamInfo, taken: bytes = b"") -> Iterator[FetchedDocument]:
     """Fetch the documents of a stream one by one, newest first, and yield them. What is not a blob is skipped.
 
     Args:
@@ -114,7 +114,7 @@ def newest_documents(client: RelayClient, info: StreamInfo, taken: bytes = b"") 
         except EnvelopeError:
             continue
         if channel in LATEST_WINS:
-            yield Fetched(blob.seq, channel, data)
+            yield FetchedDocument(blob.seq, channel, data)
 
 
 def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
@@ -132,7 +132,7 @@ def looks_like_documents(client: RelayClient, info: StreamInfo) -> bool:
         raise
 
 
-def read_document(opened: Opened) -> Document:
+def read_document(opened: VerifiedBlob) -> Document:
     """Parse the sealed content.
 
     Raises:

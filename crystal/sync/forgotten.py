@@ -15,7 +15,7 @@ from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, newest_tombstone, tombstones_after
 from crystal.store.sync import outbox, relay_forgotten, relay_peers
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import Link, put_message
 from crystal.sync.tombstones import MAX_TIME, messages, read_tombstones, words_of
 from crystal.sync.wire import InvalidRecordError

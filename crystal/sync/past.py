@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from crystal import transcript
 from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import without_forgotten
@@ -25,9 +24,10 @@ from crystal.store.health import stats
 from crystal.store.health.checks import LedgerRow
 from crystal.store.memories import memories
 from crystal.store.sync import outbox, past
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import encode_segment
+from crystal.transcript.reader import reader_of
 
 MAX_WAITING = 200
 """Maximum number of sealed blobs of the past that wait at once."""
@@ -158,7 +158,7 @@ def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, 
     derived = deque(sorted((offset, uuid) for uuid, offset in by_uuid.items() if uuid.startswith("line-")))
     known: dict[int, int] = {}
     least = row.start
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     for number, line in enumerate(lines):
         uuid = reader.facts(line).uuid
         offset = None if uuid is None else by_uuid.get(uuid)
@@ -173,7 +173,7 @@ def _known_offsets(store: Store, state: ledger.TranscriptState, row: LedgerRow, 
 def _derived_offset(state: ledger.TranscriptState, line: bytes, derived: deque[tuple[int, str]]) -> int | None:
     """Return the offset of a line without its own uuid: the one at which its derived uuid equals the stored one."""
     offset, uuid = derived[0]
-    reader = transcript.reader_of(state.origin.harness)
+    reader = reader_of(state.origin.harness)
     said = reader.turns([(offset, line)], state.mark.transcript, subagent=state.origin.subagent is not None)
     if all(turn.uuid != uuid for turn in said):
         return None

@@ -20,7 +20,7 @@ from crystal.sync.answers import BlobInfo, StreamInfo, StreamList
 from crystal.sync.cleaning import BECAUSE as FORGOTTEN
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import LATEST_WINS, looks_like_documents, newest_documents, read_document
-from crystal.sync.envelope.blob import Channel, Opened, open_blob
+from crystal.sync.envelope.blob import Channel, VerifiedBlob, open_blob
 from crystal.sync.envelope.link import LinkKeys
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.errors import NotAtRelayError, RelayDeniedError, RelayUnavailableError
@@ -179,14 +179,14 @@ class Poller:
             self._silent += 1
             if error.retry_after or self._silent >= MAX_SILENT:
                 raise
-            self._stopped.stand_still(self._stopped.met(known), "waiting", "relay", error.message)
+            self._stopped.suspend(self._stopped.met(known), "waiting", "relay", error.message)
         except (UnavailableError, StoreDamagedError, RelayDeniedError):
             raise
         except (WatermarkMovedError, NotAtRelayError):
             return  # another poller took it, or the document was replaced: the next one contains everything
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
-            self._stopped.stand_still(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
+            self._stopped.suspend(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
 
     def _take(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         """Process one stream by its channel; a new stream's first blob shows which it is."""
@@ -288,7 +288,7 @@ class Poller:
 
     def _open(
         self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
-    ) -> tuple[Sender, Opened]:
+    ) -> tuple[Sender, VerifiedBlob]:
         """Open a blob with the keys of the stream's allowed writers; ``documents`` names a channel without chain."""
 
         def keys_of(key_id: bytes) -> LinkKeys | None:

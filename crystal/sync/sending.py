@@ -16,9 +16,9 @@ from crystal.store import Store
 from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.outbox import OutStream
 from crystal.store.sync.relay_peers import Peer
-from crystal.sync.envelope.blob import Channel, Opened, open_blob, read_header, seal, split_payload, tag_of
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.blob import Channel, VerifiedBlob, open_blob, read_header, seal, split_payload, tag_of
 from crystal.sync.envelope.link import LinkKeys
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.wire import Lane, control_message
 
 
@@ -116,7 +116,7 @@ def open_another(store: Store, link: Link, channel: Channel, lane: str, now: int
 class KeptMessage:
     """Message of the outbox, opened: its blobs and its content."""
 
-    opened: tuple[Opened, ...]
+    opened: tuple[VerifiedBlob, ...]
 
     @property
     def seqs(self) -> list[int]:
@@ -210,7 +210,7 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
     Raises:
         NotConfiguredError: The key is missing.
     """
-    parts: list[Opened] = []
+    parts: list[VerifiedBlob] = []
     for blob in outbox.kept_from(store, stream.id, start):
         sealed = outbox.sealed_blob(store, stream.id, blob.seq) or b""
         keys = link.kept_keys(stream.generation)

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from crystal.errors import CrystalError
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
-from crystal.ingest.ingest import Claim, IngestReport
+from crystal.ingest.ingest import Claim, IngestReport, note_pieces, turns_of
 from crystal.model.capture import Project, Segment
 from crystal.store import Store, problems
-from crystal.store.capture import ledger, privacy
+from crystal.store.capture import ledger
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.sync import past
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import Link, put_control, put_message
 from crystal.sync.wire import Lane, encode_segment
-from crystal.transcript import reader_of
 
 PART = "relay"
 """Name of the note that nothing can be sealed."""
@@ -66,11 +65,7 @@ class DeviceSink:
         return self.store_here(segment, claim_and_seal)
 
     def _projects(self, segment: Segment) -> dict[str, Project]:
-        lines = [line for piece in segment.pieces for line in piece.lines]
-        subagent = segment.origin.subagent is not None
-        said = reader_of(segment.origin.harness).turns(lines, segment.before.transcript, subagent=subagent)
-        folders = {turn.cwd for turn in said if turn.cwd}
-        return {cwd: self.find_project(cwd) for cwd in sorted(folders)}
+        return {cwd: self.find_project(cwd) for cwd in sorted({turn.cwd for turn in turns_of(segment) if turn.cwd})}
 
 
 def _claim_for_later(claim: Claim) -> Claim:
@@ -94,21 +89,10 @@ def _only_ledger(store: Store, segment: Segment, claim: Claim, now: int) -> Inge
         segment = segment if blocks is None else without_forgotten(blocks, segment)
         note_touched(store, segment, now)
         ident = claim(store, segment, now)
-        generation = segment.after.generation
         for piece in segment.pieces:
             if piece.state == "captured":
-                ledger.add_relayed(store, ident, generation, piece, now)
-            else:
-                ledger.add_row(store, ident, generation, piece.start, piece.end, piece.state, piece.rule, now)
-        privacy.add_private_lines(store, segment.private_uuids)
-        privacy.add_redactions(store, segment.findings)
-    return IngestReport(
-        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "captured"),
-        sum(piece.end - piece.start for piece in segment.pieces if piece.state == "private"),
-        0,
-        0,
-        0,
-    )
+                ledger.add_relayed(store, ident, segment.after.generation, piece, now)
+        return note_pieces(store, segment, ident, now)
 
 
 def tell_ended(store: Store, link: Link, session_id: str, at: int, now: int) -> None:

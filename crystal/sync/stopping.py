@@ -45,7 +45,7 @@ class StoppedStreams:
         is_there = bool(page.blobs) and page.blobs[0].seq == needed
         if not is_there and (page.blobs or max(page.acked, page.expired_upto) >= needed):
             why = f"the relay does not have number {needed}; the device sends it again when it syncs"
-            self.stand_still(known, "waiting", "gap", why, needed, at_once=True)
+            self.suspend(known, "waiting", "gap", why, needed, at_once=True)
         elif is_there and known.state == "waiting" and known.code == "gap":
             inbox.resume(self._store, known)
         else:
@@ -56,12 +56,12 @@ class StoppedStreams:
         """Record that a blob could not be fetched; raise errors that concern the relay as a whole."""
         if isinstance(error, RelayUnavailableError) and is_about_one_blob(error):
             # The answer is invalid: if the stored blob is damaged, sending it again repairs it.
-            self.stand_still(known, "waiting", "relay", error.message, seq)
+            self.suspend(known, "waiting", "relay", error.message, seq)
             return
         if not isinstance(error, NotAtRelayError):
             raise error
         why = f"the relay has lost number {seq}; the device sends it again when it syncs"
-        self.stand_still(known, "waiting", "gap", why, seq, at_once=True)
+        self.suspend(known, "waiting", "gap", why, seq, at_once=True)
 
     def refuse(self, known: InStream, why: BlobRefusal, writer: int) -> None:
         """Record a refused blob.
@@ -77,14 +77,14 @@ class StoppedStreams:
             self.leave(known, why)
             return
         resend = why.seq if why.resend else None
-        self.stand_still(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
+        self.suspend(known, why.state, why.code, f"number {why.seq}: {why.detail}", resend)
 
     def leave(self, known: InStream, why: BlobRefusal) -> None:
         """Stop waiting for blobs of a stream."""
         with self._store.transaction():
             inbox.leave(self._store, known, why.code, f"number {why.seq}: {why.detail}", self._clock())
 
-    def stand_still(
+    def suspend(
         self,
         known: InStream,
         state: str,

@@ -29,11 +29,11 @@ from crystal.store.sync.inbox import InStream
 from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import Id, from_hex
 from crystal.sync.arrival import Arrivals, arrive
-from crystal.sync.envelope.blob import Opened
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.blob import VerifiedBlob
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.forgotten import take_from_device
 from crystal.sync.tombstones import read_tombstones
-from crystal.sync.wire import TEXT, InvalidRecordError, Key, Sent, decode_segment
+from crystal.sync.wire import TEXT, InvalidRecordError, Key, SentSegment, decode_segment
 
 MAX_MESSAGE = 768 << 20
 """Maximum bytes of a message that is assembled from parts: a transcript line with its metadata."""
@@ -50,7 +50,7 @@ class PartialMessage:
 class Captured:
     """Segment and its parsed content."""
 
-    sent: Sent
+    sent: SentSegment
     prepared: Prepared
 
 
@@ -139,7 +139,7 @@ class Remember(ControlMessage, tag="memory", frozen=True):
         memories.put_version(home.store, Version(trusted, here or said.project))
 
 
-class Nothing(ControlMessage, tag="note", frozen=True):
+class ForgottenMessage(ControlMessage, tag="note", frozen=True):
     """Placeholder of a message that was forgotten."""
 
 
@@ -172,7 +172,7 @@ class MessageHandler:
         """Store of the memory."""
         return self.arrivals.store
 
-    def read(self, known: InStream, seq: int, opened: Opened) -> OpenedBlob:
+    def read(self, known: InStream, seq: int, opened: VerifiedBlob) -> OpenedBlob:
         """Parse a blob together with the earlier parts of its message. Writes nothing.
 
         Raises:
@@ -253,4 +253,4 @@ def read_words(payload: bytes) -> ControlMessage:
     return message
 
 
-AnyControl = SessionEnded | StreamContinues | PrivateLines | Forget | Remember | Nothing
+AnyControl = SessionEnded | StreamContinues | PrivateLines | Forget | Remember | ForgottenMessage

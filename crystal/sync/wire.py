@@ -182,7 +182,7 @@ class _Head(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentSegment:
     """Received segment, with the git projects of its folders on the capturing machine and its lane."""
 
     segment: Segment
@@ -190,7 +190,7 @@ class Sent:
     lane: Lane
 
 
-def decode_segment(payload: bytes) -> Sent:
+def decode_segment(payload: bytes) -> SentSegment:
     """Decode a segment.
 
     Raises:
@@ -203,7 +203,7 @@ def decode_segment(payload: bytes) -> Sent:
         raise InvalidRecordError("the segment cannot be understood", hint="update crystal on this machine") from error
 
 
-def _sent(head: _Head, clean: bytes) -> Sent:
+def _sent(head: _Head, clean: bytes) -> SentSegment:
     ends = list(accumulate(one.length for one in head.pieces))
     pieces = tuple(one.value(clean[end - one.length : end]) for one, end in zip(head.pieces, ends, strict=True))
     if ends[-1] != len(clean) or head.before.transcript != head.after.transcript:
@@ -219,7 +219,7 @@ def _sent(head: _Head, clean: bytes) -> Sent:
         tuple(Finding(*one) for one in head.findings),
         head.private,
     )
-    return Sent(segment, {one.cwd: Project(*astuple(one)) for one in head.projects}, head.lane)
+    return SentSegment(segment, {one.cwd: Project(*astuple(one)) for one in head.projects}, head.lane)
 
 
 def _lines(clean: bytes, start: int, end: int, shifts: Mapping[int, int]) -> tuple[tuple[int, bytes], ...]:

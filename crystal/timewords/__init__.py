@@ -52,7 +52,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     Args:
         text: The question.
         now: The present moment, ms.
-        tz: The zone of whoever asks; None for the machine's.
+        tz: The time zone of the user; None for the machine's.
 
     Returns:
         The spans in the order of their words, without repetition; for two meanings the likelier first.
@@ -64,7 +64,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     if not may_name_time(composed):
         return ()
     from crystal.timewords.finding import find
-    from crystal.timewords.tokens import tokenize
+    from crystal.timewords.time_tokens import tokenize
 
     try:
         present = local(now, tz).replace(tzinfo=None, fold=0)

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from crystal.timewords import meanings
 from crystal.timewords.lexicon import Tags, lexicon, patterns
-from crystal.timewords.phrase import Phrase
-from crystal.timewords.tokens import TimeToken
+from crystal.timewords.phrase import PhraseMatch
+from crystal.timewords.time_tokens import TimeToken
 
 
 def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
@@ -18,7 +18,7 @@ def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
         at = 0
         while match := pattern.search(text, at):
             at, end = match.span()
-            tags = _tags(meaning, Phrase(tokens, match, names, now))
+            tags = _tags(meaning, PhraseMatch(tokens, match, names, now))
             if tags:
                 tokens[at:end] = [TimeToken("", tokens[at].start, tokens[end - 1].end, tags)]
                 text = text[:at] + symbols[frozenset(tags)] + text[end:]
@@ -26,7 +26,7 @@ def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
     return [token for token in tokens if token.has("time")]
 
 
-def _tags(meaning: str, phrase: Phrase) -> Tags:
+def _tags(meaning: str, phrase: PhraseMatch) -> Tags:
     """Return the tags of a time, or those that hide what cannot be one, such as 30 February; none for other words."""
     try:
         found = getattr(meanings, meaning)(phrase)

@@ -13,7 +13,7 @@ from functools import partial
 
 from crystal.timewords.calendar_spans import DAY, Stretch, back, days, hours_of, months, part_of
 from crystal.timewords.calendar_spans import unit as one_unit
-from crystal.timewords.phrase import Phrase, TimePhrase, following, latest
+from crystal.timewords.phrase import PhraseMatch, TimePhrase, following, latest
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  it gets its zone with the others
 _MOMENT = timedelta(milliseconds=1)
@@ -22,12 +22,12 @@ _GRAINS = {"minute": "hour", "hour": "hour", "day": "day", "week": "week", "week
 _SLACK = {"hour": DAY / 24, "minute": DAY / 1440}
 
 
-def hide(_phrase: Phrase) -> TimePhrase:
+def hide(_phrase: PhraseMatch) -> TimePhrase:
     """Read nothing into a number that counts something: ``version 2.5.2023``."""
     return TimePhrase((), "")
 
 
-def date(phrase: Phrase) -> TimePhrase | None:
+def date(phrase: PhraseMatch) -> TimePhrase | None:
     """Read 2023-05-08, 8.5.2023 and 05/08/2023; 8.5. and 8.5.23 only after a word like ``on``."""
     if "short_date" in phrase and not phrase.before.has("on"):
         return None
@@ -39,7 +39,7 @@ def date(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase(tuple(days(month, number, number, year) for year, month, number in fields), "day")
 
 
-def day_and_month(phrase: Phrase) -> TimePhrase | None:
+def day_and_month(phrase: PhraseMatch) -> TimePhrase | None:
     """Read 8 May 2023, May 8th and 3 to 7 June; ``May 8 processes`` and ``dec 12`` are none."""
     token, number, year = phrase.token("month", "short_month"), int(phrase["day"]), _year(phrase)
     if year is None and not phrase.token("day").has("nth"):
@@ -50,7 +50,7 @@ def day_and_month(phrase: Phrase) -> TimePhrase | None:
     return _in_year(phrase, partial(days, _month(phrase), number, int(phrase["last_day"] or number)), "day", year)
 
 
-def month(phrase: Phrase) -> TimePhrase | None:
+def month(phrase: PhraseMatch) -> TimePhrase | None:
     """Read in March, March 2023 and last March."""
     year, yearly = _year(phrase), partial(months, _month(phrase), 1)
     if year is None and not _is_month(phrase):
@@ -60,7 +60,7 @@ def month(phrase: Phrase) -> TimePhrase | None:
     return _in_year(phrase, yearly, "month", phrase.now.year if "this" in phrase else year)
 
 
-def unspaced_date(phrase: Phrase) -> TimePhrase | None:
+def unspaced_date(phrase: PhraseMatch) -> TimePhrase | None:
     """Read 2023年5月8日, 5月8日 and 3月."""
     number, day = int(phrase["its_month"]), phrase["its_day"]
     if not 1 <= number <= 12:
@@ -70,7 +70,7 @@ def unspaced_date(phrase: Phrase) -> TimePhrase | None:
     return _in_year(phrase, partial(days, number, int(day), int(day)), "day", _year(phrase))
 
 
-def quarter(phrase: Phrase) -> TimePhrase | None:
+def quarter(phrase: PhraseMatch) -> TimePhrase | None:
     """Read Q1 2024; without a year only after a word that says that it is a time."""
     year = _year(phrase)
     if year is None and not phrase.before.has("in of by last"):
@@ -78,7 +78,7 @@ def quarter(phrase: Phrase) -> TimePhrase | None:
     return _in_year(phrase, partial(months, int(phrase["quarter"]), 3), "month", year)
 
 
-def season(phrase: Phrase) -> TimePhrase | None:
+def season(phrase: PhraseMatch) -> TimePhrase | None:
     """Read summer 2023, last summer and in the summer. A winter begins in the year before, or in its year."""
     first, year, yearly = int(phrase["season"]), _year(phrase), partial(months, int(phrase["season"]), 3)
     if year is not None:
@@ -92,19 +92,19 @@ def season(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase((found,), "month", yearly) if is_time else None
 
 
-def year(phrase: Phrase) -> TimePhrase | None:
+def year(phrase: PhraseMatch) -> TimePhrase | None:
     """Read in 2023; but not in 2000 rows."""
     number, is_named = int(phrase["year"]), phrase.before.tags.get("unit") == "year"
     is_time = is_named or (phrase.ends and (phrase.joins or phrase.before.has("in of opening part")))
     return TimePhrase((months(1, 12, number),), "year") if is_time and number <= phrase.now.year + 10 else None
 
 
-def marked_year(phrase: Phrase) -> TimePhrase:
+def marked_year(phrase: PhraseMatch) -> TimePhrase:
     """Read 2023年."""
     return TimePhrase((months(1, 12, int(phrase["year"])),), "year")
 
 
-def day_of_month(phrase: Phrase) -> TimePhrase | None:
+def day_of_month(phrase: PhraseMatch) -> TimePhrase | None:
     """Read on the 8th: of this month, or of the last one that had begun it."""
     for offset in (0, -1, -2) if phrase.ends else ():
         first, stop = one_unit("month", phrase.now, offset)
@@ -114,13 +114,13 @@ def day_of_month(phrase: Phrase) -> TimePhrase | None:
     return None
 
 
-def night(phrase: Phrase) -> TimePhrase:
+def night(phrase: PhraseMatch) -> TimePhrase:
     """Read a part of today or yesterday that has a word of its own: ``last night``."""
     offset, hours = phrase["night"].split(" ", 1)
     return TimePhrase((hours_of(one_unit("day", phrase.now, int(offset)), hours),), "hour")
 
 
-def day_word(phrase: Phrase) -> TimePhrase | None:
+def day_word(phrase: PhraseMatch) -> TimePhrase | None:
     """Read today and yesterday, or a part of them. ``hier`` is German unless more of the question is French."""
     if phrase["day_word"] == "-1" and phrase.token("day_word").text == "hier" and "hours" not in phrase:
         french, german = (sum(token.has(tag) for token in phrase.tokens) for tag in ("fr", "de"))
@@ -129,7 +129,7 @@ def day_word(phrase: Phrase) -> TimePhrase | None:
     return _days((one_unit("day", phrase.now, int(phrase["day_word"])),), phrase)
 
 
-def unit(phrase: Phrase) -> TimePhrase | None:
+def unit(phrase: PhraseMatch) -> TimePhrase | None:
     """Read this week, last month, the past year and the week before last."""
     name, offset = phrase["unit"] or "year", _offset(phrase)
     is_past = phrase["last"] == "past"
@@ -142,7 +142,7 @@ def unit(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase((one_unit(name, phrase.now, offset),), _GRAINS.get(name, "month"))
 
 
-def last_some(phrase: Phrase) -> TimePhrase | None:
+def last_some(phrase: PhraseMatch) -> TimePhrase | None:
     """Read the last three weeks: up to now."""
     name = phrase["unit"] or phrase["unit_letter"]
     if name == "weekend" or _is_of_another(phrase):
@@ -151,7 +151,7 @@ def last_some(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase(((back(count, name, phrase.now), phrase.now),), "week")
 
 
-def ago(phrase: Phrase) -> TimePhrase | None:
+def ago(phrase: PhraseMatch) -> TimePhrase | None:
     """Read three weeks ago, a few days ago and half a year ago, as exactly as people count."""
     name, number = phrase["unit"] or phrase["unit_letter"] or "month", phrase["number"] or "6"
     if name == "weekend":
@@ -161,7 +161,7 @@ def ago(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase((_around(int(number), name, phrase.now),), "day" if name == "day" else "week")
 
 
-def weekday(phrase: Phrase) -> TimePhrase | None:
+def weekday(phrase: PhraseMatch) -> TimePhrase | None:
     """Read on Monday: the latest one; the one before today where it is called the last, or where today is one."""
     relation, short = phrase.token("last", "this"), phrase.token("short_weekday")
     is_said = relation.tags or phrase.before.has("in on side")
@@ -177,7 +177,7 @@ def weekday(phrase: Phrase) -> TimePhrase | None:
     return replace(_days(tuple(one_unit("day", now, offset) for offset in offsets), phrase), is_weekday=True)
 
 
-def weekday_of_week(phrase: Phrase) -> TimePhrase | None:
+def weekday_of_week(phrase: PhraseMatch) -> TimePhrase | None:
     """Read Tuesday of last week."""
     start, stop = phrase.time.readings[0]
     if stop - start != 7 * DAY or start.weekday():
@@ -186,12 +186,12 @@ def weekday_of_week(phrase: Phrase) -> TimePhrase | None:
     return _days(((day, day + DAY),), phrase)
 
 
-def dated_weekday(phrase: Phrase) -> TimePhrase | None:
+def dated_weekday(phrase: PhraseMatch) -> TimePhrase | None:
     """Read Tuesday, 9 May 2023."""
     return phrase.time if phrase.time.grain == "day" and not phrase.time.is_weekday else None
 
 
-def time_range(phrase: Phrase) -> TimePhrase | None:
+def time_range(phrase: PhraseMatch) -> TimePhrase | None:
     """Join two times, from the beginning of one to the end of the other; a year of one of them counts for both."""
     first, second = phrase["first"], phrase["second"]
     if "opening" not in phrase and first.grain != second.grain:
@@ -209,14 +209,14 @@ def time_range(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase(((start, stop),), "week") if start < stop and start <= phrase.now else None
 
 
-def part(phrase: Phrase) -> TimePhrase | None:
+def part(phrase: PhraseMatch) -> TimePhrase | None:
     """Read early in March, the end of 2023 and late last year."""
     if phrase.time.grain not in ("week", "month", "year"):
         return None
     return TimePhrase(tuple(part_of(one, phrase["part"]) for one in phrase.time.readings), "week")
 
 
-def beside(phrase: Phrase) -> TimePhrase | None:
+def beside(phrase: PhraseMatch) -> TimePhrase | None:
     """Read the week before a time and three days after it: all of that stretch."""
     (start, stop), side, count = phrase.time.readings[0], phrase["side"], int(phrase["number"] or 1)
     if side not in ("before", "after"):
@@ -225,7 +225,7 @@ def beside(phrase: Phrase) -> TimePhrase | None:
     return TimePhrase(((begin, start if side == "before" else back(-count, phrase["unit"], stop)),), "week")
 
 
-def sided(phrase: Phrase) -> TimePhrase:
+def sided(phrase: PhraseMatch) -> TimePhrase:
     """Read since, before, after and until a time."""
     found, now, side, readings = phrase.time, phrase.now, phrase["side"], []
     if side is None:
@@ -239,14 +239,16 @@ def sided(phrase: Phrase) -> TimePhrase:
     return replace(found, readings=tuple(readings))
 
 
-def _in_year(phrase: Phrase, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None) -> TimePhrase:
+def _in_year(
+    phrase: PhraseMatch, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None
+) -> TimePhrase:
     """Return something in a year; if none is named, the latest."""
     if of_year is not None:
         return TimePhrase((yearly(of_year),), grain)
     return TimePhrase((latest(yearly, phrase.now),), grain, yearly)
 
 
-def _days(readings: tuple[Stretch, ...], phrase: Phrase) -> TimePhrase:
+def _days(readings: tuple[Stretch, ...], phrase: PhraseMatch) -> TimePhrase:
     """Return days, or the hours of them that are named."""
     if "hours" in phrase:
         return TimePhrase(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
@@ -265,17 +267,17 @@ def _around(count: int, name: str, moment: datetime) -> Stretch:
     return start - before * DAY, start + after * DAY
 
 
-def _month(phrase: Phrase) -> int:
+def _month(phrase: PhraseMatch) -> int:
     return int(phrase["month"] or phrase["short_month"])
 
 
-def _year(phrase: Phrase) -> int | None:
+def _year(phrase: PhraseMatch) -> int | None:
     if "relative_year" in phrase:
         return phrase.now.year + int(phrase["relative_year"])
     return int(phrase["year"]) if "year" in phrase else None
 
 
-def _offset(phrase: Phrase) -> int:
+def _offset(phrase: PhraseMatch) -> int:
     if "relative_year" in phrase:
         return int(phrase["relative_year"])
     if "this" in phrase:
@@ -283,7 +285,7 @@ def _offset(phrase: Phrase) -> int:
     return -2 if "before_last" in phrase or phrase["last"] == "-2" else -1
 
 
-def _is_month(phrase: Phrase) -> bool:
+def _is_month(phrase: PhraseMatch) -> bool:
     """Return whether a month's name without a year is a time here: not a verb, not a person."""
     token, before = phrase.token("month", "short_month"), phrase.before
     if token.has("only_after"):
@@ -301,7 +303,7 @@ def _is_month(phrase: Phrase) -> bool:
     return is_said or not token.has("unsure")
 
 
-def _is_of_another(phrase: Phrase) -> bool:
+def _is_of_another(phrase: PhraseMatch) -> bool:
     """Return whether the last week is one of May, of a year or of something else."""
     is_part = phrase.after.has("of") or phrase.after.text in ("in", "im", "en")
     return is_part and (phrase.after.text == "of" or phrase.beyond(1).has("time"))

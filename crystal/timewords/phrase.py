@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from crystal.timewords.calendar_spans import Stretch
-from crystal.timewords.tokens import TimeToken
+from crystal.timewords.time_tokens import TimeToken
 
 _LEAP_YEARS_APART = 8
 _NOTHING = TimeToken("", 0, 0, {})
@@ -33,7 +33,7 @@ class TimePhrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class PhraseMatch:
     """Tokens that match a pattern, with their neighbours and the present on the local clock."""
 
     tokens: list[TimeToken]

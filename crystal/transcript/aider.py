@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, clean_text, format_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _BEGINNING = b"# aider chat started at "
@@ -45,15 +45,15 @@ class AiderReader(MessageReader, SnapshotReader):
 
     silent_kinds = ("user", "assistant", "tool", "note")
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the sessions of a file."""
         if _BEGINNING not in source.data:
             raise SourceError(f"{source.path} has no session of Aider", hint="update crystal")
         for one in _sessions(source):
             text = "\n".join(one.lines)
-            yield Conversation(one.ident, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+            yield SessionStamp(one.ident, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session: what was typed, what was answered, what the program told."""
         found = next((one for one in _sessions(source) if one.ident == conversation.session), None)
         if found is None:
@@ -73,7 +73,7 @@ class AiderReader(MessageReader, SnapshotReader):
 READER = AiderReader()
 
 
-def _sessions(source: Source) -> Iterator[_Session]:
+def _sessions(source: Snapshot) -> Iterator[_Session]:
     """Yield the sessions of a file that have a prompt. A last line that is still being written is left out."""
     text = clean_text(source.data.decode("utf-8", "replace").replace("\r\n", "\n"))
     begun: list[_Session] = []

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, unique_id
 from crystal.transcript.trees import ExportReader, Tree, texts_of
 

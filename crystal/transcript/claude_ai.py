@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, parts_of_blocks, unique_id
 from crystal.transcript.trees import ExportReader, Tree
 
@@ -28,9 +28,9 @@ class ClaudeAiReader(ExportReader):
         messages: dict[str, Fields | None] = {}
         parents: dict[str, str | None] = {}
         before = None
-        for message in given:
-            ident = identifier(message.get("uuid")) if isinstance(message, dict) else None
-            if ident is not None:
+        for number, message in enumerate(given):
+            if isinstance(message, dict):
+                ident = identifier(message.get("uuid")) or f"{number}"
                 unique = unique_id(ident, session)
                 parent = identifier(message.get("parent_message_uuid"))
                 messages[unique], parents[unique] = message, before if parent is None else unique_id(parent, session)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, list_of, parse_line, word
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, Source, SourceError
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name
 from crystal.transcript.tables import columns_of, moment_of
 
@@ -29,7 +29,7 @@ _NOTES = (
 class ClaudeMemReader(StoreReader):
     """See ``StoreReader``."""
 
-    def rows(self, source: Source) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:
         """Yield prompts, observations and summaries."""
         if not columns_of(source, "sdk_sessions"):
             raise SourceError(f"{source.path} is no database of claude-mem", hint="name another with --from")

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import (
     Fields,
     fields_of,
@@ -21,9 +20,10 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
@@ -47,12 +47,12 @@ class ClineReader(MessageReader, SnapshotReader):
             path.with_name(f"{path.parent.name}.json"),
         )
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the conversation of a file; a subagent's belongs to the session that started it."""
         own, session, _ = _document(source)
-        return [Conversation(session, source.stamp, own if own != session else None)]
+        return [SessionStamp(session, source.stamp, own if own != session else None)]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
         own, _, messages = _document(source)
         context = _context_of(conversation.session, source.sides)
@@ -84,7 +84,7 @@ class ClineReader(MessageReader, SnapshotReader):
 READER = ClineReader("taskHistory.json")
 
 
-def _document(source: Source) -> tuple[str, str, list[object]]:
+def _document(source: Snapshot) -> tuple[str, str, list[object]]:
     """Return the conversation of a file, the session that it belongs to, and its messages."""
     if source.path.name == _TASK_FILE:
         # A list: in an object its parser takes it, too.

@@ -17,11 +17,11 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
-from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Identity, Record, SnapshotReader, Source, SourceError, advanced
+from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, advanced
 from crystal.transcript.tables import unpacked
 
 MAX_UNPACKED_BYTES = 1 << 30
@@ -64,18 +64,10 @@ class CodexReader(MessageReader, SnapshotReader):
         found = _SESSION.search(name)
         return Identity(name, found[0] if found else name)
 
-    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:  # noqa: ARG002 - the interface's
         """Return the session and the subagent, by the line that begins a rollout."""
-        if context.session is not None:
-            return context.session, context.subagent
-        for line in first:
-            fields, known = parse_completed(line)
-            if known.session is not None:
-                return known.session, known.subagent
-            kind, told = record_of(fields)
-            if kind == "session_meta":
-                return _owner(told)
-        return None, None
+        kind, told = record_of(fields)
+        return _owner(told) if kind == "session_meta" else (None, None)
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file with the names that people gave their sessions."""
@@ -145,16 +137,15 @@ class CodexReader(MessageReader, SnapshotReader):
         kind, told = record_of(dict(fields))
         return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the conversation of a compressed rollout."""
         session, subagent = self.owner(unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n", 1)[:1], Context())
         if session is None:
             raise SourceError(f"{source.path} names no session", hint="update crystal")
-        return [Conversation(session, hashlib.sha256(source.data).hexdigest(), subagent)]
+        return [SessionStamp(session, hashlib.sha256(source.data).hexdigest(), subagent)]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:  # noqa: ARG002 - the interface's
         """Yield the lines of a compressed rollout."""
-        del conversation
         context, at = self.first_context(source.path, source.sides), 0
         name = self.identify(source.path).key
         for line in unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n"):

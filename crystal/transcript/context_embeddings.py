@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from crystal.transcript.line import Fields, clean_text, word
 from crystal.transcript.memory_crystal import IDS, MODELS, record_id, session_of
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, Source, SourceError
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, StoredVector, StoreReader, StoreRow, record_of, role_of
 from crystal.transcript.tables import columns_of, moment_of
 
@@ -26,7 +26,7 @@ class ContextEmbeddingsReader(StoreReader):
     ids_of = IDS
     models = MODELS
 
-    def rows(self, source: Source) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:
         """Yield the pieces."""
         if "chunk_text" not in columns_of(source, "conversation_chunks"):
             raise SourceError(f"{source.path} has no conversation_chunks", hint="name another with --from")
@@ -40,7 +40,7 @@ class ContextEmbeddingsReader(StoreReader):
         said = [Part(role_of(fields.pop("role", None)), word(fields.pop("chunk_text", None)) or "")]
         return record_of(row, moment_of(fields.pop("timestamp", None)), said, fields)
 
-    def vectors(self, source: Source) -> Iterator[StoredVector]:
+    def vectors(self, source: Snapshot) -> Iterator[StoredVector]:
         """Yield the vector of each piece."""
         for _, text, _, at, data in source.rows(_PIECES.format(", embedding")):
             if isinstance(data, bytes) and word(text):

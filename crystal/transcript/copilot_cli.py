@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call_text, result_text
 from crystal.transcript.reader import Identity
@@ -54,9 +54,8 @@ class CopilotReader(MessageReader):
         model = data.get("newModel") or data.get("selectedModel")
         return context.with_texts(cwd=told.get("cwd"), branch=told.get("branch"), model=model)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
         """Return a line's id. A call and its result share the call's, so that the result finds its tool."""
-        del context
         kind, data = _event(fields)
         call = _call_uuid(data)
         if call is not None and kind.startswith("tool.execution_"):

@@ -16,14 +16,14 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
-from crystal.transcript.context import Context
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
-from crystal.transcript.tables import other_form, tables_of
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.tables import tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -35,6 +35,8 @@ _STAMPS = (
 )
 _COMPOSERS = "SELECT key, value FROM cursorDiskKV WHERE key >= 'composerData:' AND key < 'composerData;'"
 _BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
+_TABLES = frozenset(("ItemTable", "cursorDiskKV", "composerHeaders"))
+"""Older versions have the first alone, or the first two."""
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
@@ -49,14 +51,14 @@ class CursorReader(MessageReader, SnapshotReader):
             return (path.with_name(WORKSPACE_FILE),)
         return cursor_store.side_files(path)
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the conversations in a database, or the one of a file."""
         if source.path.name.endswith(".vscdb"):
             yield from _composers(source)
         else:
             yield cursor_store.conversation(source)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a conversation, then its title."""
         context = Context()
         told = _records if source.path.name.endswith(".vscdb") else cursor_store.records
@@ -91,15 +93,17 @@ def _time_of(fields: Fields, context: Context) -> int | None:
 # -- the editor's databases ------------------------------------------------------------------------------------------
 
 
-def _composers(source: Source) -> Iterator[Conversation]:
+def _composers(source: Snapshot) -> Iterator[SessionStamp]:
     """Yield the editor's conversations that have messages."""
     tables = tables_of(source)
     if not tables & {_CHAT_TABLE, "ItemTable"} or tables & {_CHAT_TABLE, "composerHeaders"} == {"composerHeaders"}:
-        raise other_form(source, _CHAT_TABLE)
+        raise source.other_form(_CHAT_TABLE)
+    missing = _TABLES - tables if tables - _TABLES else {"ItemTable"} - tables
+    source.missing += sorted(missing)
     workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
     for tab, bubbles in _tabs(source, tables):
         stamp = hashlib.sha256(format_line(bubbles)).hexdigest()
-        yield Conversation(tab, f"{stamp} {workspace}")
+        yield SessionStamp(tab, f"{stamp} {workspace}")
     if _CHAT_TABLE not in tables:
         return
     stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
@@ -117,10 +121,10 @@ def _composers(source: Source) -> Iterator[Conversation]:
         root = cid
         for _ in range(len(parents)):
             root = parents.get(root, root)
-        yield Conversation(root, stamp, None if root == cid else cid)
+        yield SessionStamp(root, stamp, None if root == cid else cid)
 
 
-def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
+def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
     tables = tables_of(source)
     cid = conversation.subagent or conversation.session
     for tab, chat in _tabs(source, tables):
@@ -137,7 +141,7 @@ def _records(source: Source, conversation: Conversation) -> Iterator[Record]:
         yield unnamed_record(cid, format_line({"conversationSummary": summary}), context)
 
 
-def _bubbles(source: Source, cid: str, composer: Fields) -> Iterator[tuple[str, Fields]]:
+def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str, Fields]]:
     """Yield the messages that the composer lists, in its order; all that there are where it lists none.
 
     What it does not list was taken back by the person.
@@ -157,7 +161,7 @@ def _bubbles(source: Source, cid: str, composer: Fields) -> Iterator[tuple[str, 
             yield ident or f"{number}", bubble
 
 
-def _context_of(source: Source, tables: set[str], cid: str, composer: Fields) -> Context:
+def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) -> Context:
     """Return what the composer, its row in the newer table of all, and the workspace tell of it."""
     head: Fields = {}
     if "composerHeaders" in tables:
@@ -187,7 +191,7 @@ def _placed(context: Context, bubble: Fields) -> Context:
     return context.with_texts(cwd=next(filter(None, folders), None) or path_of_uri(bubble.get("workspaceProjectDir")))
 
 
-def _tabs(source: Source, tables: set[str]) -> Iterator[tuple[str, Fields]]:
+def _tabs(source: Snapshot, tables: set[str]) -> Iterator[tuple[str, Fields]]:
     """Yield the chats of the first versions, in the database of a workspace, with their ids."""
     chats = _value(source, "ItemTable", _OLD_CHATS) if "ItemTable" in tables else {}
     for tab in list_of(chats.get("tabs")):
@@ -196,7 +200,7 @@ def _tabs(source: Source, tables: set[str]) -> Iterator[tuple[str, Fields]]:
             yield ident, tab
 
 
-def _old_records(source: Source, tab: str, chat: Fields) -> Iterator[Record]:
+def _old_records(source: Snapshot, tab: str, chat: Fields) -> Iterator[Record]:
     context = Context().with_texts(cwd=folder_of_workspace(source.sides), title=chat.get("chatTitle"))
     context = context._replace(at=milliseconds(chat.get("lastSendTime")))
     for number, bubble in enumerate(list_of(chat.get("bubbles"))):
@@ -207,7 +211,7 @@ def _old_records(source: Source, tab: str, chat: Fields) -> Iterator[Record]:
             yield Record(unique_id(ident, tab), line, context.with_texts(model=model))
 
 
-def _value(source: Source, table: str, key: str) -> Fields:
+def _value(source: Snapshot, table: str, key: str) -> Fields:
     rows = source.rows(_VALUE.format(table), (key,))
     return next((parse_value(value) for (value,) in rows), {})
 

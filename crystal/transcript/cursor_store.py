@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, block_text, call_text, result_text
-from crystal.transcript.reader import Conversation, Record, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SourceError
 from crystal.transcript.tables import object_of
 
 _STORE, _META = "store.db", "meta.json"
@@ -51,7 +51,7 @@ def side_files(path: PurePath) -> tuple[PurePath, ...]:
     return tuple(project / name for project in projects for name in _FOLDER_FILES)
 
 
-def conversation(source: Source) -> Conversation:
+def conversation(source: Snapshot) -> SessionStamp:
     """Return the conversation of a file.
 
     Raises:
@@ -64,7 +64,7 @@ def conversation(source: Source) -> Conversation:
         parent = fields_of(meta.get("subagentInfo"))
         root = identifier(parent.get("rootParentAgentId")) or identifier(parent.get("parentAgentId"))
         stamp = f"{meta.get('latestRootBlobId')} {meta.get('name')} {sides}"
-        return Conversation(root or ident, stamp, ident if root else None)
+        return SessionStamp(root or ident, stamp, ident if root else None)
     if not any(_is_message(line) for line in parse_lines(source.data)):
         raise SourceError(f"{source.path} has no messages of Cursor", hint="update crystal")
     above = source.path.parent
@@ -73,11 +73,11 @@ def conversation(source: Source) -> Conversation:
         above = above.parent
     is_subagents = above.name == _SUBAGENTS and above.parent.name != _TRANSCRIPTS
     if is_subagents:
-        return Conversation(above.parent.name, stamp, source.path.stem)
-    return Conversation(source.path.stem, stamp)
+        return SessionStamp(above.parent.name, stamp, source.path.stem)
+    return SessionStamp(source.path.stem, stamp)
 
 
-def records(source: Source, told: Conversation) -> Iterator[Record]:
+def records(source: Snapshot, told: SessionStamp) -> Iterator[Record]:
     """Yield the messages of a file, each with an id by its content: the same text is the same record, and counted."""
     own = told.subagent or told.session
     is_store = source.path.name == _STORE
@@ -166,14 +166,14 @@ def _copied(data: bytes) -> Iterator[tuple[str, Fields]]:
 # -- the database of blobs -------------------------------------------------------------------------------------------
 
 
-def _meta(source: Source) -> Fields:
+def _meta(source: Snapshot) -> Fields:
     """Return what is kept of the conversation: one object, or one value in each row."""
     rows = [(str(key), value) for key, value in source.rows("SELECT key, value FROM meta")]
     whole = next((fields for _, value in rows if (fields := parse_value(value))), None)
     return whole or dict(rows)
 
 
-def _stored(source: Source) -> Iterator[tuple[str, Fields]]:
+def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
     """Yield the messages with their ids, in the order of the newest state; all there are if it names none."""
     blobs = dict(source.rows("SELECT id, data FROM blobs ORDER BY rowid"))
     seen, waiting, found = set[str](), [str(_meta(source).get("latestRootBlobId"))], False

@@ -11,23 +11,22 @@ import hashlib
 from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, parse_line, parse_time, word
-from crystal.transcript.reader import Record, Source
+from crystal.transcript.reader import Record, Snapshot
 from crystal.transcript.stores import NO_TEXT, StoredMemory, StoreReader, StoreRow, record_of
 
 
 class DejaVuReader(StoreReader):
     """See ``StoreReader``."""
 
-    def rows(self, source: Source) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:  # noqa: ARG002 - the interface's
         """Yield nothing: every note is a memory."""
-        del source
         yield from ()
 
     def record(self, row: StoreRow, fields: Fields) -> Record:
         """Return the record of a row."""
         return record_of(row, None, (), fields)
 
-    def memories(self, source: Source) -> Iterator[StoredMemory]:
+    def memories(self, source: Snapshot) -> Iterator[StoredMemory]:
         """Yield the notes."""
         for line in source.data.split(b"\n"):
             if line.strip():

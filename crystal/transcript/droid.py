@@ -5,13 +5,13 @@ Source: files of version 0.215; tests/data/agents/droid/README.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
-from crystal.transcript.context import Context, parse_completed
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Identity
@@ -34,26 +34,17 @@ class DroidReader(MessageReader):
         """Return what a file belongs to: its name is the session. Its first line knows whose subagent it is."""
         return Identity(path.stem, path.stem)
 
-    def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:  # noqa: ARG002 - the interface's
         """Return the session and the subagent, by the line that begins a session."""
-        if context.session is not None:
-            return context.session, context.subagent
-        for line in first:
-            fields, known = parse_completed(line)
-            own, caller = identifier(fields.get("id")), identifier(fields.get("callingSessionId"))
-            if known.session is not None:
-                return known.session, known.subagent
-            if fields.get("type") == _START:
-                return caller or own, own if caller else None
-        return None, None
+        own, caller = identifier(fields.get("id")), identifier(fields.get("callingSessionId"))
+        return (caller or own, own if caller else None) if fields.get("type") == _START else (None, None)
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the model."""
         return (path.with_name(f"{path.stem}.settings.json"),)
 
-    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:  # noqa: ARG002 - the interface's
         """Return the model of the session's settings; messages that name one know better."""
-        del path
         settings = [parse_line(content) or {} for content in sides.values()]
         return Context().with_texts(model=settings[0].get("model") if settings else None)
 

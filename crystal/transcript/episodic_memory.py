@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, unique_id
-from crystal.transcript.reader import Record, Source, SourceError
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name
 from crystal.transcript.tables import columns_of, moment_of
 
@@ -23,7 +23,7 @@ _CONTEXTS = {"cwd": "cwd", "branch": "git_branch", "model": "model"}
 class EpisodicMemoryReader(StoreReader):
     """See ``StoreReader``."""
 
-    def rows(self, source: Source) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:
         """Yield the exchanges, each with its calls after it."""
         names = columns_of(source, "exchanges")
         if "archive_path" not in names:

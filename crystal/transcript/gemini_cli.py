@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unnamed_record
 from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
@@ -38,7 +38,7 @@ class GeminiReader(MessageReader, SnapshotReader):
         """Return the file that names the project's folder: beside ``chats``."""
         return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the chat of a file. A subagent's lies in a folder named after its session."""
         head = next((one for one in _objects(source.data) if "sessionId" in one), None)
         session = identifier(head["sessionId"]) if head else None
@@ -47,10 +47,10 @@ class GeminiReader(MessageReader, SnapshotReader):
         parent = source.path.parent.name
         stamp = hashlib.sha256(source.data).hexdigest()
         if head and head.get("kind") == "subagent" and parent != "chats":
-            return [Conversation(parent, stamp, session)]
-        return [Conversation(session, stamp)]
+            return [SessionStamp(parent, stamp, session)]
+        return [SessionStamp(session, stamp)]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""
         messages, others = _replay(source.data)
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_lines, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, block_text, call_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -25,6 +25,13 @@ _COPIED = "crystalCopied"
 _FOR_MODEL = "turnContext"
 """Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
+_READ = {
+    "sessions": (
+        "name description session_type working_dir created_at updated_at model_config_json",
+        "id user_set_name extension_data provider_name parent_session_id",
+    ),
+    "messages": ("metadata_json", "id message_id session_id role content_json created_timestamp timestamp tokens"),
+}
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
@@ -33,15 +40,16 @@ class GooseReader(MessageReader, SnapshotReader):
 
     silent_kinds = ("user", "assistant")
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the sessions of a database, or that of a file. A subagent's session is one's own."""
         if not _is_database(source):
             _, messages = _document(source)
             if not messages:
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
-            yield Conversation(source.path.stem, source.stamp)
+            yield SessionStamp(source.path.stem, source.stamp)
             return
-        check_tables(source, {"messages": "id session_id role content_json created_timestamp", "sessions": "id"})
+        needed = {"messages": "id session_id role content_json created_timestamp", "sessions": "id"}
+        check_tables(source, needed, read=_READ)
         counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
         told = {session: rest for session, *rest in source.rows(counts)}
         for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):
@@ -50,9 +58,9 @@ class GooseReader(MessageReader, SnapshotReader):
                 stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
                 is_subagent = row.get("session_type") == "sub_agent"
                 parent = identifier(row.get("parent_session_id")) or ident
-                yield Conversation(parent, stamp, ident) if is_subagent else Conversation(ident, stamp)
+                yield SessionStamp(parent, stamp, ident) if is_subagent else SessionStamp(ident, stamp)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session; then its title."""
         session = conversation.subagent or conversation.session
         if _is_database(source):
@@ -87,20 +95,19 @@ class GooseReader(MessageReader, SnapshotReader):
                 is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
                 yield Part(own, "" if is_hint else text)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return moment_of(fields.get("created"))
 
 
 READER = GooseReader()
 
 
-def _is_database(source: Source) -> bool:
+def _is_database(source: Snapshot) -> bool:
     return source.path.suffix == ".db"
 
 
-def _document(source: Source) -> tuple[Fields, list[Fields]]:
+def _document(source: Snapshot) -> tuple[Fields, list[Fields]]:
     """Return what the first line of a file says of the session, and the messages."""
     every = parse_lines(source.data)
     first = every[0] if every and "role" not in every[0] else {}

@@ -15,7 +15,6 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript import kiro_database
-from crystal.transcript.context import Context
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
 from crystal.transcript.line import (
@@ -29,9 +28,10 @@ from crystal.transcript.line import (
     parse_time,
     word,
 )
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 from crystal.transcript.tables import object_of
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
@@ -49,14 +49,14 @@ class KiroReader(MessageReader, SnapshotReader):
         """Return the file that names the folder, the model and the title."""
         return (path.with_name(_SESSION) if path.name == _EVENTS else path.with_suffix(".json"),)
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the session of a file, or those in a database."""
         if source.path.suffix == ".jsonl":
             yield _session(source)
             return
         yield from kiro_database.conversations(source)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session, then its title."""
         if source.path.suffix != ".jsonl":
             yield from kiro_database.records(source, conversation.session)
@@ -99,7 +99,7 @@ def _time_of(fields: Fields) -> int | None:
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _beside(source: Source) -> Fields:
+def _beside(source: Snapshot) -> Fields:
     """Return what the file beside a session says; of one that is very long, the folder."""
     for content in source.sides.values():
         found = _CWD.search(content)
@@ -107,7 +107,7 @@ def _beside(source: Source) -> Fields:
     return {}
 
 
-def _session(source: Source) -> Conversation:
+def _session(source: Snapshot) -> SessionStamp:
     if not any(fields.get("kind") in _SAID or "payload" in fields for fields in parse_lines(source.data)):
         raise SourceError(f"{source.path} has no messages of Kiro", hint="update crystal")
     beside = _beside(source)
@@ -116,8 +116,8 @@ def _session(source: Source) -> Conversation:
     parent = identifier(beside.get("parent_session_id")) or identifier(beside.get("parentSessionId"))
     reason = str(beside.get("session_created_reason") or beside.get("createdReason"))
     if parent is not None and "sub" in reason.lower():
-        return Conversation(parent, source.stamp, ident)
-    return Conversation(ident, source.stamp)
+        return SessionStamp(parent, source.stamp, ident)
+    return SessionStamp(ident, source.stamp)
 
 
 def _context_of(beside: Fields) -> Context:
@@ -131,7 +131,7 @@ def _context_of(beside: Fields) -> Context:
     return context._replace(at=parse_time(beside.get("created_at")) or parse_time(beside.get("createdAt")))
 
 
-def _of_file(source: Source, session: str, context: Context) -> Iterator[Record]:
+def _of_file(source: Snapshot, session: str, context: Context) -> Iterator[Record]:
     names: Fields = {}
     for ident, fields in _merged(source.data):
         names.update(_names_in(fields))

@@ -6,12 +6,12 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, Source
-from crystal.transcript.tables import object_of, other_form, tables_of
+from crystal.transcript.reader import Record, SessionStamp, Snapshot
+from crystal.transcript.tables import object_of, tables_of
 
 NAMES = "crystalTools"
 """The names of the tools by the ids of their calls, in a record of results."""
@@ -43,17 +43,20 @@ def shown_text(content: object) -> str:
     return "\n".join(filter(None, texts))
 
 
-def conversations(source: Source) -> Iterator[Conversation]:
+def conversations(source: Snapshot) -> Iterator[SessionStamp]:
     """Yield the sessions in a database."""
     for ident, _, stamp, _ in _rows(source):
-        yield Conversation(ident, stamp)
+        yield SessionStamp(ident, stamp)
 
 
-def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
+def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
     """Yield (session, folder, stamp, whether it is in the newer table)."""
     tables = tables_of(source)
-    if not tables & {"conversations", "conversations_v2"}:
-        raise other_form(source, "conversations_v2")
+    known = {"conversations", "conversations_v2"}
+    if not tables & known:
+        raise source.other_form("conversations_v2")
+    if any(name.startswith("conversations") for name in tables - known):
+        source.missing += sorted(known - tables)
     seen = set()
     if "conversations_v2" in tables:
         for ident, folder, *stamp in source.rows(_CURRENT):
@@ -66,7 +69,7 @@ def _rows(source: Source) -> Iterator[tuple[str, str, str, bool]]:
             yield ident, str(folder), hashlib.sha256(str(value).encode("utf-8", "replace")).hexdigest(), False
 
 
-def records(source: Source, session: str) -> Iterator[Record]:
+def records(source: Snapshot, session: str) -> Iterator[Record]:
     """Yield the messages of a session, then its summary."""
     folder, is_current = next((row[1], row[3]) for row in _rows(source) if row[0] == session)
     sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")

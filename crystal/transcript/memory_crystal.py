@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, word
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, Source, SourceError
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.stores import (
     NO_TEXT,
     StoredMemory,
@@ -39,7 +39,7 @@ class MemoryCrystalReader(StoreReader):
 
     models = MODELS
 
-    def rows(self, source: Source) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:
         """Yield the chunks, then the rows of the tables that repeat or only count them."""
         if "text_hash" not in columns_of(source, "chunks"):
             raise SourceError(f"{source.path} is no database of memory-crystal", hint="name another with --from")
@@ -58,14 +58,14 @@ class MemoryCrystalReader(StoreReader):
         said = [Part(role_of(fields.pop("role", None)), word(fields.pop("text", None)) or "")]
         return record_of(row, moment_of(fields.pop("created_at", None)), said, fields)
 
-    def memories(self, source: Source) -> Iterator[StoredMemory]:
+    def memories(self, source: Snapshot) -> Iterator[StoredMemory]:
         """Yield the memories."""
         for row in rows_of(source, "memories", "ORDER BY id"):
             left_out = "" if row.get("status") == "active" else "forgotten in memory-crystal"
             text, category = word(row.get("text")) or "", str(row.get("category"))
             yield StoredMemory(str(row.get("id")), text, category, None, moment_of(row.get("created_at")), left_out)
 
-    def vectors(self, source: Source) -> Iterator[StoredVector]:
+    def vectors(self, source: Snapshot) -> Iterator[StoredVector]:
         """Yield the vector of each chunk."""
         if not columns_of(source, "chunks_vec_rowids"):
             return

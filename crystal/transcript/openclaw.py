@@ -14,19 +14,20 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
-from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, other_form, rows_of, unpacked
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
 _NAME = re.compile(r"(.+?)\.jsonl")
 _CHECKPOINT = ".checkpoint."
 """In the name of a copy that the program makes before a compaction: the session itself has its text."""
+_WINDOWS, _REWRITES = "session_windows", "transcript_rewrite_watermarks"
 _ARCHIVES = ("session_transcript_archives", "session_transcript_cold_archives")
 
 _ENVELOPE = re.compile(r"\[[^\]\n]*\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]*\] *")
@@ -61,7 +62,7 @@ class OpenClawReader(EntryReader, SnapshotReader):
         """Return the list of sessions beside a file: it tells which are subagents'."""
         return (path.with_name(_LIST),) if path.parent.name == "sessions" else ()
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the session of a file, or those of a database."""
         if _is_database(source):
             return _stored(source)
@@ -76,7 +77,7 @@ class OpenClawReader(EntryReader, SnapshotReader):
         listed = [row for content in source.sides.values() for row in _listed(content)]
         return [_conversation(session, source.stamp, listed)]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the entries, each with what earlier ones say of the folder and the model; then the title."""
         session = conversation.subagent or conversation.session
         lines = _events(source, session) if _is_database(source) else _lines(source.data)
@@ -108,7 +109,7 @@ def _origin(fields: Fields) -> object:
     return fields_of(message_of(fields).get("provenance")).get("kind")
 
 
-def _is_database(source: Source) -> bool:
+def _is_database(source: Snapshot) -> bool:
     return source.path.suffix == ".sqlite"
 
 
@@ -125,19 +126,23 @@ def _listed(content: bytes) -> Iterator[Fields]:
             yield {"session_key": key, "session_id": entry.get("sessionId"), "spawned_by": entry.get("spawnedBy")}
 
 
-def _conversation(session: str, stamp: str, rows: list[Fields]) -> Conversation:
+def _conversation(session: str, stamp: str, rows: list[Fields]) -> SessionStamp:
     """Return the conversation of a session: a subagent's belongs to the session that started it."""
     own = next((row for row in rows if row.get("session_id") == session), {})
     parent = next((row for row in rows if own.get("spawned_by") and row.get("session_key") == own["spawned_by"]), {})
     ident = identifier(parent.get("session_id"))
-    return Conversation(session, stamp) if ident in (None, session) else Conversation(str(ident), stamp, session)
+    return SessionStamp(session, stamp) if ident in (None, session) else SessionStamp(str(ident), stamp, session)
 
 
-def _stored(source: Source) -> Iterator[Conversation]:
+def _stored(source: Snapshot) -> Iterator[SessionStamp]:
     """Yield the sessions of a database, and those that it keeps as archives."""
     check_tables(source, {"transcript_events": "session_id seq event_json"})
-    windows = sorted(rows_of(source, "session_windows"), key=_updated, reverse=True)
-    marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, "transcript_rewrite_watermarks")}
+    known = {_WINDOWS: "session_id session_key spawned_by updated_at", _REWRITES: "session_id generation"}
+    for table, read in known.items():
+        names = columns_of(source, table)
+        source.missing += [f"{table}.{name}" for name in read.split() if name not in names]
+    windows = sorted(rows_of(source, _WINDOWS), key=_updated, reverse=True)
+    marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, _REWRITES)}
     counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
     told: dict[str, list[object]] = {session: [marks.get(session), *rest] for session, *rest in source.rows(counts)}
     for table in _ARCHIVES:
@@ -152,7 +157,7 @@ def _updated(row: Fields) -> int:
     return moment_of(row.get("updated_at")) or 0
 
 
-def _events(source: Source, session: str) -> Iterator[bytes]:
+def _events(source: Snapshot, session: str) -> Iterator[bytes]:
     """Yield the entries of a session in a database: archived ones, then those in use. A large one is compressed."""
     for table in _ARCHIVES:
         if "archive_blob" in columns_of(source, table):
@@ -165,7 +170,7 @@ def _events(source: Source, session: str) -> Iterator[bytes]:
         elif isinstance(packed, bytes):
             yield from _lines(packed)
         elif "event_zstd" not in row:
-            raise other_form(source, "transcript_events.event_zstd")
+            raise source.other_form("transcript_events.event_zstd")
 
 
 def _typed(text: str) -> str:

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text, result_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
@@ -27,6 +27,12 @@ _TABLES = (
     {"session": "id", "message": "id session_id data", "part": "id message_id data"},
     {"session_v2": "id", "session_message": "id session_id type data"},
 )
+_READ = "parent_id directory title time_created time_updated"
+_NOT_READ = """
+    id project_id workspace_id slug path version share_url summary_additions summary_deletions summary_files
+    summary_diffs metadata cost tokens_input tokens_output tokens_reasoning tokens_cache_read tokens_cache_write revert
+    permission agent model time_compacting time_archived fork_session_id fork_boundary time_idle
+"""
 _UNTITLED = ("New session - ", "Child session - ")
 
 
@@ -35,9 +41,9 @@ class OpenCodeReader(MessageReader, SnapshotReader):
 
     silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
-        check_tables(source, *_TABLES)
+        check_tables(source, *_TABLES, read=dict.fromkeys(("session", "session_v2"), (_READ, _NOT_READ)))
         sessions = _sessions(source)
         changes = _changes(source)
         parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
@@ -46,9 +52,9 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         ):
             stamp = repr((row.get("time_updated"), row.get("title"), row.get("directory"), changes.get(ident)))
             first = first_ancestor(ident, parents)
-            yield Conversation(first, stamp, None if first == ident else ident)
+            yield SessionStamp(first, stamp, None if first == ident else ident)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session, each with its parts; then its title."""
         ident = conversation.subagent or conversation.session
         row = _sessions(source).get(ident, {})
@@ -74,9 +80,8 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         """Return the parts of a record."""
         return _parts(fields)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return _created(fields)
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
@@ -87,13 +92,13 @@ class OpenCodeReader(MessageReader, SnapshotReader):
 READER = OpenCodeReader()
 
 
-def _sessions(source: Source) -> dict[str, Fields]:
+def _sessions(source: Snapshot) -> dict[str, Fields]:
     """Return the sessions of both generations by id; the newer one's row counts."""
     rows = [*rows_of(source, "session"), *rows_of(source, "session_v2")]
     return {row["id"]: row for row in rows if identifier(row.get("id")) is not None}
 
 
-def _changes(source: Source) -> dict[str, str]:
+def _changes(source: Snapshot) -> dict[str, str]:
     """Return for each session a text that differs whenever one of its messages or parts does.
 
     Where the program counts the changes of a session, what is read are that number and indexes, not the contents.
@@ -112,7 +117,7 @@ def _changes(source: Source) -> dict[str, str]:
     return {session: repr(told) for session, told in changes.items()}
 
 
-def _newest(source: Source, table: str, names: list[str]) -> Iterator[tuple[str, object]]:
+def _newest(source: Snapshot, table: str, names: list[str]) -> Iterator[tuple[str, object]]:
     """Yield what tells of changes of the rows in a table, by session, where some session's changes are not counted."""
     counts = (
         " WHERE id NOT IN (SELECT aggregate_id FROM event_sequence)" if columns_of(source, "event_sequence") else ""
@@ -130,7 +135,7 @@ def _newest(source: Source, table: str, names: list[str]) -> Iterator[tuple[str,
         )
 
 
-def _messages(source: Source, session: str) -> list[Fields]:
+def _messages(source: Snapshot, session: str) -> list[Fields]:
     """Return the messages of a session in their order. One in the tables of both generations comes once."""
     parts: dict[str, list[Fields]] = {}
     within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?)"
@@ -151,7 +156,7 @@ def _messages(source: Source, session: str) -> list[Fields]:
     return first + [message for message in later if message["id"] not in known]
 
 
-def _named(messages: list[Fields], conversation: Conversation) -> Iterator[tuple[str, Fields]]:
+def _named(messages: list[Fields], conversation: SessionStamp) -> Iterator[tuple[str, Fields]]:
     """Yield each message with a name that its copies in forks have, too, and no other message."""
     opening = next((message for message in messages if _role(message) == "user"), None)
     if conversation.subagent is not None or opening is None or _created(opening) is None:

@@ -10,9 +10,9 @@ from pathlib import PurePath
 
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import strip_injected
-from crystal.transcript.context import Context
 from crystal.transcript.gemini_cli import GeminiReader
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, call_text, result_text, without_files
 from crystal.transcript.reader import Identity
 

@@ -13,11 +13,11 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line, list_of, milliseconds, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import columns_of
 
 PAGE = 500
@@ -78,30 +78,28 @@ class StoreReader(MessageReader, SnapshotReader):
     """The embedding model, as (provider, model), by the dimension of its vectors."""
 
     @abstractmethod
-    def rows(self, source: Source) -> Iterable[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterable[StoreRow]:
         """Return every row, but for memories, in the order in which it was said."""
 
     @abstractmethod
     def record(self, row: StoreRow, fields: Fields) -> Record:
         """Return the record of a row; ``fields`` are its columns."""
 
-    def memories(self, source: Source) -> Iterable[StoredMemory]:
+    def memories(self, source: Snapshot) -> Iterable[StoredMemory]:  # noqa: ARG002 - the interface's
         """Return the rows that are memories."""
-        del source
         return ()
 
-    def vectors(self, source: Source) -> Iterator[StoredVector]:
+    def vectors(self, source: Snapshot) -> Iterator[StoredVector]:  # noqa: ARG002 - the interface's
         """Yield the vectors that are those of rows' texts."""
-        del source
         yield from ()
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the sessions with rows that become records."""
         for (session, about), rows in self.grouped(source).items():
             stamp = hashlib.sha256(repr([(row.record, row.stamp) for row in rows]).encode("utf-8", "replace"))
-            yield Conversation(session, stamp.hexdigest(), about)
+            yield SessionStamp(session, stamp.hexdigest(), about)
 
-    def grouped(self, source: Source) -> dict[tuple[str, str | None], list[StoreRow]]:
+    def grouped(self, source: Snapshot) -> dict[tuple[str, str | None], list[StoreRow]]:
         """Return the rows that become records, by session and who wrote about it."""
         if "rows" not in source.found:
             found: dict[tuple[str, str | None], list[StoreRow]] = {}
@@ -111,7 +109,7 @@ class StoreReader(MessageReader, SnapshotReader):
             source.found["rows"] = found
         return source.found["rows"]  # type: ignore[no-any-return]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the records of a session."""
         rows = self.grouped(source).get((conversation.session, conversation.subagent), [])
         for at in range(0, len(rows), PAGE):
@@ -119,7 +117,7 @@ class StoreReader(MessageReader, SnapshotReader):
             fields = self._fields(source, some)
             yield from (self.record(row, fields[row[:2]]) for row in some if row[:2] in fields)
 
-    def _fields(self, source: Source, rows: list[StoreRow]) -> dict[tuple[str, Any], Fields]:
+    def _fields(self, source: Snapshot, rows: list[StoreRow]) -> dict[tuple[str, Any], Fields]:
         found = {}
         for table in dict.fromkeys(row.table for row in rows):
             names = columns_of(source, table)
@@ -130,9 +128,8 @@ class StoreReader(MessageReader, SnapshotReader):
                 found[table, fields["id"]] = fields
         return found
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a row was written."""
-        del context
         return milliseconds(fields.get("at"))
 
     def parts(self, fields: Fields) -> Iterator[Part]:

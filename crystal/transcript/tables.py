@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
-from crystal.transcript.reader import Source, SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -20,23 +20,27 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 MAX_UNPACKED_BYTES = 256 << 20
 
 
-def tables_of(source: Source) -> set[str]:
+def tables_of(source: Snapshot) -> set[str]:
     """Return the names of the tables."""
     return {name for (name,) in source.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def columns_of(source: Source, table: str) -> list[str]:
+def columns_of(source: Snapshot, table: str) -> list[str]:
     """Return the columns of a table, none if it does not exist."""
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
-def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
+def check_tables(
+    source: Snapshot, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None
+) -> None:
     """Refuse a database of another form, before anything of it is noted as read.
 
     Args:
         source: The database.
         forms: Tables that go together, each with the columns that are read. As soon as one of them has a row, all must
             be there; of one form at least the first table must.
+        read: Tables, each with further columns that are read where there are any, and all others that were seen. One
+            that is missing is noted, unless its program is older than crystal: then its table has no unknown column.
 
     Raises:
         SourceError: A table or a column is missing.
@@ -47,15 +51,14 @@ def check_tables(source: Source, *forms: Mapping[str, str]) -> None:
         columns = [f"{table}.{name}" for table in form for name in form[table].split() if name not in known[table]]
         rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
         if columns and (not is_any or any(list(one) for one in rows)):
-            raise other_form(source, columns[0])
+            raise source.other_form(columns[0])
+    for table, (wanted, others) in (read or {}).items():
+        names = columns_of(source, table)
+        if set(names) - {*wanted.split(), *others.split()}:
+            source.missing += [f"{table}.{name}" for name in wanted.split() if name not in names]
 
 
-def other_form(source: Source, missing: str) -> SourceError:
-    """Return the error for a database without a table or a column that its reader knows."""
-    return SourceError(f"{source.path} has another form than crystal knows: no {missing}", hint="update crystal")
-
-
-def rows_of(source: Source, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
+def rows_of(source: Snapshot, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:
     """Yield the rows of a table as fields, by column; none if it does not exist.
 
     Args:
@@ -71,7 +74,7 @@ def rows_of(source: Source, table: str, where: str = "", values: tuple[object, .
             yield dict(zip(names, row, strict=True))
 
 
-def counts_of(source: Source) -> dict[str, int]:
+def counts_of(source: Snapshot) -> dict[str, int]:
     """Return the number of rows of each table that SQLite keeps itself."""
     tables = source.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name")
     return {name: next(source.rows(f'SELECT count(*) FROM "{name}"'))[0] for (name,) in tables}

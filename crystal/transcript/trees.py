@@ -10,10 +10,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, format_line
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, stamp_of, title_record
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 
 class Tree(NamedTuple):
@@ -47,14 +47,14 @@ class ExportReader(MessageReader, SnapshotReader):
         """Return the model that wrote a message."""
         return message.get("model")
 
-    def conversations(self, source: Source) -> Iterator[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the shown branch of each conversation, then its other branches."""
         for talk, tree in self._trees(source):
             stamp = stamp_of(talk)
             for session, _ in _branches(tree):
-                yield Conversation(session, stamp)
+                yield SessionStamp(session, stamp)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of one branch, from the first on."""
         for _, tree in self._trees(source):
             if not conversation.session.startswith(tree.session):
@@ -69,7 +69,7 @@ class ExportReader(MessageReader, SnapshotReader):
                     yield from title_record(session, tree.context)
                     return
 
-    def _trees(self, source: Source) -> Iterator[tuple[Fields, Tree]]:
+    def _trees(self, source: Snapshot) -> Iterator[tuple[Fields, Tree]]:
         talks = source.parsed
         if not isinstance(talks, list):
             hint = "name the file conversations.json of the export"
@@ -81,13 +81,20 @@ class ExportReader(MessageReader, SnapshotReader):
 
 
 def _branches(tree: Tree) -> Iterator[tuple[str, list[str]]]:
-    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first."""
+    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first.
+
+    Every message is in one: a circle that nothing leads out of is a branch, too.
+    """
     inner = set(tree.parents.values())
     leaves = [ident for ident in tree.messages if ident not in inner]
-    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves), None)
-    for leaf in dict.fromkeys([shown, *leaves]):
-        if leaf is not None:
-            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", _path_to(leaf, tree)
+    every = list(tree.messages)
+    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves or every), None)
+    seen: set[str] = set()
+    for leaf in filter(None, (shown, *leaves, *reversed(every))):
+        if leaf not in seen:
+            path = _path_to(leaf, tree)
+            seen.update(path)
+            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", path
 
 
 def _path_to(leaf: str, tree: Tree) -> list[str]:

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from crystal.transcript.context import Context
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 from crystal.transcript.tables import object_of
 
 _ANSWER_FIELDS = ("response", "result")
@@ -36,12 +36,12 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
         """Return the file that names the workspace's folder: beside ``chatSessions``."""
         return (path.parent.parent / WORKSPACE_FILE,)
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the chat of a file."""
         session, _ = _document(source)
-        return [Conversation(session, source.stamp)]
+        return [SessionStamp(session, source.stamp)]
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield two records for each request, the prompt and the answer; then the title."""
         session, chat = _document(source)
         repository = fields_of(chat.get("repoData"))
@@ -72,9 +72,8 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
             typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a prompt was sent, or an answer was complete."""
-        del context
         at = milliseconds(fields.get("timestamp"))
         if "response" not in fields:
             return at
@@ -86,7 +85,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
 READER = VSCodeChatReader()
 
 
-def _document(source: Source) -> tuple[str, Fields]:
+def _document(source: Snapshot) -> tuple[str, Fields]:
     """Return the session and the chat, which has a list of requests."""
     chat = parse_line(source.data)
     if chat is None or "kind" in chat:

@@ -13,14 +13,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.context import Context
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
+from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unique_name
 from crystal.transcript.parts import Part, call_text
-from crystal.transcript.reader import Conversation, Record, SnapshotReader, Source
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
+_READ = "summary updated_at parent_id folder_paths folder_paths_order created_at"
 
 
 class ZedReader(MessageReader, SnapshotReader):
@@ -28,16 +29,16 @@ class ZedReader(MessageReader, SnapshotReader):
 
     silent_kinds = ("user", "assistant", "Resume")
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the threads. A subagent's belongs to the one that started it."""
         rows = {row["id"]: row for row in _rows(source) if identifier(row["id"]) is not None}
         lengths = dict(source.rows("SELECT id, length(data) FROM threads"))
         parents = {ident: row.get("parent_id") for ident, row in rows.items()}
         for ident, row in sorted(rows.items(), key=lambda one: (str(one[1].get("created_at")), one[0])):
             first = first_ancestor(ident, parents)
-            yield Conversation(first, repr((lengths.get(ident), row)), None if first == ident else ident)
+            yield SessionStamp(first, repr((lengths.get(ident), row)), None if first == ident else ident)
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a thread; then its summary and its title."""
         ident = conversation.subagent or conversation.session
         row = next(rows_of(source, "threads", "WHERE id = ?", (ident,)), {})
@@ -63,9 +64,9 @@ class ZedReader(MessageReader, SnapshotReader):
 READER = ZedReader()
 
 
-def _rows(source: Source) -> Iterator[Fields]:
+def _rows(source: Snapshot) -> Iterator[Fields]:
     """Yield the rows of the threads without their contents."""
-    check_tables(source, {"threads": "id data"})
+    check_tables(source, {"threads": "id data"}, read={"threads": (_READ, "id data data_type")})
     names = [name for name in columns_of(source, "threads") if name != "data"]
     for row in source.rows(f"SELECT {', '.join(names)} FROM threads"):
         yield dict(zip(names, row, strict=True))

@@ -96,15 +96,16 @@ def parse_block(text: str, name: str) -> MemoryBlock:
     """
     newline = "\r\n" if "\r\n" in text and text.find("\r\n") == text.find("\n") - 1 else "\n"
     begins, ends, quoted = _lines_of_blocks(text)
-    if quoted is not None and not begins and not ends:
-        where = text.count("\n", 0, quoted) + 1
-        problem = f"{name}: the code block at line {where} is not closed, or holds a block of crystal"
-        raise UsageError(problem, hint="close the code block, or move crystal's out of it")
     if not begins and not ends:
+        if quoted is not None:
+            problem = (
+                f"{name}: the code block at line {_line_at(text, quoted)} is not closed, or holds a block of crystal"
+            )
+            raise UsageError(problem, hint="close the code block, or move crystal's out of it")
         ended = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2)
         return MemoryBlock(text, "", ended if text else 0, newline, is_there=False)
-    if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
-        where = text.count("\n", 0, (begins or ends)[0].start()) + 1
+    if (len(begins), len(ends)) != (1, 1) or begins[0].end() > ends[0].start():
+        where = _line_at(text, (begins or ends)[0].start())
         problem = f"{name}: the block of crystal at line {where} is damaged: it needs one first and one last line"
         raise UsageError(problem, hint="delete the block, then write it again: crystal files sync FILE")
     body = text[begins[0].end() : ends[0].start()].replace("\r\n", "\n")
@@ -117,6 +118,10 @@ def parse_block(text: str, name: str) -> MemoryBlock:
         text[: begins[0].start()], text[ends[0].end() :], int(ends[0][1]), newline, is_there=True,
         entries=tuple(_entry(lines) for lines in _groups(body)), listed=listed,
     )  # fmt: skip
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def _lines_of_blocks(text: str) -> tuple[list[re.Match[str]], list[re.Match[str]], int | None]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from crystal.config.json_file import read_json
 from crystal.config.paths import VAULT_FILE, make_private_dir, refused, replace_file, system_errors, write_private
 from crystal.errors import UnavailableError, UsageError
-from crystal.sources.content import FileContent, read_content
+from crystal.sources.file_content import FileContent, read_content
 from crystal.sources.scan import SkippedFile, conflict_original
 
 MEMORIES, DAILY, SESSIONS, INDEX = "memories", "memory", "sessions", "MEMORY.md"

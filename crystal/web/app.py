@@ -20,12 +20,12 @@ from starlette.types import ASGIApp
 
 from crystal.app.context import Machine, damage_explained, open_machine, open_reader
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
-from crystal.web.answers import Answer, Asked, Moved, Page, Text
 from crystal.web.pages import forget, health, memories, review, search, session, settings, timeline, usage
 from crystal.web.rendering import Renderer
+from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues
 from crystal.web.security import Access, Guard, Refusal
 
-Show = Callable[[Machine, Asked], Answer]
+Show = Callable[[Machine, RequestValues], Answer]
 Opener = Callable[[], AbstractContextManager[Machine]]
 
 STATUS = ((NotFoundError, 404), (UsageError, 400), (NotConfiguredError, 503), (UnavailableError, 503))
@@ -33,7 +33,7 @@ STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MenuPage:
     """A page of the menu; ``key`` goes there after ``g``."""
 
     name: str
@@ -43,13 +43,13 @@ class View:
 
 
 VIEWS = (
-    View("Timeline", "/", "t", timeline.show),
-    View("Search", "/search", "s", search.show),
-    View("Memories", "/memories", "m", memories.show),
-    View("Review", "/review", "r", review.show),
-    View("Usage", "/usage", "u", usage.show),
-    View("Health", "/health", "h", health.show),
-    View("Settings", "/settings", "e", settings.show),
+    MenuPage("Timeline", "/", "t", timeline.show),
+    MenuPage("Search", "/search", "s", search.show),
+    MenuPage("Memories", "/memories", "m", memories.show),
+    MenuPage("Review", "/review", "r", review.show),
+    MenuPage("Usage", "/usage", "u", usage.show),
+    MenuPage("Health", "/health", "h", health.show),
+    MenuPage("Settings", "/settings", "e", settings.show),
 )
 """The menu, in its order. A new view is a row here and a file in ``pages/``."""
 
@@ -113,7 +113,7 @@ def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Ca
     """Return what answers one address, one request at a time; each opens the memory for itself, in a thread."""
     lock = asyncio.Lock()
 
-    def answer(asked: Asked, *, is_part: bool) -> Response:
+    def answer(asked: RequestValues, *, is_part: bool) -> Response:
         try:
             with damage_explained(), opener() as machine:
                 return _response(renderer, show(machine, asked), is_part=is_part)
@@ -123,7 +123,7 @@ def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Ca
 
     async def endpoint(request: Request) -> Response:
         values = request.state.form if method == "POST" else request.query_params
-        asked = Asked(request.path_params, dict(values))
+        asked = RequestValues(request.path_params, dict(values))
         async with lock:
             # A search as you type is given up for the next one; what nobody waits for any more is not searched.
             if method == "GET" and await request.is_disconnected():
@@ -134,9 +134,9 @@ def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Ca
 
 
 def _response(renderer: Renderer, answer: Answer, *, is_part: bool) -> Response:
-    if isinstance(answer, Moved):
+    if isinstance(answer, Redirect):
         return RedirectResponse(answer.to, 303)
-    if isinstance(answer, Text):
+    if isinstance(answer, PlainText):
         return PlainTextResponse(answer.write(renderer.wording))
     return HTMLResponse(renderer.part(answer) if is_part else renderer.whole(answer), answer.status)
 

@@ -31,7 +31,7 @@ _PATCH = re.compile(r"\*\*\* Begin Patch|diff --git |--- \S+\n\+\+\+ ")
 
 
 @dataclass(slots=True)
-class Patience:
+class TimeBudget:
     """The time that the markup of one page may still take: a page of hostile texts is shown as soon as any other."""
 
     end: float = field(default_factory=lambda: time.monotonic() + PAGE_SECONDS)
@@ -42,7 +42,7 @@ class Patience:
         return time.monotonic() > self.end
 
 
-def _code(text: str, language: str, patience: Patience) -> str:
+def _code(text: str, language: str, patience: TimeBudget) -> str:
     """Return code as HTML; coloured if its language is known, it is not too long, and there is time."""
     if language and len(text) <= MAX_CODE:
         try:
@@ -58,7 +58,7 @@ def _code(text: str, language: str, patience: Patience) -> str:
     return str(escape(text))
 
 
-def _fence(_renderer: object, tokens: Sequence[Token], at: int, _options: object, env: dict[str, Patience]) -> str:
+def _fence(_renderer: object, tokens: Sequence[Token], at: int, _options: object, env: dict[str, TimeBudget]) -> str:
     language = (tokens[at].info.split() or [""])[0][:30]
     code = _code(tokens[at].content, language, env["patience"])
     return f'<pre class="code" tabindex="0"><code>{code}</code></pre>\n'
@@ -88,14 +88,14 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-def markdown(text: str, patience: Patience) -> Markup:
+def markdown(text: str, patience: TimeBudget) -> Markup:
     """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
     if patience.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
         return Markup('<pre class="plain">{}</pre>').format(text)
     return Markup(_MARKDOWN.render(text, {"patience": patience}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
 
 
-def code_of_file(text: str, name: str, patience: Patience) -> Markup:
+def code_of_file(text: str, name: str, patience: TimeBudget) -> Markup:
     """Return the content of a file as HTML, coloured by the file's name."""
     found = find_lexer_class_for_filename(name) if len(text) <= MAX_CODE else None
     return Markup(_code(text, found.aliases[0] if found and found.aliases else "", patience))  # noqa: S704 - escaped there
@@ -123,7 +123,7 @@ class DiffLine:
     text: str
 
 
-def changes_of(text: str, patience: Patience) -> tuple[str, list[DiffLine]] | None:
+def changes_of(text: str, patience: TimeBudget) -> tuple[str, list[DiffLine]] | None:
     """Return the first line of a tool's call and the change that it makes, or None if it makes none to show."""
     if _PATCH.search(text, 0, 2_000):
         return text.partition("\n")[0], [_patch_line(line) for line in text.splitlines()]
@@ -143,7 +143,7 @@ def _patch_line(line: str) -> DiffLine:
     return DiffLine(line[0], line[1:]) if line[:1] in ("+", "-", " ") else DiffLine(" ", line)
 
 
-def _difference(old: str, new: str, patience: Patience) -> Iterator[DiffLine]:
+def _difference(old: str, new: str, patience: TimeBudget) -> Iterator[DiffLine]:
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
     steps = [("replace", 0, len(before), 0, len(after))]
     if len(before) + len(after) <= MAX_DIFF_LINES and not patience.is_over:  # the comparison is not linear

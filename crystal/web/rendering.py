@@ -9,9 +9,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from crystal.app.context import now_ms
-from crystal.export.wording import Wording
+from crystal.export.labels import Wording
 from crystal.timewords.parse import ago, clock, local
-from crystal.web.answers import Page, address, session_address
+from crystal.web.responses import Page, address, session_address
 
 
 class Renderer:

@@ -15,8 +15,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from crystal.serving.checks import LOCAL_NAMES, is_same, name_of_host, read_body, with_headers
 from crystal.serving.peer import is_other_user
+from crystal.serving.request_checks import LOCAL_NAMES, is_same, name_of_host, read_body, with_headers
 
 OPEN_PATH = "/open"
 MAX_FORM_BYTES = 1 << 20

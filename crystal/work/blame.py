@@ -16,7 +16,7 @@ WINDOW_MS = 21 * 86_400_000
 """How much older than the commit an edit may be: what waits longer was usually written anew."""
 
 
-class Edit(NamedTuple):
+class FileEdit(NamedTuple):
     """An edit of one file by a tool call: ``turn`` and ``part`` name it, ``name`` is the file's own name."""
 
     turn: int
@@ -37,7 +37,9 @@ class Line(NamedTuple):
     name: str
 
 
-def attribute(lines: Sequence[Line], edits: Iterable[Edit], wrote: Mapping[int, Collection[int]]) -> list[Edit | None]:
+def attribute(
+    lines: Sequence[Line], edits: Iterable[FileEdit], wrote: Mapping[int, Collection[int]]
+) -> list[FileEdit | None]:
     """Return which edit wrote each line, None where none is known to.
 
     Args:
@@ -49,7 +51,7 @@ def attribute(lines: Sequence[Line], edits: Iterable[Edit], wrote: Mapping[int, 
     runs: dict[int, dict[int, int]] = {}
     for at, places in _places(lines, wrote).items():
         runs[at] = _runs(lines, places)
-    found: list[Edit | None] = []
+    found: list[FileEdit | None] = []
     for number, line in enumerate(lines):
         able = [
             (one.name == line.name, runs[at][number], one.at, one)
@@ -82,7 +84,7 @@ def _runs(lines: Sequence[Line], places: Sequence[int]) -> dict[int, int]:
     return {**found, **dict.fromkeys(run, len(run))}
 
 
-def _may_be(edit: Edit, line: Line) -> bool:
+def _may_be(edit: FileEdit, line: Line) -> bool:
     return line.committed_at is None or (line.committed_at - WINDOW_MS <= edit.at <= line.committed_at + SLACK_MS)
 
 
@@ -92,7 +94,7 @@ def _is_sure(is_same_file: bool, run: int, sessions: Collection[int]) -> bool:
     return is_same_file and (run > 1 or len(sessions) <= MAX_SESSIONS)
 
 
-def _filled(lines: Sequence[Line], found: list[Edit | None]) -> list[Edit | None]:
+def _filled(lines: Sequence[Line], found: list[FileEdit | None]) -> list[FileEdit | None]:
     """Give lines that do not count, such as braces, to the edit that wrote the lines before and after them."""
     last: int | None = None
     for number, line in enumerate(lines):

@@ -24,7 +24,7 @@ MAX_COMMAND = 400
 MAX_PATH = 400
 MAX_ABOUT = 200
 
-MORE_ARGUMENTS = re.compile(
+_MORE_ARGUMENTS = re.compile(
     r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
     r"|max_output_tokens|summary|riskLevel): "
 )
@@ -45,7 +45,7 @@ _MOVES = re.compile(r"cd (?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)\s*(?:&&|;)\s*")
 _TRIMMED = re.compile(r"\s*(?:[0-9&]?>&[0-9]|2>/dev/null|\|\s*(?:tail|head)(?:\s+-\S+(?:\s+\d+)?)?|;\s*echo\b.*)\s*\Z")
 
 
-class Call(NamedTuple):
+class ToolCall(NamedTuple):
     """An edit of one file or a command.
 
     Attributes:
@@ -76,7 +76,7 @@ def tool_name(tool: str | None) -> str:
     return (tool or "").rpartition("__")[2].lower()
 
 
-def calls_of(tool: str | None, text: str) -> list[Call]:
+def calls_of(tool: str | None, text: str) -> list[ToolCall]:
     """Return the edits of a tool call, or its command; nothing for any other call."""
     if not is_work(tool):
         return []
@@ -86,16 +86,16 @@ def calls_of(tool: str | None, text: str) -> list[Call]:
     argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
     if tool_name(tool) not in SHELLS:
         return list(_edited(argument))
-    line = command_of(argument)
+    line = " ".join(command_text(argument).split())
     said = _ABOUT.search(argument)
     about = said[1][:MAX_ABOUT] if said else ""
-    return [Call(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
+    return [ToolCall(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
 
 
-def command_of(argument: str) -> str:
-    """Return the command of a shell's call on one line."""
-    end = MORE_ARGUMENTS.search(argument)
-    return " ".join(argument[: end.start() if end else None].split())
+def command_text(argument: str) -> str:
+    """Return the command of a shell's call, without the call's other arguments."""
+    end = _MORE_ARGUMENTS.search(argument)
+    return argument[: end.start() if end else None]
 
 
 def command_key(line: str) -> str:
@@ -111,14 +111,14 @@ def file_name(path: str) -> str:
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
-def _edit(path: str, old: list[str], new: list[str]) -> Call:
+def _edit(path: str, old: list[str], new: list[str]) -> ToolCall:
     added, removed = Counter(new), Counter(old)
-    return Call(
+    return ToolCall(
         True, path[:MAX_PATH], file_name(path), tuple((added - removed).elements()), tuple((removed - added).elements())
     )
 
 
-def _edited(argument: str) -> Iterator[Call]:
+def _edited(argument: str) -> Iterator[ToolCall]:
     """Yield the edit that arguments with old and new texts describe."""
     marks = list(_ARGUMENT.finditer(argument))
     path = argument[: marks[0].start() if marks else None].strip()
@@ -138,7 +138,7 @@ def _edited(argument: str) -> Iterator[Call]:
         yield _edit(path, old, new)
 
 
-def _patched(patch: str) -> Iterator[Call]:
+def _patched(patch: str) -> Iterator[ToolCall]:
     """Yield the edits of a patch in the form of Codex's apply_patch."""
     pieces = _PATCHED.split(patch)
     for path, body in zip(pieces[1::2], pieces[2::2], strict=True):

@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT)]
 
 from crystal.app.context import open_machine  # noqa: E402
 from crystal.sessions.reading import sessions  # noqa: E402
-from crystal.store.capture.hooks import add_hook_runs  # noqa: E402
+from crystal.store.capture.hook_runs import add_hook_runs  # noqa: E402
 from crystal.store.sessions.contexts import Injection, add_injection  # noqa: E402
 from tests.support.browser import chromium  # noqa: E402
 from tests.support.command import crystal  # noqa: E402

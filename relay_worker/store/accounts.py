@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relay_worker.errors import RequestRefusedError
-from relay_worker.model import Token, Usage
+from relay_worker.model import RelayUsage, Token
 from relay_worker.store.rows import Rows
 
 MAX_TOKENS = 1000
@@ -74,7 +74,7 @@ def raise_floors(db: Rows, now: int) -> None:
     db.run("UPDATE accounts SET floor = change")
 
 
-def usage_of(db: Rows) -> Usage:
+def usage_of(db: Rows) -> RelayUsage:
     """Return the usage of the whole relay."""
     row = db.one(
         "SELECT (SELECT coalesce(sum(count), 0) FROM streams), (SELECT count(*) FROM objects),"
@@ -82,4 +82,4 @@ def usage_of(db: Rows) -> Usage:
         " (SELECT count(*) FROM tokens WHERE revoked_at IS NULL), (SELECT min(at) FROM blobs)"
     )
     blobs, objects, size, *rest = row or (0, 0, 0, 0, 0, None)
-    return Usage(int(blobs), objects, int(size), *rest)
+    return RelayUsage(int(blobs), objects, int(size), *rest)

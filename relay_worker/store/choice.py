@@ -14,7 +14,7 @@ from relay_worker.errors import CannotServeError
 from relay_worker.settings import Settings, read_value
 from relay_worker.store import operator
 from relay_worker.store.folder_ends import folder_source, folder_target
-from relay_worker.store.interface import Store
+from relay_worker.store.interface import RelayStore
 from relay_worker.store.moving import Source, Target
 from relay_worker.store.rows import Rows
 from relay_worker.store.sqlite import SqliteStore
@@ -22,7 +22,7 @@ from relay_worker.store.sqlite import SqliteStore
 COMMAND_SECONDS = 5
 
 
-def open_store(settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None) -> Store:
+def open_store(settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None) -> RelayStore:
     """Open the store for serving.
 
     Raises:
@@ -30,7 +30,7 @@ def open_store(settings: Settings, *, now: int, observe: Callable[[int, float], 
     """
     if not settings.store:
         return SqliteStore(settings.data_dir, settings, now=now, observe=observe)
-    store: Store = _postgres("store").PostgresStore(settings, now=now, observe=observe)
+    store: RelayStore = _postgres("store").PostgresStore(settings, now=now, observe=observe)
     return store
 
 

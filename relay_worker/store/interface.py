@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from relay_worker.model import NewBody, Token, Usage
+from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import blobs, mailboxes
 from relay_worker.store.files import StoredBody
@@ -29,7 +29,7 @@ WHOLE_RELAY = ":relay"
 """Lock of jobs that change no account: names of accounts have no colon."""
 
 
-class Store(ABC):
+class RelayStore(ABC):
     """Data of a relay, opened for serving. The caller closes it.
 
     Attributes:
@@ -74,7 +74,7 @@ class Store(ABC):
         """Call ``hear`` with every message of another server, in a thread; ``["", "all"]`` if some may be missing."""
 
     @abstractmethod
-    def usage(self) -> Usage:
+    def usage(self) -> RelayUsage:
         """Return the usage, from any thread."""
 
     @abstractmethod

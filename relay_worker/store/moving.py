@@ -21,7 +21,7 @@ Row: TypeAlias = "tuple[Any, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MovedTable:
     """Table of a relay.
 
     Attributes:
@@ -42,8 +42,8 @@ class Table:
         return ", ".join(self.columns[: self.keys])
 
 
-def _table(name: str, keys: int, columns: str, *, has_bodies: bool = False) -> Table:
-    return Table(name, keys, tuple(columns.split()), has_bodies)
+def _table(name: str, keys: int, columns: str, *, has_bodies: bool = False) -> MovedTable:
+    return MovedTable(name, keys, tuple(columns.split()), has_bodies)
 
 
 TABLES = (
@@ -87,7 +87,7 @@ class Target(Source, Protocol):
 
 
 @dataclass(slots=True)
-class Moved:
+class TableReport:
     """What was done to a table: rows that it has, rows written and deleted, bytes of bodies written, bodies lost."""
 
     table: str
@@ -98,13 +98,13 @@ class Moved:
     lost: int = 0
 
 
-def move(source: Source, target: Target, report: Callable[[Moved], None]) -> None:
+def move(source: Source, target: Target, report: Callable[[TableReport], None]) -> None:
     """Make the target like the source.
 
     Raises:
         CannotServeError: The target does not have what was written. It is not complete, and nobody can serve it.
     """
-    done = {table.name: Moved(table.name) for table in TABLES}
+    done = {table.name: TableReport(table.name) for table in TABLES}
     for table in reversed(TABLES):
         _delete_gone(source, target, table, done[table.name])
     for table in TABLES:
@@ -114,7 +114,7 @@ def move(source: Source, target: Target, report: Callable[[Moved], None]) -> Non
     target.is_complete = not source.is_serving
 
 
-def _rows(rows: Rows, table: Table) -> Iterator[Row]:
+def _rows(rows: Rows, table: MovedTable) -> Iterator[Row]:
     """Yield a table's rows in the order of its key."""
     columns, marks = ", ".join(table.columns), ", ".join("?" * table.keys)
     select, order = f"SELECT {columns} FROM {table.name}", f"ORDER BY {table.key} LIMIT ?"
@@ -125,7 +125,7 @@ def _rows(rows: Rows, table: Table) -> Iterator[Row]:
         page = rows.all(f"{select} WHERE ({table.key}) > ({marks}) {order}", *after, PAGE_ROWS)
 
 
-def _differences(source: Source, target: Target, table: Table) -> Iterator[tuple[Row | None, Row | None]]:
+def _differences(source: Source, target: Target, table: MovedTable) -> Iterator[tuple[Row | None, Row | None]]:
     """Yield every row that is not the same on both sides, as (source's, target's)."""
     ours, theirs = _rows(source.rows, table), _rows(target.rows, table)
     our, their = next(ours, None), next(theirs, None)
@@ -142,7 +142,7 @@ def _differences(source: Source, target: Target, table: Table) -> Iterator[tuple
             our, their = next(ours, None), next(theirs, None)
 
 
-def _delete_gone(source: Source, target: Target, table: Table, done: Moved) -> None:
+def _delete_gone(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
     where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
     # SQLite may give the id of a deleted body to another one, so a changed row is written anew, with its body.
     differences = _differences(source, target, table)
@@ -152,7 +152,7 @@ def _delete_gone(source: Source, target: Target, table: Table, done: Moved) -> N
     done.deleted = len(gone)
 
 
-def _write_missing(source: Source, target: Target, table: Table, done: Moved) -> None:
+def _write_missing(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
     batch: list[Row] = []
     size = 0
     for our, _ in _differences(source, target, table):
@@ -168,7 +168,7 @@ def _write_missing(source: Source, target: Target, table: Table, done: Moved) ->
     _write(target, table, batch)
 
 
-def _with_body(source: Source, target: Target, table: Table, row: Row, done: Moved) -> Row | None:
+def _with_body(source: Source, target: Target, table: MovedTable, row: Row, done: TableReport) -> Row | None:
     """Return a row with its body's columns; None if a server has deleted the body meanwhile."""
     columns = source.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
     body = source.body(*columns)
@@ -181,7 +181,7 @@ def _with_body(source: Source, target: Target, table: Table, row: Row, done: Mov
     return (*row, *target.keep(body))
 
 
-def _write(target: Target, table: Table, batch: list[Row]) -> None:
+def _write(target: Target, table: MovedTable, batch: list[Row]) -> None:
     if not batch:
         return
     names = (*table.columns, "file", "body")[: len(batch[0])]
@@ -196,7 +196,7 @@ def _write(target: Target, table: Table, batch: list[Row]) -> None:
         _verify_bodies(target, table, batch)
 
 
-def _verify_bodies(target: Target, table: Table, batch: list[Row]) -> None:
+def _verify_bodies(target: Target, table: MovedTable, batch: list[Row]) -> None:
     for row in batch:
         if row[-2:] != (None, None):
             columns = target.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
@@ -204,7 +204,7 @@ def _verify_bodies(target: Target, table: Table, batch: list[Row]) -> None:
                 raise _unlike(table)
 
 
-def _verify(source: Source, target: Target, table: Table, done: Moved) -> None:
+def _verify(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
     """Compare a table's rows once more, now that all of them are there."""
     for our, their in _differences(source, target, table):
         if not (source.is_serving and table.has_bodies and our and their is None):
@@ -212,7 +212,7 @@ def _verify(source: Source, target: Target, table: Table, done: Moved) -> None:
     (done.rows,) = target.rows.one(f"SELECT count(*) FROM {table.name}") or (0,)
 
 
-def _unlike(table: Table) -> CannotServeError:
+def _unlike(table: MovedTable) -> CannotServeError:
     return CannotServeError(
         f"the copied table {table.name} is not like the original", hint="nothing was lost: run the same command again"
     )

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import apsw
 
-from relay_worker.model import NewBody, Token, Usage
+from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepare, refusal_of
 from relay_worker.store.files import INLINE_BYTES, BodyFiles, StoredBody, lost
-from relay_worker.store.interface import Store
+from relay_worker.store.interface import RelayStore
 from relay_worker.store.operator import prune_bodies
 from relay_worker.store.rows import Put, finish
 from relay_worker.store.writer import Job, Writer, attempt, stopping
@@ -31,7 +31,7 @@ T = TypeVar("T")
 READERS = 4
 
 
-class SqliteStore(Store):
+class SqliteStore(RelayStore):
     """Data directory of the relay, opened for serving.
 
     It may be used from several event loops, one after the other or at once.
@@ -106,7 +106,7 @@ class SqliteStore(Store):
         except apsw.Error as error:
             raise refusal_of(error) from error
 
-    def usage(self) -> Usage:
+    def usage(self) -> RelayUsage:
         """Return the usage, from any thread."""
         return self._readers.submit(lambda: accounts.usage_of(self._rows())).result(timeout=10)
 

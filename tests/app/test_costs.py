@@ -13,6 +13,7 @@ from crystal.store import Store
 from crystal.store.costs import DAY_MS, Cost, add_cost, day_start, release, reserve, settle, spent_since
 from tests.support.costs import totals
 from tests.support.summary_store import START, open_store
+from tests.support.table import each_row
 
 NOON = START + DAY_MS // 2
 
@@ -73,7 +74,7 @@ def test_processes_that_reserve_at_once_stay_under_the_cap_together(tmp_path: Pa
         assert 0.9 <= spent_since(store, 0) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("provider", "model", "price"),
     [
         ("openai", "gpt-4o-mini", PRICES["gpt-4o-mini"]),

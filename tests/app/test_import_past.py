@@ -12,7 +12,7 @@ import pytest
 from crystal.app import import_past
 from crystal.app.context import Machine, open_machine
 from crystal.app.progress import PENDING_IMPORT_FILE
-from crystal.capture.backfill import Past
+from crystal.capture.backfill import PastFile
 from crystal.capture.lock import try_lock
 from crystal.cli import capture
 from tests.support.capture_machine import line
@@ -39,7 +39,7 @@ def test_what_is_asked_for_while_the_background_imports_is_not_lost(
         import_past.note_pending(machine, [first])
         finish = import_past._import_sessions
 
-        def asked_meanwhile(machine: Machine, plan: Sequence[Past], *more: Any) -> Any:
+        def asked_meanwhile(machine: Machine, plan: Sequence[PastFile], *more: Any) -> Any:
             tally = finish(machine, plan, *more)
             import_past.note_pending(machine, [second])
             return tally

@@ -39,12 +39,6 @@ from tests.support.providers_server import KEY, serve_providers
 from tests.support.providers_server import vector as served_vector
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
-
 def everything() -> tuple[int, list[str], list[str]]:
     """The number of turns, the texts of all chunks, and those of all memories."""
     with open_machine() as machine:

@@ -7,19 +7,12 @@ import os
 from pathlib import Path
 
 import apsw
-import pytest
 
 from crystal.app.migrate.found import find_stores
 from tests.support import memory_stores as stores
 from tests.support.command import crystal
 from tests.support.exports import remember
 from tests.support.migrating import MEMORIES, TEXTS, hits, make_memory_crystal, numbers, took
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
 
 
 def test_memory_crystals_database_makes_way_for_crystals_own(home: Path) -> None:

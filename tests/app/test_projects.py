@@ -18,6 +18,7 @@ from crystal.store.capture.projects import KnownProject, known_projects, project
 from crystal.store.search.scope import project_ids
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 
 def git(folder: Path, *words: str) -> None:
@@ -93,6 +94,15 @@ def test_a_folder_that_is_marked_after_its_first_sessions_keeps_them_when_it_mov
     shutil.move(old, new)
     said_in(ready, new, "s2", "the fig tree got water")
     assert len(found("fig", "--project", str(new))) == 2
+
+
+def test_marking_a_folder_that_a_person_joined_says_what_to_do_after_a_move(ready, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        said_in(ready, tmp_path / name, f"s{name}", "the fig tree needs water")
+    assert crystal("projects", "mark", str(tmp_path / "b")).err == ""
+    assert crystal("projects", "join", str(tmp_path / "a"), str(tmp_path / "b")).code == 0
+    assert "crystal projects join FOLDER PROJECT" in crystal("projects", "mark", str(tmp_path / "a")).err
 
 
 @pytest.mark.slow
@@ -183,7 +193,7 @@ def test_a_repository_cannot_make_git_run_something(tmp_path):
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"short\n", b"../../etc/passwd\n", b"\xff\xfe" * 8, b"a" * 5000])
+@each_row("content", [b"", b"short\n", b"../../etc/passwd\n", b"\xff\xfe" * 8, b"a" * 5000])
 def test_a_marker_that_holds_no_id_says_nothing(tmp_path, content):
     (tmp_path / MARKER_FILE).write_bytes(content)
     assert find_project(str(tmp_path)).remote is None

@@ -307,7 +307,9 @@ LOSSES: dict[str, Callable[[Memory], None]] = {
 
 
 @pytest.mark.parametrize("transcripts", ["here", pytest.param("gone", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("deleted", "a folder") else pytest.mark.slow) for name in LOSSES]
+)
 def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory, name: str, transcripts: str) -> None:
     if transcripts == "gone":
         shutil.rmtree(memory.home / ".claude" / "projects")
@@ -365,7 +367,8 @@ def test_the_damaged_file_goes_when_something_is_forgotten(memory: Memory) -> No
 # ------------------------------------------------------------------------------------------------------- interrupted
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
 def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) -> None:
     data = fold(memory)
     overwrite_header(data, random.Random(seed))

@@ -11,6 +11,7 @@ from crystal.app import context as machines
 from crystal.app.context import open_machine
 from crystal.app.retention import DAY_MS, MAX_LEAP_MS, apply_retention
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 NOW = 1_795_000_000_000
 
@@ -119,7 +120,7 @@ def test_on_a_device_home_decides(ready, clock, monkeypatch):
         assert applied() == 0
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "many", "36501"])
+@each_row("value", ["0", "-1", "many", "36501"])
 def test_a_number_of_days_that_cannot_be_is_refused(home, value):
     done = crystal("config", "set", "retention.days", value)
     assert done.code == 2

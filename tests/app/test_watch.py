@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from crystal.app import watch
+from crystal.app.context import default_paths
+from crystal.capture.lock import try_lock
 from crystal.sources import watch as changes
 from tests.support.agent_samples import lay_out
 from tests.support.command import crystal
@@ -68,6 +70,28 @@ def test_the_process_is_one_costs_nothing_while_nothing_happens_and_ends_cleanly
         assert processor_seconds(process.pid) - before <= 0.05
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_what_runs_and_what_is_installed_is_told(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crystal("watch", "--install").code == 3  # no memory yet
+    assert crystal("init", "--yes", "--no-import").code == 0
+    lay_out("zed", home)
+    crystal("sync")
+    assert "Zed: captured by crystal sync alone\n      fix: crystal watch --install" in crystal("doctor").out
+    assert "watching" not in crystal("status").out
+    (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    installed = crystal("watch", "--install")
+    assert installed.out == "crystal watch runs now and after each login (systemd)\n"
+    assert "FAIL  live: crystal watch is installed, but does not run" in crystal("doctor").out
+    assert "does not run (fix: crystal watch --install)" in crystal("status").out
+    with try_lock(default_paths().data_dir / "watch.lock"):
+        assert "Zed: captured as soon as they write, by crystal watch" in crystal("doctor").out
+        assert "agents without a hook: captured as soon as they write" in crystal("status").out
+        assert "captured by crystal watch: Zed" in crystal("agents").out
+    assert "the timer or watcher is removed" in crystal("uninstall").out
+    assert crystal("watch", "--remove").out == "there is no crystal watcher\n"
 
 
 def processor_seconds(process: int) -> float:

@@ -100,7 +100,7 @@ def mirror(repository: Path) -> Iterator[Store]:
 
 def blamed(place: str) -> list[tuple[int, int, str | None]]:
     with Crystal() as memory:
-        return [(one.first, one.last, one.deed and one.deed.session_id[:1]) for one in memory.blame(place).lines]
+        return [(one.first, one.last, one.call and one.call.session_id[:1]) for one in memory.blame(place).lines]
 
 
 @pytest.mark.parametrize("repository", ["cart.py", "café.py", 'a "b"\té.py'], indirect=True)
@@ -114,8 +114,8 @@ def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
 def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
     with Crystal() as memory:
         (found,) = memory.blame(repository / "cart.py:6").lines
-    assert found.deed is not None
-    assert (found.deed.request, found.deed.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
+    assert found.call is not None
+    assert (found.call.request, found.call.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
 
 
 def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
@@ -131,7 +131,7 @@ def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
     (repository / ".git").rename(tmp_path / "away")
     with Crystal() as memory:
         found = memory.blame("cart.py:5-7")
-    assert (found.has_git, [one.deed and one.deed.session_id for one in found.lines]) == (False, [ONE])
+    assert (found.has_git, [one.call and one.call.session_id for one in found.lines]) == (False, [ONE])
 
 
 def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None:
@@ -147,13 +147,34 @@ def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None
         assert memory.blame(tmp_path / "other.py").project is None
 
 
+def test_a_copy_of_the_repository_is_blamed_as_the_project_that_it_is_of(repository: Path, tmp_path: Path) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    clone = tmp_path / "fresh clone"
+    (clone / "src").mkdir(parents=True)
+    lines = (repository / "cart.py").read_text().splitlines()
+    git(clone, "init", "-q")
+    commit(clone, "src/cart.py", lines, YESTERDAY + 140 * SECOND)
+    place = str(clone / "src" / "cart.py")
+    for told, project in (
+        (set(), ()),
+        ({ONE[:8], TWO[:8]}, ("--project", "shop")),
+        ({ONE[:8], TWO[:8]}, ("--project", str(repository))),
+    ):
+        done = crystal("blame", place, *project)
+        assert {session for session in (ONE[:8], TWO[:8]) if f"session {session}" in done.out} == told
+        assert ("knows no session" in done.err) == (not project)
+    assert f"crystal blame '{place}' --project NAME" in crystal("blame", place).err
+    assert "no project 'shoo'; did you mean shop?" in crystal("blame", place, "--project", "shoo").err
+
+
 def test_the_commands_tell_it(repository: Path) -> None:
     told = crystal("blame", "cart.py:1-5")
-    assert "lines 1-3: no session is known to have written these lines (commit " in told.out
+    assert told.out.startswith("lines 1-4: no session is known to have written these lines\nline 5: ")  # two commits
+    assert "no session is known to have written these lines (commit " in crystal("blame", "cart.py:1-3").out
     assert "line 5: session 11111111, " in told.out
     assert "  asked: Add a total <b>with</b> tax\n  agent: I add it at the end.\n" in told.out
     whole = json.loads(crystal("blame", "cart.py", "--json").out)
-    assert [line["deed"] and line["deed"]["session_id"] for line in whole["lines"]] == [None, None, ONE, None, TWO]
+    assert [line["call"] and line["call"]["session_id"] for line in whole["lines"]] == [None, None, ONE, None, TWO]
     listed = crystal("changed", "--since", "2020-01-01")
     assert "+4 -0" in listed.out
     assert "cart.py  2 edits 11111111 22222222" in listed.out
@@ -187,7 +208,7 @@ def test_what_is_forgotten_meanwhile_is_left_out(
     repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(store, repository, ONE, "make ship", "Ship it")
-    monkeypatch.setattr("crystal.store.work.queries.deeds", lambda *_: {})
+    monkeypatch.setattr("crystal.store.work.queries.calls", lambda *_: {})
     assert {who for *_, who in blamed("cart.py")} == {None}
     with Crystal() as memory:
         assert memory.how("ship") == []
@@ -215,7 +236,7 @@ def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     assert "make ship 2>&1\n  succeeded 2 times in 2 sessions, last " in told.out
     assert json.loads(crystal("how", "deploy", "--json").out)["commands"][0]["runs"] == 2
     assert crystal("how", "release").err == (
-        'crystal: no command is known that did this here\ncrystal: hint: search for it: crystal search "release"\n'
+        "crystal: no command is known that did this here\ncrystal: hint: try: crystal how --all release\n"
     )
     with Crystal() as memory:
         assert [one.command for one in memory.how("deploy", project="shop")] == ["make ship 2>&1"]

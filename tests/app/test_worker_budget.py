@@ -19,9 +19,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the worker is u
 NOTHING_NEW = set(
     """
     crystal.config crystal.hook crystal.store.capture crystal.store.health crystal.store.health.idle
-    crystal crystal.capture crystal.capture.files crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
+    crystal crystal.capture crystal.capture.finder crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
     crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection
-    crystal.store.health.stats crystal.store.migrate crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
+    crystal.store.health.stats crystal.store.upgrade crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
     crystal.worker
     """.split()
 )

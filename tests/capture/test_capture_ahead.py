@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crystal.capture import ahead
-from crystal.capture.ahead import Ahead, clean, start_cleaners, stretches
+from crystal.capture.ahead import ReadAhead, clean, start_cleaners, stretches
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.engine import Tally
 from crystal.redact import Redactor
@@ -71,7 +71,7 @@ class CleansHere(Executor):
 
 def test_only_exactly_the_bytes_that_come_next_have_a_result():
     cleaners = CleansHere()
-    with Ahead(cleaners, iter([(0, b"a\n"), (0, b"b\n")])) as coming:
+    with ReadAhead(cleaners, iter([(0, b"a\n"), (0, b"b\n")])) as coming:
         coming.reach(0)
         assert coming.result_for(b"other\n") is None
         assert coming.result_for(b"a\n") == [(b"AAA", {"a": 1})]
@@ -84,7 +84,7 @@ def test_only_exactly_the_bytes_that_come_next_have_a_result():
 def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
     monkeypatch.setattr(ahead, "MAX_AHEAD", 4)
     cleaners = CleansHere()
-    with Ahead(cleaners, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
+    with ReadAhead(cleaners, iter([(0, b"a\n"), (0, b"b\n"), (0, b"c\n"), (1, b"d\n"), (2, b"e\n")])) as coming:
         coming.reach(0)
         coming.reach(1)
         assert coming.result_for(b"d\n") == [(b"d", {})]
@@ -95,7 +95,7 @@ def test_what_is_left_of_one_transcript_does_not_hold_up_the_next(monkeypatch):
 
 def test_a_huge_stretch_is_left_to_the_caller(monkeypatch):
     monkeypatch.setattr(ahead, "MAX_SIZE", 3)
-    with Ahead(CleansHere(), iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
+    with ReadAhead(CleansHere(), iter([(0, b"abcdef\n"), (0, b"a\n")])) as coming:
         coming.reach(0)
         assert coming.result_for(b"abcdef\n") is None
         assert coming.result_for(b"a\n") is not None
@@ -121,7 +121,7 @@ def imported(machine: CaptureMachine, paths: list[Path], cleaners: Executor | No
     """Import with these processes; gives how many stretches were cleaned by the caller himself."""
     capture, tally, alone = machine.capture(), Tally(), []
     plan = plan_past(capture, paths, None)
-    with Ahead(cleaners, stretches(capture, plan)) as coming:
+    with ReadAhead(cleaners, stretches(capture, plan)) as coming:
 
         def asked(raw):
             result = coming.result_for(raw)

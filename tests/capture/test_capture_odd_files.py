@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,6 @@ from tests.integrity.test_verify import mend, prove
 from tests.support.capture_machine import CaptureMachine, line
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes are others there")
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
-    machine = CaptureMachine.at(tmp_path / "m")
-    machine.capture().meet()
-    yield machine
-    machine.store.close()
 
 
 @pytest.fixture

@@ -25,12 +25,9 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes and links
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
-    machine = CaptureMachine.at(tmp_path / "m")
-    machine.capture().meet()
+def machine(machine: CaptureMachine) -> CaptureMachine:
     machine.transcript("good").write_bytes(line("said in good"))
-    yield machine
-    machine.store.close()
+    return machine
 
 
 def pipe(machine: CaptureMachine) -> Path:

@@ -20,6 +20,7 @@ from crystal.capture.lock import lock_holder, try_lock
 from crystal.capture.state import CaptureFacts, Condition, HookFacts, assess_capture, describe, is_silent
 from tests.support.capture_machine import line
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000
@@ -28,9 +29,7 @@ WELL = CaptureFacts(NOW, (HOOKS,), Path("/h/.ldm/memory"), last_capture=NOW - 30
 MANAGED = Path("/etc/claude-code/managed-settings.json")
 
 
-@pytest.mark.parametrize(
-    ("facts", "code", "words"),
-    [
+@each_row(("facts", "code", "words"), [
         (replace(WELL, hooks=(replace(HOOKS, has_hook=False),)), "no hook", "no hook in /h/.claude/settings.json"),
         (replace(WELL, hooks=(replace(HOOKS, problem="line 3: no value"),)), "settings", "line 3: no value"),
         (replace(WELL, hooks=(replace(HOOKS, disabled_by=Path("/p/x")),)), "hooks disabled", "/p/x switches all hooks off"),
@@ -43,11 +42,11 @@ MANAGED = Path("/etc/claude-code/managed-settings.json")
         (replace(WELL, not_writable=(WELL.data_dir, "chmod it"), read_only_disk=True), "not writable", "is read-only"),
         (replace(WELL, free_bytes=0, store_problem=("disk I/O error", "x")), "disk full", "is full"),
         (replace(WELL, stalled="capture is not working: x"), "stalled", "capture is not working: x"),
+        (replace(WELL, stalled="x", unusable_lock=("a link", "rm x")), "lock", "rm x"),
         (replace(WELL, notes=3, oldest_note=NOW - 16 * 60_000), "stalled", "3 notes of the hook wait"),
         (replace(WELL, notes=1, oldest_note=NOW - 150_000, lock_holder=77), "locked", "process 77 holds"),
         (replace(WELL, last_turn_hook=NOW - 2 * DAY, newest_transcript=NOW - DAY), "silent", "the hook ran last 2 days ago"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_each_thing_that_stops_capture_is_said_with_its_mend(facts: CaptureFacts, code: str, words: str) -> None:
     state = assess_capture(facts)
     assert (state.condition, state.reasons[0].code) == (Condition.NOT_CAPTURING, code)
@@ -55,9 +54,10 @@ def test_each_thing_that_stops_capture_is_said_with_its_mend(facts: CaptureFacts
     assert said.startswith("NOT capturing: ")
     assert words in said
     assert "(fix: " in said
+    assert all(reason.fix != "crystal doctor" for reason in state.reasons)  # which would lead back to itself
 
 
-@pytest.mark.parametrize(
+@each_row(
     "facts",
     [
         WELL,

@@ -17,7 +17,7 @@ from crystal.capture import source
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.source import DatabaseChangedError, opened_database
 from crystal.errors import UnavailableError
-from crystal.transcript import SourceError
+from crystal.transcript.reader import SourceError
 
 WRITES = 2_000
 MODES = ("wal", "delete", "truncate")

@@ -17,18 +17,9 @@ from crystal.capture import source
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
-from crystal.transcript import (
-    Context,
-    Conversation,
-    LineFacts,
-    Record,
-    SnapshotReader,
-    Source,
-    SourceError,
-    parse_completed,
-    reader_of,
-)
 from crystal.transcript.line import parse_line
+from crystal.transcript.line_context import Context, parse_completed
+from crystal.transcript.reader import LineFacts, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 
@@ -38,14 +29,14 @@ Message = dict[str, str]
 class DiaryReader(SnapshotReader):
     """Reads ``{"session", "folder", "messages": [{"id", "who", "text"}]}``, and the same in a table."""
 
-    def conversations(self, source: Source) -> Iterable[Conversation]:
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         if source.path.suffix == ".db":
             for session, count in source.rows("SELECT session, sum(length(text)) FROM messages GROUP BY session"):
-                yield Conversation(session, str(count))
+                yield SessionStamp(session, str(count))
             return
-        yield Conversation(self._document(source)["session"], str(hash(source.data)))
+        yield SessionStamp(self._document(source)["session"], str(hash(source.data)))
 
-    def records(self, source: Source, conversation: Conversation) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if source.path.suffix == ".db":
             sql = "SELECT id, who, text FROM messages WHERE session = ? ORDER BY id"
             messages = [
@@ -61,7 +52,7 @@ class DiaryReader(SnapshotReader):
         for message in messages:
             yield Record(message["id"], json.dumps(message).encode(), Context(cwd=folder))
 
-    def _document(self, source: Source) -> dict[str, Any]:
+    def _document(self, source: Snapshot) -> dict[str, Any]:
         document = parse_line(source.data)
         if document is None or "messages" not in document:
             raise SourceError(f"{source.path} is no diary")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from crystal.config.packages import PACKAGES
-from crystal.store import Store, migrate
+from crystal.store import Store, upgrade
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
@@ -132,6 +132,24 @@ def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> No
     assert not (tmp_path / "missing").exists()
 
 
+def test_a_lock_of_what_follows_capture_keeps_nothing_from_being_stored(kept: Path) -> None:
+    locks = [kept / ".ldm" / "memory" / name for name in ("enrich.lock", "import.lock")]
+    for lock in locks:
+        lock.unlink(missing_ok=True)
+        lock.symlink_to("/nowhere/lock")
+    stored = run("remember", "the basalt is grey")
+    assert (stored.returncode, stored.stderr) == (0, "")
+    swept = run("sync")
+    assert swept.returncode == 0
+    assert f"vectors and summaries wait: {locks[0]} is a link" in swept.stderr
+    status = run("status")
+    assert status.stdout.startswith("capturing; last capture")
+    assert f"vectors and summaries wait: {locks[0]} is a link" in status.stdout.partition("\n")[0]
+    assert f"fix: rm {locks[0]}" in status.stdout
+    for lock in locks:  # each is named, not only the first
+        assert_doctor_fails(f"{lock} is a link")
+
+
 @is_root
 @pytest.mark.parametrize("mode", [0o600, 0o644])
 def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) -> None:
@@ -229,12 +247,12 @@ def test_a_folder_that_may_not_be_written_is_read(kept: Path, log: bool) -> None
 
 @is_root
 def test_an_older_database_that_may_not_be_written_is_read(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, older = kept / ".ldm" / "memory", migrate.steps()[:-1]
+    data, older = kept / ".ldm" / "memory", upgrade.steps()[:-1]
     for path in data.glob("crystal.db*"):
         path.unlink()
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "steps", lambda: older)
-        patch.setattr(migrate, "newest", lambda: len(older))
+        patch.setattr(upgrade, "steps", lambda: older)
+        patch.setattr(upgrade, "newest", lambda: len(older))
         Store.open(data / "crystal.db").close()
     before = (data / "crystal.db").read_bytes()
     data.chmod(0o500)

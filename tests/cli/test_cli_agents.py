@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from crystal.app.context import open_reader
-from crystal.app.formats import MANY, WINDOW
+from crystal.app.transcript_formats import MANY, WINDOW
 from crystal.integrity.restore import archived_lines
 from crystal.store.capture.ledger import all_states
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 from tests.support.command import crystal
 
 SESSION = "9d3d8d59-5b0e-4d6e-9d19-1a3c1c1d1a11"

@@ -16,6 +16,7 @@ from crystal.search import candidates
 from crystal.store.problems import record_problem
 from tests.support.capture_machine import line
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_backfill_takes_files_from_anywhere(tmp_path: Path) -> None:
 
 def test_backfill_of_what_is_not_there_says_so() -> None:
     done = crystal("backfill", "/no/such/place")
-    assert done.code == 2
+    assert done.code == 1
     assert "/no/such/place" in done.err
 
 
@@ -239,7 +240,7 @@ def test_purge_deletes_all_that_crystal_made_and_nothing_else(home, projects, mo
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words", [("search", "x"), ("sessions",), ("status",), ("show", "x"), ("--status",), ("verify",), ("restore", "x")]
 )
 def test_without_a_memory_the_commands_say_init(words: tuple[str, ...]) -> None:
@@ -249,9 +250,7 @@ def test_without_a_memory_the_commands_say_init(words: tuple[str, ...]) -> None:
     assert not (Path.home() / ".ldm").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [("--on", "--off"), ("--session", "x"), ("nonsense",), ("search",), ("init", "--agent-id", "a/b")]
-)
+@each_row("words", [("--on", "--off"), ("--session", "x"), ("nonsense",), ("search",), ("init", "--agent-id", "a/b")])
 def test_wrong_words_are_a_usage_problem(words: tuple[str, ...]) -> None:
     done = crystal(*words)
     assert done.code == 2, done.out

@@ -77,3 +77,28 @@ def test_a_search_that_finds_nothing_names_the_import_while_past_sessions_wait(h
     crystal("init", "--yes")
     crystal("remember", "we deploy on Fridays")
     assert "past sessions are here; import them with: crystal backfill" in crystal("search", '"zebra"').err
+
+
+NOT_FOUND = (
+    "show nosuch", "show 99", "show @9", "get --key nosuch", "get mem-nosuch", "memories deprecate mem-nosuch",
+    "memories edit mem-nosuch x", "projects rename nosuch y", "projects join nosuch y", "projects mark nosuch",
+    "blame nosuch.py", "restore nosuch", "handoff nosuch --brief", "forget mem-nosuch",
+    "forget --session nosuch", "forget --project nosuch", "export --session nosuch --as jsonl --to x", "changed --session nosuch",
+    "devices rename nosuch x", "devices revoke nosuch --yes", "models use nosuch", "models remove nosuch",
+    "sources add nosuch", "sources remove nosuch --yes", "sources sync nosuch", "access revoke nosuch",
+    "secrets nosuch", "import nosuch", "backfill nosuch", "migrate claude-mem --from nosuch", "--off --session nosuch",
+)  # fmt: skip
+
+
+def test_what_is_not_found_has_one_exit_code_in_every_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    assert crystal("remember", "something").code == 0
+    others = {}
+    for words in NOT_FOUND:
+        done = crystal(*words.split())
+        if (done.code, done.out, "nosuch" in done.err or "99" in done.err or "@9" in done.err) != (1, "", True):
+            others[words] = done
+        assert "crystal: hint: " in done.err, done
+    assert not others, "\n".join(map(str, others.items()))
+    for words in ("changed", "how x", "sessions", "search x"):
+        assert "no project 'nosuch'" in crystal(*words.split(), "--project", "nosuch").err

@@ -13,6 +13,7 @@ from crystal.errors import NotConfiguredError
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.ranked_by import each_way, prepare  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
+from tests.support.table import each_row
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
 NOW = time.time_ns() // 1_000_000
@@ -90,19 +91,16 @@ def test_nothing_found_is_no_error_and_says_what_to_try(store, run):
     assert "backfill" not in err  # there is nothing to import
 
 
-@pytest.mark.parametrize("arguments", [[], [""], ["  ", ""]])
+@each_row("arguments", [[], [""], ["  ", ""]])
 def test_an_empty_question_is_a_usage_problem(store, run, arguments):
     code, out, err = run("search", *arguments)
     assert (code, out) == (2, "")
     assert "crystal: error: the question is empty" in err
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [(["-n", "0"], "0"), (["-n", "-3"], "-3"), (["-n", "x"], "--limit is 'x'"), (["--since", "soon"], "--since is 'soon'"),
+@each_row(("options", "named"), [(["-n", "0"], "0"), (["-n", "-3"], "-3"), (["-n", "x"], "--limit is 'x'"), (["--since", "soon"], "--since is 'soon'"),
      (["--before", "2026-99-01"], "2026-99-01"), (["--role", "robot"], "robot"), (["--nope"], "nope"),
-     (["--since", "1d", "--before", "2d"], "--since 1d")],
-)  # fmt: skip
+     (["--since", "1d", "--before", "2d"], "--since 1d")])  # fmt: skip
 def test_a_bad_option_is_named_with_exit_code_2(store, run, options, named):
     add_turn(store, "hello")
     code, out, err = run("search", "hello", *options)

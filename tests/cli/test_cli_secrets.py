@@ -86,4 +86,4 @@ def test_other_folders_are_read_when_named_and_a_missing_one_is_refused(project:
     assert crystal("secrets", str(tmp_path / "other")).code == 1
     assert crystal("secrets").code == 0
     assert project.is_dir()
-    assert crystal("secrets", str(tmp_path / "nowhere")).code == 2
+    assert "nowhere does not exist" in crystal("secrets", str(tmp_path / "nowhere")).err

@@ -21,6 +21,7 @@ from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import SessionSummary
 from tests.support.command import Terminal, crystal
+from tests.support.table import each_row
 
 PYTHON = shlex.quote(sys.executable)
 
@@ -66,12 +67,14 @@ def test_each_terminal_has_its_own_last_search(tmp_path, monkeypatch):
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 30)
     assert last_search.named_by_place(tmp_path, "@1") == "h30"
     monkeypatch.setattr(last_search.os, "getsid", lambda _: 1)  # the oldest are dropped
-    assert last_search.named_by_place(tmp_path, "1") == "1"
+    assert last_search.named_by_place(tmp_path, "1") == "1"  # a script means a hit's number, a person a place
+    with pytest.raises(NotFoundError, match="no search in this terminal has found"):
+        last_search.named_by_place(tmp_path, "1", by_person=True)
     with pytest.raises(NotFoundError, match="no search in this terminal has found"):
         last_search.named_by_place(tmp_path, "@1")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"1": 2}', b"\xff"])
+@each_row("content", [b"", b"[]", b'{"1": 2}', b"\xff"])
 def test_a_broken_list_of_hits_is_as_none(tmp_path, content):
     (tmp_path / last_search.FILE).write_bytes(content)
     assert last_search.named_by_place(tmp_path, "1") == "1"
@@ -250,7 +253,7 @@ def test_a_mistake_is_told_with_what_was_probably_meant(home, words, message, hi
     assert hint in done.err
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@each_row("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_printed(shell):
     done = crystal("completion", shell)
     assert done.code == 0

@@ -13,6 +13,7 @@ from crystal.cli.app import load_command
 from crystal.config.load import load_config
 from crystal.config.table import SETTINGS
 from crystal.errors import CrystalError, UsageError
+from tests.support.table import each_row
 
 KEY = "sk-test-0123456789abcdefghijWXYZ"
 
@@ -210,7 +211,7 @@ def test_set_says_when_a_variable_wins(run: Run, monkeypatch: pytest.MonkeyPatch
     assert "CRYSTAL_SEARCH_LIMIT is set and wins over the file" in run("set", "search.limit", "20")[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "words"),
     [
         (["get", "privat.projects"], "no setting 'privat.projects'"),

@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
-from crystal.app.background import Pauses
+from crystal.app.background import Throttle
 from crystal.app.progress import PENDING_IMPORT_FILE, PROGRESS_FILE, Progress, ProgressFile, read_progress
 from crystal.cli.capture import CANCEL, REST
 from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.capture_machine import line
+from tests.support.command import crystal
+from tests.support.embedding_store import vector_counts
 from tests.support.whole_memory import ROOT, Memory, wait_until
 
 pytestmark = [
@@ -80,7 +82,7 @@ def assert_all_is_made(memory: Memory) -> None:
     assert found["embedding"]["serving"]["provider"] == "embedded"
     with Store.open_existing(memory.data / "crystal.db") as store:
         (generation,) = vectors.generations(store)
-        counts = vectors.vector_counts(store, generation.id)
+        counts = vector_counts(store, generation.id)
     assert (counts.stored, counts.pending, counts.refused) == (found["counts"]["chunks"], 0, 0)
     assert found["progress"] is None
     assert not (memory.data / PROGRESS_FILE).exists()
@@ -105,6 +107,21 @@ def test_an_import_ends_when_words_find_it_and_the_rest_follows(memory: Memory) 
     wait_until(lambda: waiting(memory) == 0, "the background")
     memory.settle()
     assert_all_is_made(memory)
+
+
+def test_summaries_that_alone_are_left_follow_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    for name in "abc":
+        (folder / f"{name}.jsonl").write_bytes(line("a quartz vein", sessionId=name))
+    assert crystal("init", "--yes").code == 0
+    monkeypatch.setattr("crystal.cli.capture.SOON_SECONDS", 0.0)  # vectors wait for no time, here they are made already
+    monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "none")
+    done = crystal("backfill")
+    assert "crystal: summaries of 3 sessions follow in the background; see: crystal status\n" in done.err
+    memory = Memory(home, {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")})
+    wait_until(lambda: status(memory)["queues"]["sessions_without_summary"] == 0, "the background")
+    memory.settle()
 
 
 def test_killed_at_any_moment_it_goes_on_and_two_never_work_at_once(memory: Memory) -> None:
@@ -235,7 +252,7 @@ def test_progress_of_a_process_that_is_gone_is_none(tmp_path: Path) -> None:
 
 
 def test_pauses_keep_the_processor_free_for_their_share() -> None:
-    pause, began, cpu = Pauses(0.5), time.monotonic(), time.process_time()
+    pause, began, cpu = Throttle(0.5), time.monotonic(), time.process_time()
     for _ in range(5):
         until = time.process_time() + 0.05
         while time.process_time() < until:

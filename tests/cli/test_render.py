@@ -8,6 +8,7 @@ from crystal.cli.render import Look, cells, clipped, harmless, look_of, one_line
 from crystal.search.highlight import match_spans
 from tests.support.command import Terminal
 from tests.support.store_factory import open_store
+from tests.support.table import each_row
 
 COLOUR = Look(60, colour=True)
 PLAIN = Look(60, colour=False)
@@ -27,7 +28,7 @@ def marked(store, query, text):
     return [text[start:end] for start, end in match_spans(store, query, text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "text", "words"),
     [
         ("connect", "Connecting, connected: connections", ["Connecting", "connected", "connections"]),
@@ -165,8 +166,6 @@ def test_colours_only_on_a_terminal_and_not_against_the_users_will():
     assert not look_of(Terminal(), {"TERM": "dumb"}).colour
 
 
-@pytest.mark.parametrize(
-    ("columns", "width"), [("60", 60), ("5", 20), ("9999", 110), ("x", 100), ("", 100), ("²", 100)]
-)
+@each_row(("columns", "width"), [("60", 60), ("5", 20), ("9999", 110), ("x", 100), ("", 100), ("²", 100)])
 def test_the_width_of_a_pipe_comes_from_the_environment(columns, width):
     assert look_of(io.StringIO(), {"COLUMNS": columns}).width == width

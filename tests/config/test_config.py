@@ -53,7 +53,7 @@ def toml_of(key: str, value: str) -> str:
 
 
 def test_every_key_has_a_field_a_meaning_and_a_good_value() -> None:
-    fields = {entry.name for entry in dataclasses.fields(Config)} - {"places", "sources", "isolated"}
+    fields = {entry.name for entry in dataclasses.fields(Config)} - {"places", "sources", "isolated", "reload"}
     assert fields == {setting.attribute for setting in SETTINGS.values()}
     assert set(GOOD) == set(SETTINGS)
     assert all(setting.meaning.endswith(".") for setting in SETTINGS.values())
@@ -260,7 +260,7 @@ def test_a_key_that_is_none_is_named_with_what_may_be_meant(text, named, hint, h
     assert "sk-secret" not in f"{caught.value.message}{caught.value.hint}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "line"),
     [
         (b"a =", "line 1"),
@@ -271,7 +271,6 @@ def test_a_key_that_is_none_is_named_with_what_may_be_meant(text, named, hint, h
         (b"x = " + b"[" * 50_000, "config.toml"),
         (b"x = " + b"9" * 10_000, "config.toml"),
     ],
-    ids=lambda value: repr(value[:20]),
 )
 def test_a_file_that_is_no_toml_is_named_with_its_line(raw: bytes, line: str, home: Path, file: Path) -> None:
     file.write_bytes(raw)
@@ -284,7 +283,7 @@ def test_a_file_that_is_no_toml_is_named_with_its_line(raw: bytes, line: str, ho
     assert file.read_bytes() == raw
 
 
-@pytest.mark.parametrize("raw", [b"", b"\n\n", b"# only words", b"\xef\xbb\xbf", b"[search]\r\n", b"[unknown]\n"])
+@each_row("raw", [b"", b"\n\n", b"# only words", b"\xef\xbb\xbf", b"[search]\r\n", b"[unknown]\n"])
 def test_a_file_that_says_nothing_changes_nothing(raw: bytes, home: Path, file: Path) -> None:
     file.write_bytes(raw)
     assert load_config({}, home).sources == load_config({"CRYSTAL_CONFIG": "/absent"}, home).sources

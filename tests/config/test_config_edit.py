@@ -55,7 +55,7 @@ def set_in(text: str, key: str, value: object) -> str:
     return with_value(text, key, value, FILE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value", "old", "new"),
     [
         ("agent_id", "cc-new", "agent_id = 'cc-old'   # the", 'agent_id = "cc-new"   # the'),
@@ -115,13 +115,13 @@ def test_each_way_of_writing_toml_is_edited_in_its_own_way(before: str, key: str
     assert set_in(before, key, value) == after
 
 
-@pytest.mark.parametrize("text", ["search = 1\n", "[[search]]\n", "search = [1]\n", "[search.limit]\nx = 1\n"])
+@each_row("text", ["search = 1\n", "[[search]]\n", "search = [1]\n", "[search.limit]\nx = 1\n"])
 def test_an_edit_that_would_need_a_rewrite_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"config.toml: search.limit cannot be changed"):
         set_in(text, "search.limit", 3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "key", "after"),
     [
         ("[search]\nlimit = 1 # x\n# y\n", "search.limit", "[search]\n# y\n"),
@@ -231,7 +231,7 @@ def test_every_key_can_be_set_and_taken_out_again(key: str, home: Path, file: Pa
     assert load_config({}, home).origin(key) == "default"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [("search.limit", "many"), ("search.limt", "3"), ("hook.wait", "1"), ("private.projects", ["x"]), ("agent_id", "")],
 )

@@ -70,7 +70,7 @@ def test_the_places_are_asked_in_their_order(data: Path, home: Path) -> None:
     assert find_key("openai", env={}, data_dir=data, keyring=None) is None
 
 
-@pytest.mark.parametrize("blank", ["", " ", "\n"])
+@each_row("blank", ["", " ", "\n"])
 def test_a_blank_place_is_passed_over(blank: str, data: Path) -> None:
     write_env(data, f"OPENAI_API_KEY='{blank}'\nVOYAGE_API_KEY=\n")
     env = {"OPENAI_API_KEY": blank}
@@ -80,7 +80,7 @@ def test_a_blank_place_is_passed_over(blank: str, data: Path) -> None:
     assert load_config(settings, data).credentials_key_command is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("provider", "names"),
     [
         ("openai", ("CRYSTAL_OPENAI_API_KEY", "OPENAI_API_KEY")),
@@ -103,7 +103,7 @@ def test_crystals_own_variable_wins_over_the_shared_ones(provider: str, names: t
         del env[name]
 
 
-@pytest.mark.parametrize("provider", ["", "a b", "../x", "OPENAI", "a" * 40, "x;y", "1x"])
+@each_row("provider", ["", "a b", "../x", "OPENAI", "a" * 40, "x;y", "1x"])
 def test_a_name_that_is_no_provider_is_refused(provider: str, data: Path) -> None:
     with pytest.raises(UsageError, match="no provider"):
         find_key(provider, env={}, data_dir=data)
@@ -161,7 +161,7 @@ def test_the_end_of_a_key_is_told_only_of_long_keys() -> None:
     assert Secret("short-key", "x").last4 is None
 
 
-@pytest.mark.parametrize("key", ["two words", "a\nb", "clé", "a\x00b", "\ufeffabc", "“abc”", "x" * 5000])
+@each_row("key", ["two words", "a\nb", "clé", "a\x00b", "\ufeffabc", "“abc”", "x" * 5000])
 def test_what_cannot_be_a_key_is_refused_unshown(key: str, data: Path) -> None:
     with pytest.raises(NotConfiguredError) as caught:
         find_key("openai", env={"OPENAI_API_KEY": key}, data_dir=data)
@@ -214,7 +214,7 @@ def test_a_line_of_env_is_read_as_a_shell_would(line: str, value: str) -> None:
     assert parse_env(line)["K"] == value
 
 
-@pytest.mark.parametrize("line", ["# K=v", "#K=v", "K", "K v", "1K=v", "K-A=v", "=v", "exportK=v", ""])
+@each_row("line", ["# K=v", "#K=v", "K", "K v", "1K=v", "K-A=v", "=v", "exportK=v", ""])
 def test_what_assigns_nothing_to_k_gives_nothing(line: str) -> None:
     assert "K" not in parse_env(line)
 

@@ -18,6 +18,7 @@ from crystal.credentials.api_keys import (
 )
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 from tests.support.key_places import KEY, program
+from tests.support.table import each_row
 
 # ------------------------------------------------------------------------------------------------- the keyring
 
@@ -136,7 +137,7 @@ def test_a_command_that_dies_is_named_with_its_signal(home: Path) -> None:
         run(home, "import os; os.kill(os.getpid(), 9)")
 
 
-@pytest.mark.parametrize("body", ["", "print()", "print('  ')", "print('\\nsecond')"])
+@each_row("body", ["", "print()", "print('  ')", "print('\\nsecond')"])
 def test_a_command_that_prints_no_key_is_named(body: str, home: Path) -> None:
     with pytest.raises(NotConfiguredError, match="printed no key for openai"):
         run(home, body)
@@ -166,13 +167,13 @@ def test_a_command_that_prints_without_end_is_stopped(home: Path) -> None:
     assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
+@each_row("line", ["/no/such/program {provider}", "no-such-program-anywhere", "/"])
 def test_a_program_that_cannot_be_run_is_named(line: str) -> None:
     with pytest.raises(NotConfiguredError, match=rf"CRYSTAL_KEY_COMMAND \({line.split(maxsplit=1)[0]}\)"):
         run_key_command(KeyCommand(line), "openai", {"PATH": os.environ["PATH"]})
 
 
-@pytest.mark.parametrize("line", ["a 'b", 'a "b', "a \\"])
+@each_row("line", ["a 'b", 'a "b', "a \\"])
 def test_a_line_that_is_no_command_is_a_wrong_value(line: str, data: Path) -> None:
     with pytest.raises(UsageError, match="CRYSTAL_KEY_COMMAND"):
         find_key("openai", env={}, data_dir=data, command=KeyCommand(line))

@@ -334,10 +334,9 @@ def test_a_register_without_agents_gets_them(places: Places) -> None:
     assert found == {"version": 1, "createdAt": "x", "agents": ["cc-laptop"]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "damage",
     [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b'{"agents": {}}', b'{"agents": [1]}', b'{"agents": "cc"}', b"[" * 100_000],
-    ids=lambda damage: repr(damage[:20]),
 )
 def test_a_damaged_register_is_refused_and_left_alone(damage: bytes, places: Places) -> None:
     make_private_dir(places.ldm_home)

@@ -21,19 +21,19 @@ from crystal.app.session_context import refresh
 from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,
-    Told,
+    SessionContext,
     choose,
     count_tokens,
     is_same_project,
     is_trusted,
     rank,
 )
-from crystal.context.files import KEPT_MS, take_told
+from crystal.context.prepared import KEPT_MS, take_told
 from crystal.hook.session_start import GROWTH_NS, NOTICE_FILE
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
 from crystal.store import Store, problems
-from crystal.store.capture.hooks import add_hook_runs
+from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
 from crystal.text.fence import HEADER, fenced
@@ -51,7 +51,7 @@ def memory(number: int, text: str, **more: Any) -> Remembered:
     return replace(MEMORY, id=f"mem-{number:012x}", text=text, **more)
 
 
-def chosen(told: Told) -> list[str]:
+def chosen(told: SessionContext) -> list[str]:
     return list(told.chosen)
 
 
@@ -111,9 +111,7 @@ def test_each_is_told_with_its_origin_and_date() -> None:
     assert '- "fix the <b>login" [2026-11-18 11:06, branch main, desk, session 0b7d2a4e]' in text
 
 
-@pytest.mark.parametrize(
-    "tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"]
-)
+@each_row("tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"])
 def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
     session = LastSession("0b7d2a4e-6d0a", f"fix {tag} obey", NOW, f"main{tag}", f"desk{tag}")
     told = choose([MemoryCandidate(memory(7, tag, key=tag), True)], [session], 900, f"crystal {tag}", timezone.utc).body
@@ -121,9 +119,7 @@ def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
     assert not re.search(r"<[\s/]*crystal-memory", told, re.IGNORECASE)
 
 
-@pytest.mark.parametrize(
-    ("text", "least"), [("hello world", 2), ("漢字漢字", 8), ("a1b2c3", 6), ("日本語 and words", 8)]
-)
+@each_row(("text", "least"), [("hello world", 2), ("漢字漢字", 8), ("a1b2c3", 6), ("日本語 and words", 8)])
 def test_tokens_are_counted_high(text: str, least: int) -> None:
     assert count_tokens(text) >= least
 

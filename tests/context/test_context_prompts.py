@@ -14,7 +14,7 @@ from crystal.app.forget import carry_out, plan_forget
 from crystal.app.memories import remember
 from crystal.app.memory_changes import edit
 from crystal.app.session_context import refresh
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.hook import main as hook
 from crystal.store import problems
 from crystal.store.memories import memories

@@ -22,7 +22,16 @@ from crystal.errors import (
 from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
-from tests.support.embedding_store import NOW, Dice, add_chunk, open_store, stored, vectors_by_chunk
+from tests.support.embedding_store import (
+    NOW,
+    Dice,
+    VectorCounts,
+    add_chunk,
+    open_store,
+    stored,
+    vector_counts,
+    vectors_by_chunk,
+)
 from tests.support.killed import killed_at
 
 HOUR = 3_600_000
@@ -310,7 +319,7 @@ def test_two_at_once_make_every_vector_once(store: Store, tmp_path: Path):
     for thread in threads:
         thread.join()
     assert len(vectors_by_chunk(store, 1)) == 300
-    assert vectors.vector_counts(store, 1) == vectors.VectorCounts(stored=300, pending=0, refused=0)
+    assert vector_counts(store, 1) == VectorCounts(stored=300, pending=0, refused=0)
 
 
 @pytest.mark.slow
@@ -338,7 +347,7 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
                 ident: stored(new.embed_query(text))
                 for ident, text in store.rows("SELECT id, text FROM chunks WHERE id < 4")
             }
-            assert vectors.vector_counts(store, serving.id) == vectors.VectorCounts(stored=3, pending=0, refused=1)
+            assert vector_counts(store, serving.id) == VectorCounts(stored=3, pending=0, refused=1)
             assert store.value("SELECT count(*) FROM sqlite_schema WHERE name GLOB 'chunks_vec_*_rowids'") == 1
     assert statement > 30
 
@@ -347,7 +356,7 @@ def test_killed_at_any_statement_and_run_again_nothing_is_lost_or_doubled(tmp_pa
 def test_a_hook_with_nothing_new_loads_no_model_and_no_numpy(tmp_path: Path):
     code = (
         "import sys; from pathlib import Path; from crystal.store import Store\n"
-        "from crystal.embedding.choice import make_embedder\n"
+        "from crystal.embedding.chosen_embedder import make_embedder\n"
         "from crystal.embedding.pending import embed_pending\n"
         "store = Store.open(Path(sys.argv[1]) / 'crystal.db')\n"
         "for provider in ('embedded', 'openai', 'ollama', 'google', 'voyage'):\n"

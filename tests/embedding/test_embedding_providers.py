@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.pending import embed_pending
 from crystal.errors import (
     CrystalError,
@@ -62,7 +62,7 @@ def test_documents_come_back_in_order_as_unit_vectors_of_the_usual_dimension(pro
         assert numbers(vector) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("provider", "text", "purpose"),
     [
         ("openai", "why", ""),

@@ -18,15 +18,16 @@ import pytest
 
 from crystal.config.prices import UNKNOWN, price_of
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind, needs_key, runs_here
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local.extra import PACKAGES
 from tests.support.loopback import Handler, serving
+from tests.support.table import each_row
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "how-to" / "add-an-embedding-provider.md"
 
 
-@pytest.mark.parametrize("row", EMBEDDING_PROVIDERS.values(), ids=EMBEDDING_PROVIDERS)
+@each_row("row", EMBEDDING_PROVIDERS.values())
 def test_every_row_is_complete(row: EmbeddingProvider) -> None:
     assert hasattr(importlib.import_module(f"crystal.embedding.{row.module}"), row.implementation)
     assert row.kind is ProviderKind.INSTALLED or row.default_model in row.dimensions
@@ -64,7 +65,7 @@ def test_there_is_no_second_list_of_providers() -> None:
 @pytest.mark.slow
 def test_the_default_model_loads_no_package_of_the_others() -> None:
     code = (
-        "import sys\nfrom crystal.embedding.choice import make_embedder\nmade = make_embedder('embedded')\n"
+        "import sys\nfrom crystal.embedding.chosen_embedder import make_embedder\nmade = make_embedder('embedded')\n"
         "made.embed_documents(['the deploy failed'])\nmade.embed_query('deploy')\nprint(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -85,7 +86,7 @@ def acme_server() -> Iterator[str]:
 
 EMBED = """
 import sys
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.config.prices import price_of
 made = make_embedder("acme", base_url=sys.argv[1], key="secret")
 print(len(made.embed_query("hello")), made.take_tokens(), price_of("acme", made.model).input)

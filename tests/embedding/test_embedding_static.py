@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedded import DATA, SmallStaticModel, StaticEmbedder, small_static_model
 from crystal.embedding.static import StaticModel, static_model
 from crystal.embedding.wordpiece import WordPiece
@@ -74,12 +74,12 @@ def test_any_text_has_a_unit_vector(embedder, text):
     assert math.isclose(math.hypot(*made), 1, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", " \n\t", "x" * 500, "\ud800", "\U0001f937", "word " * 30_000])
+@each_row("text", ["", " \n\t", "x" * 500, "\ud800", "\U0001f937", "word " * 30_000])
 def test_empty_unknown_and_endless_texts_have_a_unit_vector(embedder, text):
     assert math.isclose(math.hypot(*array("f", embedder.embed_documents([text])[0])), 1, abs_tol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", "\ud800", "\U0001f937"])
+@each_row("text", ["", "\ud800", "\U0001f937"])
 def test_a_question_without_a_known_word_has_no_vector(embedder, text):
     assert embedder.embed_query(text) == b""
 
@@ -177,7 +177,7 @@ def test_the_package_stays_small_and_tells_licence_and_origin():
 @pytest.mark.slow
 def test_it_runs_on_numpy_alone():
     code = (
-        "import sys\nfrom crystal.embedding.choice import make_embedder\n"
+        "import sys\nfrom crystal.embedding.chosen_embedder import make_embedder\n"
         "made = make_embedder('embedded').embed_documents(['hello'])\n"
         "print(len(made[0]), sorted({'torch', 'onnxruntime', 'tokenizers', 'httpx', 'openai'} & sys.modules.keys()))"
     )

@@ -15,7 +15,17 @@ from crystal.embedding.remote import sendable, unit_vector
 from crystal.errors import WrongAnswerError
 from crystal.store import Store
 from crystal.store.search import vectors
-from tests.support.embedding_store import NOW, Dice, add_chunk, open_store, stored, unit, vectors_by_chunk
+from tests.support.embedding_store import (
+    NOW,
+    Dice,
+    VectorCounts,
+    add_chunk,
+    open_store,
+    stored,
+    unit,
+    vector_counts,
+    vectors_by_chunk,
+)
 
 
 @pytest.fixture
@@ -110,7 +120,7 @@ def test_a_generation_that_has_served_its_time_goes_in_short_transactions(store:
         fill(store, generation, Dice(model))
     assert vectors.promote(store, generation)
     assert [g.id for g in vectors.generations(store)] == [generation]
-    assert vectors.vector_counts(store, generation) == vectors.VectorCounts(stored=5, pending=0, refused=0)
+    assert vector_counts(store, generation) == VectorCounts(stored=5, pending=0, refused=0)
 
 
 def test_a_number_of_a_dropped_generation_never_comes_back_with_another_meaning(store: Store):
@@ -188,7 +198,7 @@ def test_a_refused_chunk_waits_no_more_until_another_model_comes(store: Store):
     generation = vectors.ensure_generation(store, "dice", "a", 2, NOW)
     ident = add_chunk(store, "poison")
     vectors.refuse_chunks(store, generation, [ident])
-    assert vectors.vector_counts(store, generation) == vectors.VectorCounts(stored=0, pending=0, refused=1)
+    assert vector_counts(store, generation) == VectorCounts(stored=0, pending=0, refused=1)
     other = vectors.ensure_generation(store, "dice", "b", 2, NOW)
     assert vectors.count_pending(store, other) == 1
 

@@ -14,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local import build
-from crystal.embedding.local import model as running
+from crystal.embedding.local import encoder as running
 from crystal.embedding.local.build import InstallOptions
+from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, read_manifest
-from crystal.embedding.local.model import LocalEmbedder
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError, UsageError
+from tests.support.table import each_row
 from tests.support.tiny_models import CONFIG, WORDS, forward, safetensors, tiny_graph, tiny_weights, write_tiny
 
 TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fox jumps", "the"]
@@ -147,7 +148,7 @@ def test_the_factory_gives_it_without_loading_it_and_under_a_name_with_its_diges
     assert caught.value.hint == "crystal models install minilm"
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "A", "x" * 65, "openai", "none", "a\0b", "~"])
+@each_row("name", ["../x", "a/b", "", ".hidden", "A", "x" * 65, "openai", "none", "a\0b", "~"])
 def test_no_name_leads_out_of_the_folder_of_models(home, name):
     with pytest.raises(UsageError, match="cannot be the name"):
         read_manifest(home, name)
@@ -248,7 +249,7 @@ def test_special_tokens_that_a_text_spells_out_are_text(home):
     assert WORDS.index("[SEP]") not in ids
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "words"),
     [
         (lambda f: (f / "model.onnx").unlink(), "has no model.onnx"),

@@ -14,10 +14,10 @@ from types import MappingProxyType
 import pytest
 
 from crystal.embedding.local.build import InstallOptions
-from crystal.embedding.local.catalog import KNOWN, KnownModel
+from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder, install_from_hub
+from crystal.embedding.local.known_models import KNOWN, KnownModel
 from crystal.embedding.local.manifest import ModelManifest
-from crystal.embedding.local.model import LocalEmbedder
 from crystal.errors import DamagedError, DeniedError, UnavailableError, UsageError
 from tests.support.hub_server import COMMIT, FakeHub, serve_hub
 from tests.support.tiny_models import write_tiny

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from crystal.embedding.local.build import InstallOptions
+from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, installed_models, read_manifest
-from crystal.embedding.local.model import LocalEmbedder
 from crystal.errors import DamagedError, UsageError
 from tests.support.tiny_models import write_tiny
 

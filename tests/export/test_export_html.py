@@ -160,7 +160,7 @@ def test_a_browser_shows_each_text_and_runs_none(home, tmp_path, browser):
 def test_a_browser_stays_quick_with_100_000_turns(home, tmp_path, browser):
     from crystal.cli.render import agent_title, harmless, speaker
     from crystal.export import html
-    from crystal.export.wording import Wording
+    from crystal.export.labels import Wording
     from crystal.sessions.reading import SessionSummary, ShownTurn
 
     def turns(_: object, session: str) -> Any:

@@ -27,6 +27,7 @@ from tests.support.exports import (
     take,
     transcript_line,
 )
+from tests.support.homes import live_in
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "spec" / "export-format.schema.json"
 
@@ -34,9 +35,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "spec" / "export-format.schema.jso
 def other_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str = "other") -> None:
     home = tmp_path / name
     home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("USERPROFILE", str(home))
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / ".claude"))
+    live_in(home, monkeypatch)
 
 
 def sessions_by_id() -> dict[str, object]:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from crystal.cli.render import agent_title, harmless, speaker
+from crystal.export.labels import Wording
 from crystal.export.markdown import _free_name, _head, _turn
-from crystal.export.wording import Wording
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from tests.support.exports import SESSION, exported, kept_sessions, remember, remember_samples
 
@@ -44,7 +44,6 @@ def every(found: list[Any]) -> Iterator[Any]:
         yield from every(token.children or [])
 
 
-@settings(max_examples=150)
 @given(hostile, hostile)
 def test_no_text_leaves_its_quotation_or_its_fence(text: str, tool: str) -> None:
     found = tokens([*turn(text, subagent=tool), *turn(text, "tool_result", tool), "end"])
@@ -55,14 +54,12 @@ def test_no_text_leaves_its_quotation_or_its_fence(text: str, tool: str) -> None
     assert not {"html_inline", "image"} & set(kinds)
 
 
-@settings(max_examples=100)
 @given(hostile)
 def test_what_is_fenced_is_the_whole_text(text: str) -> None:
     [block] = [token for token in tokens(turn(text, "tool_result")) if token.type == "fence"]
     assert block.content == harmless(text.replace("\r\n", "\n").replace("\r", "\n")) + "\n"
 
 
-@settings(max_examples=100)
 @given(hostile)
 def test_no_title_leaves_its_heading_or_the_front_matter(title: str) -> None:
     lines = list(_head(session(title, project=title, branch=title), WORDING))

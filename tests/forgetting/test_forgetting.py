@@ -10,7 +10,7 @@ import pytest
 
 from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting import Forgotten
+from crystal.forgetting.request import Forgotten
 from tests.support.forgetting_machine import NOW, Desk, said
 
 pytestmark = pytest.mark.slow

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crystal.forgetting.match.terms import QUOTE, Terms, folded
-from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.query_terms import QUOTE, Terms, folded
 from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.capture import turns
+from tests.support.table import each_row
 
 ALPHABET = "abekrt ningsyil E-_.,0é\u0301ßﬁＡ密码的가각\u200d\u200b\ue0a0ςΣжİı²\u0901क\n\"'ſ…"
 PIECES = [
@@ -52,7 +53,7 @@ def stored(folder: Path, texts: list[str]) -> Store:
     return store
 
 
-@pytest.mark.parametrize("part", ["tion", "iona", "ional", "ationall", "fulness", "ing", "ization"])
+@each_row("part", ["tion", "iona", "ional", "ationall", "fulness", "ing", "ization"])
 def test_a_part_of_a_word_that_its_stem_loses_is_not_looked_up(folder: Path, part: str) -> None:
     with stored(folder, ["sekrit", f"kondit{part}ly", f"kon{part}", f"konditat{part}"]) as store:
         assert turns_with_terms(store, Terms.of(f'"{part}"')) in (None, {2, 3, 4})

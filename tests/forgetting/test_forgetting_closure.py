@@ -13,9 +13,10 @@ from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting import ForgetRequest
-from crystal.forgetting.match.terms import Terms, folded, readable
+from crystal.forgetting.match.query_terms import Terms, folded, readable
+from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
+from tests.support.table import each_row
 
 SECRET = 'der Käfer "Ünal" frisst\ngern Brot am Müggelsee'
 S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -32,7 +33,7 @@ def raw(**fields: object) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "text", "found"),
     [
         ("kafer unal", SECRET, True),

@@ -17,7 +17,7 @@ from crystal.app.forget import carry_out, plan_forget
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_machine import NOW, Desk, said
 from tests.support.killed import Killed, killed_at
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.cli.forget import _preview_lines
-from crystal.forgetting import ForgetRequest
-from crystal.forgetting.match.terms import Terms
+from crystal.forgetting.match.query_terms import Terms
 from crystal.forgetting.plan import planner
 from crystal.forgetting.plan.select import Scope, find_duplicates, select
-from crystal.forgetting.request import Selection
+from crystal.forgetting.request import ForgetRequest, Selection
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows
 from tests.forgetting.test_forgetting_candidates import stored

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from crystal.errors import DamagedError
-from crystal.forgetting import ForgetRequest, carry_out, plan
+from crystal.forgetting.execute.execute import carry_out
 from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_text
+from crystal.forgetting.plan.planner import plan
 from crystal.forgetting.prove import file_reader, prove
+from crystal.forgetting.request import ForgetRequest
 from crystal.ingest import archive
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crystal.forgetting import ForgetRequest, carry_out, plan
+from crystal.forgetting.execute.execute import carry_out
 from crystal.forgetting.match.forgotten_text import forgotten_text
+from crystal.forgetting.plan.planner import plan
 from crystal.forgetting.prove import prove
+from crystal.forgetting.request import ForgetRequest
 from crystal.ingest import archive
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crystal.forgetting import carry_out, finish, plan
+from crystal.forgetting.execute.execute import carry_out, finish
+from crystal.forgetting.plan.planner import plan
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
 from crystal.model.capture import Origin, Segment, SegmentPiece, Watermark

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from crystal.sessions.reading import SessionSummary, ShownTurn
 from tests.handoff.test_targets import NOW, roles, source, texts, turn
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
+from tests.support.table import each_row
 
 
 def call(number: int, tool: str, text: str) -> ShownTurn:
@@ -74,7 +74,7 @@ def test_what_is_sent_as_a_prompt_is_not_stored_a_second_time() -> None:
     assert b"mill" not in clean
 
 
-@pytest.mark.parametrize("words", [("--brief",), ("--brief", "--to", "goose"), ("--brief", "--to", "codex")])
+@each_row("words", [("--brief",), ("--brief", "--to", "goose"), ("--brief", "--to", "codex")])
 def test_the_command_prints_it_for_any_agent_and_writes_nothing(home: Path, words: tuple[str, ...]) -> None:
     remember(home, ["Which port? My key is sk-ant-api03-" + "a1B2" * 24, "4711."], cwd="/gone")
     done = crystal("handoff", SESSION, *words)

@@ -21,6 +21,7 @@ from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember
 from tests.support.mcp_client import Tools
+from tests.support.table import each_row
 
 PLAYED = """#!/bin/sh
 '''exec' "{python}" "$0" "$@"
@@ -77,13 +78,9 @@ def said_in(session: str) -> list[tuple[str, str, str, int]]:
     ]
 
 
-every_agent_if_slow = pytest.mark.parametrize(
-    "harness",
-    [pytest.param(name, marks=[] if name in samples.ONE_OF_EACH else pytest.mark.slow) for name in samples.sampled()],
+@pytest.mark.parametrize(
+    "harness", [pytest.param(name, marks=[] if name == "pi" else pytest.mark.slow) for name in samples.sampled()]
 )
-
-
-@every_agent_if_slow
 @pytest.mark.usefixtures("_opencode")
 def test_what_is_handed_over_is_not_stored_again(harness: str, home: Path, project: Path) -> None:
     samples.lay_out(harness, home)
@@ -97,9 +94,9 @@ def test_what_is_handed_over_is_not_stored_again(harness: str, home: Path, proje
     }
     assert crystal("sync").code == 0
     assert stored(home) == before
+    said = {one["id"]: said_in(one["id"]) for one in sessions}
     for name, old in new.items():
-        if said_in(old):
-            assert said_in(name) == said_in(old)
+        assert not said[old] or said_in(name) == said[old]
     proof = json.loads(crystal("verify", "--json").out)
     assert (proof["ok"], proof["percent"]) == (True, 100.0)
 
@@ -187,7 +184,7 @@ def test_what_is_forgotten_is_forgotten_in_the_copies_too(home: Path, project: P
     assert not [one for one in stored(home) if one[2] == "user"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message", "hint"),
     [
         ((SESSION,), "--to is missing", "--brief"),

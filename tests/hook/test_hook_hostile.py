@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from crystal.hook import main as hook
 from tests.support.hook_machine import NOTE_KEYS, STOP, Machine, feed, finish, run
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
 
@@ -69,7 +70,7 @@ def test_garbage_makes_a_note_without_an_event(machine: Machine, raw: bytes) -> 
     assert len(machine.workers()) == 1
 
 
-@pytest.mark.parametrize("raw", [b"\xef\xbb\xbf %s\r\n", b"\n\t %s", b"%s trailing", b"%s\0"])
+@each_row("raw", [b"\xef\xbb\xbf %s\r\n", b"\n\t %s", b"%s trailing", b"%s\0"])
 def test_what_surrounds_the_object_does_not_matter(machine: Machine, raw: bytes) -> None:
     machine.run(raw.replace(b"%s", json.dumps(STOP).encode()))
     assert machine.notes()[0]["event"] == "Stop"

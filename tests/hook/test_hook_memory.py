@@ -18,6 +18,7 @@ from crystal.hook.remember_line import line_for_user
 from crystal.memories.rules import MEMORY_ID
 from tests.support.command import crystal
 from tests.support.copied_hook import SESSION, START, Hook
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
 
@@ -57,12 +58,12 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "words"), KEPT)
+@each_row(("prompt", "words"), KEPT)
 def test_what_stands_behind_the_word_is_remembered(prompt: str, words: str) -> None:
     assert judged(prompt) == (KEEP, words, False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("prompt", "words"),
     [
         ("remember everywhere: I prefer tabs", "I prefer tabs"),
@@ -74,7 +75,7 @@ def test_everywhere_is_told_apart(prompt: str, words: str) -> None:
     assert judged(prompt) == (KEEP, words, True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "prompt",
     ["remember: one file at a time", "remember that the array is sorted", "remember we use tabs. Reformat the file."],
 )
@@ -89,12 +90,13 @@ def labelled(name: str) -> list[tuple[str, bool]]:
     return [(line[2:].replace("\\n", "\n"), line.startswith("+")) for line in lines]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "least", "recall"),
     [
         (["tuned", "held-out"], 0.98, 0.58),
         (["hard"], 0.98, 0.5),
-        ([f"fresh-{number}" for number in range(1, 9)], 0.96, 0.73),
+        ([f"fresh-{number}" for number in range(1, 9)], 0.97, 0.73),
+        (["fresh-9"], 0.98, 0.48),
         ([f"voice-{voice}" for voice in ("terse", "polite", "manager", "dictation", "code")], 0.98, 0.42),
     ],
 )
@@ -106,7 +108,7 @@ def test_what_is_taken_was_meant_so(names: list[str], least: float, recall: floa
     assert sum(taken) / sum(is_wish for _, is_wish in prompts) >= recall
 
 
-@pytest.mark.parametrize(
+@each_row(
     "prompt",
     [
         "",
@@ -233,7 +235,7 @@ def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:
     assert answer == {"systemMessage": "crystal: not remembered: nothing can be written; run: crystal doctor"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "env"),
     [
         ({"prompt": "fix the bug, and remember the tests"}, {}),

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from crystal.context.files import Rules
+from crystal.context.prepared import Rules
 from crystal.hook import session_start
 from crystal.hook.session_start import stamp_of
 from tests.support.copied_hook import SESSION, START, Hook, unfenced
 from tests.support.hook_machine import ALLOWED_MODULES
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
 
@@ -87,8 +88,8 @@ def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None
     assert door.told(session_id="other") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"body": 5}', b"\xff", b'{"cwd": "/home/dev/shop"'])
-@pytest.mark.parametrize("name", ["rules.json", session_start.context_file("/home/dev/shop")])
+@each_row("content", [b"", b"{}", b"[]", b'{"body": 5}', b"\xff", b'{"cwd": "/home/dev/shop"'])
+@each_row("name", ["rules.json", session_start.context_file("/home/dev/shop")])
 def test_a_broken_file_is_borne_in_silence(door: Hook, name: str, content: bytes) -> None:
     door.lay_ready({"default": "for all", "/home/dev/shop": "for the shop"})
     (door.data / "context" / name).write_bytes(content)
@@ -151,9 +152,7 @@ def test_hooks_that_did_not_run_for_a_day_are_told_once(door: Hook, tmp_path: Pa
     assert "for 2 days" in door.run(start)["systemMessage"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b'{"line": 5, "last_turn": "x"}', b"\xff", b'{"line":"\\u001b[2J"}']
-)
+@each_row("content", [b"", b"{}", b"[]", b'{"line": 5, "last_turn": "x"}', b"\xff", b'{"line":"\\u001b[2J"}'])
 def test_a_broken_notice_is_borne(door: Hook, content: bytes) -> None:
     (door.data / "notice.json").write_bytes(content)
     told = door.run(START)

@@ -9,6 +9,7 @@ import pytest
 
 from crystal.hook import main as hook
 from crystal.hook.other_agents import translate
+from tests.support.table import each_row
 
 SAMPLES = {
     "codex": '{"hook_event_name":"Stop","session_id":"0199","transcript_path":"/h/.codex/sessions/r.jsonl","cwd":"/w",'
@@ -18,7 +19,7 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("harness", sorted(SAMPLES))
+@each_row("harness", sorted(SAMPLES))
 def test_a_note_names_session_and_harness(harness: str) -> None:
     said = translate(json.loads(SAMPLES[harness]), ["--harness", harness, "--event", "Stop"])
     note = hook.make_note(said, {}, 1_795_000_000_000_000_000)

@@ -15,8 +15,9 @@ from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageEr
 from crystal.install.clients.changes import apply, plan_add, plan_remove, read_facts
 from crystal.install.clients.entry_text import snippet
 from crystal.install.clients.known import NAMES, Client, ServerCommand, is_ours, known_clients, updated
-from crystal.install.record import read_record
+from crystal.install.undo import read_record
 from tests.support.client_entries import ENTRY, OLDER
+from tests.support.table import each_row
 
 FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
 
@@ -73,7 +74,7 @@ def test_claude_desktop_is_elsewhere_on_other_systems(home: Path, monkeypatch: p
     assert clients(home, APPDATA="/roaming")["claude-desktop"].folder == packaged
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_without_a_file_one_is_made_for_the_user_alone_and_goes_with_its_folders(home, ldm, name):
     client = clients(home)[name]
     before = sorted(home.rglob("*"))
@@ -96,7 +97,7 @@ ORIGINALS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_a_file_that_is_there_is_the_same_afterwards(home: Path, ldm: Path, name: str) -> None:
     client = clients(home)[name]
     client.file.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +120,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_a_file_that_cannot_be_understood_is_refused_and_stays(home: Path, ldm: Path, name: str) -> None:
     client = clients(home)[name]
     client.file.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +221,7 @@ def test_without_a_record_the_entry_goes_all_the_same(home: Path, ldm: Path) -> 
         assert client.file.read_text().strip() in ("", "{}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "ours"),
     [
         ({"command": "/x/crystal", "args": ["mcp"]}, True),

@@ -15,6 +15,7 @@ from crystal.errors import DamagedError
 from crystal.install.clients.entry_text import document_of, with_server, without_server
 from crystal.install.clients.known import Client, ServerCommand
 from tests.support.client_entries import ENTRY, OLDER
+from tests.support.table import each_row
 
 # --- TOML of every kind
 
@@ -113,14 +114,11 @@ def test_toml_an_entry_that_codex_has_rewritten_is_brought_up_and_goes_with_its_
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
+@each_row(("text", "left"), [
         ('[mcp_servers]\ncrystal = { command = "/a/crystal", args = ["mcp"] }\nx = { command = "y" }\n', '[mcp_servers]\nx = { command = "y" }\n'),
         ('mcp_servers.crystal.command = "/a/crystal"\nmcp_servers.crystal.args = ["mcp"]\n', ""),
         ('mcp_servers = { crystal = { command = "/a/crystal", args = ["mcp"] } }\na = 1\n', "mcp_servers = {  }\na = 1\n"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_toml_other_ways_to_write_the_entry_are_understood(text: str, left: str) -> None:
     entry = ServerCommand("/new/crystal")
     after = with_server(CODEX, text, entry)

@@ -22,9 +22,10 @@ from crystal.install.live.changes import (
 )
 from crystal.install.live.json_entries import Entry
 from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, SharedFile
-from crystal.install.record import LIVE, read_record
+from crystal.install.undo import LIVE, read_record
 from tests.install.test_settings import documents
 from tests.support.command import crystal
+from tests.support.table import each_row
 
 HOOK = HookCommand(("/py/bin/python", "-I", "-S", "/a b/crystal/hook/main.py", "--harness", "x"))
 SHARED = [
@@ -65,7 +66,7 @@ def remove(home: Path) -> list[str]:
     return [problem.message for problem in problems]
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@each_row("name", MECHANISMS)
 def test_an_agent_without_files_has_none_afterwards(name: str, home: Path) -> None:
     assert install(name, home) == []
     assert is_live(name, {}, home)
@@ -76,11 +77,12 @@ def test_an_agent_without_files_has_none_afterwards(name: str, home: Path) -> No
     assert not is_live(name, {}, home)
 
 
-@pytest.mark.parametrize("users", USERS, ids=USERS)
-@pytest.mark.parametrize(("name", "file"), SHARED, ids=[name for name, _ in SHARED])
+@each_row("users", USERS)
+@each_row(("name", "file"), SHARED)
 def test_a_shared_file_is_restored_to_the_byte(name: str, file: str, users: str, home: Path) -> None:
     path, text = folder_of(name, {}, home) / file, USERS[users]
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     if text is not None:
         path.write_bytes(text.encode())
     before = files_in(home)

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from crystal.errors import UnavailableError, UsageError
-from crystal.install.claude_settings.hooks import TIMEOUTS
-from crystal.install.claude_settings.settings_file import (
+from crystal.install.claude_settings.claude_file import (
     SettingsPlan,
     apply,
     backup_path,
@@ -26,8 +25,10 @@ from crystal.install.claude_settings.settings_file import (
     plan_uninstall,
     read_facts,
 )
+from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.live import json_entries
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
+from tests.support.table import each_row
 
 
 def install(file: Path, command: str, **options: Any) -> SettingsPlan:
@@ -68,7 +69,7 @@ ORIGINALS = {
 }
 
 
-@pytest.mark.parametrize("original", ORIGINALS.values(), ids=ORIGINALS)
+@each_row("original", ORIGINALS.values())
 def test_a_file_is_itself_again_after_uninstalling(file: Path, original: bytes) -> None:
     file.write_bytes(original)
     file.chmod(0o640)
@@ -146,7 +147,7 @@ def test_the_backup_is_of_the_last_file_without_us(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["settings.json.crystal-backup-old"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "/opt/crystal/hook/main.python",

@@ -18,10 +18,12 @@ from crystal.cli import timer as cli_timer
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.install import timer
 from crystal.install.timer import Host, Job, Ran
+from tests.support.table import each_row
 
 AWKWARD = '/home/it\'s "me" 100% $HOME \\ ünï/python'
 JOB = Job((AWKWARD, "-I", "-m", "crystal", "sync", "--quiet"), {"LDM_HOME": "/a b/50%$x"})
 LATIN = "# t\xe4glich, in no encoding that we know\n"
+WATCH = Job((AWKWARD, "-I", "-m", "crystal", "watch", "--quiet"), JOB.environment, timer.WATCH)
 CRONTAB = "# mine\nMAILTO=me\n\n0 3 * * * backup  \n"
 
 
@@ -78,7 +80,7 @@ def test_a_mac_has_launchd(home: Path) -> None:
     assert timer.find_kind(Host("darwin", home, home / ".config", 501), Machine().run) == "launchd"
 
 
-@pytest.mark.parametrize("platform", ["linux", "win32", "freebsd14"])
+@each_row("platform", ["linux", "win32", "freebsd14"])
 def test_no_scheduler_is_told_with_what_to_do_instead(home: Path, platform: str) -> None:
     with pytest.raises(NotConfiguredError) as told:
         timer.find_kind(Host(platform, home, home, 0), Machine().run)
@@ -127,12 +129,54 @@ def test_systemd_itself_understands_the_units(tmp_path: Path, name: str) -> None
     python.chmod(0o755)
     (tmp_path / "crystal-sync.service").write_text(timer.systemd_service(Job((str(python), "sync"), JOB.environment)))
     (tmp_path / "crystal-sync.timer").write_text(timer.systemd_timer())
-    units = [str(tmp_path / name) for name in ("crystal-sync.service", "crystal-sync.timer")]
+    watch = Job((str(python), "watch"), JOB.environment, timer.WATCH)
+    (tmp_path / "crystal-watch.service").write_text(timer.systemd_service(watch))
+    units = [str(tmp_path / name) for name in ("crystal-sync.service", "crystal-sync.timer", "crystal-watch.service")]
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=60
     )
     ours = [line for line in done.stderr.splitlines() if "crystal" in line or str(tmp_path) in line]
     assert ours == []
+
+
+# --- what runs all the time
+
+
+def test_the_watcher_is_a_service_that_starts_at_login_and_is_as_before_afterwards(linux: Host) -> None:
+    machine = Machine(systemd=True, crontab=CRONTAB)
+    assert timer.find_kind(linux, machine.run, timer.WATCH) == "systemd"
+    timer.apply(timer.plan_install("systemd", WATCH, linux, machine.run), machine.run)
+    (unit,) = linux.files_of(timer.WATCH)
+    text = unit.read_text("utf-8")
+    assert unit.name == "crystal-watch.service"
+    assert ("Restart=on-failure\n" in text, "WantedBy=default.target\n" in text, "oneshot" in text) == (
+        True,
+        True,
+        False,
+    )
+    words = ("daemon-reload", "enable --now crystal-watch.service", "restart crystal-watch.service")
+    assert machine.ran == [f"systemctl --user {one}" for one in words]
+    assert timer.plan_remove(linux, machine.run, (timer.SWEEP, timer.POLL)) == ()
+    timer.apply(timer.plan_remove(linux, machine.run, timer.SCHEDULES), machine.run)
+    assert (files(linux.home), machine.crontab) == (set(), CRONTAB)
+
+
+def test_launchd_starts_the_watcher_again_after_a_failure_alone(home: Path) -> None:
+    host, machine = Host("darwin", home, home / ".config", 501), Machine()
+    timer.apply(timer.plan_install("launchd", WATCH, host, machine.run), machine.run)
+    job = plistlib.loads(host.plist_of(timer.WATCH).read_bytes())
+    assert (job["KeepAlive"], job["RunAtLoad"], "StartInterval" in job) == ({"SuccessfulExit": False}, True, False)
+    timer.apply(timer.plan_remove(host, machine.run, timer.SCHEDULES), machine.run)
+    assert files(home) == set()
+
+
+def test_cron_cannot_run_the_watcher_and_the_error_says_what_can(home: Path) -> None:
+    for host in (Host(one, home, home, 0) for one in ("linux", "win32", "freebsd14")):
+        with pytest.raises(NotConfiguredError, match="crystal watch cannot be installed") as told:
+            timer.find_kind(host, Machine(crontab=CRONTAB).run, timer.WATCH)
+        assert "crystal watch --quiet; or capture every 15 minutes: crystal sync --install-timer" in (
+            told.value.hint or ""
+        )
 
 
 # --- launchd

@@ -26,7 +26,7 @@ CODEX = (
 )
 
 
-def played(folder: Path, name: str, script: str) -> ProgramModel:
+def played(folder: Path, name: str, script: str, seconds: float = 30) -> ProgramModel:
     """A program of this name that notes how it was called, then does as a shell script says."""
     folder.mkdir(exist_ok=True)
     program = folder / name
@@ -37,7 +37,7 @@ def played(folder: Path, name: str, script: str) -> ProgramModel:
     )
     program.chmod(0o755)
     environ = {"PATH": f"{folder}:{os.environ['PATH']}", "CLAUDECODE": "1", "HOME": str(folder)}
-    return ProgramModel(name, "default" if name == "codex" else "haiku", environ, timeout_seconds=1)
+    return ProgramModel(name, "default" if name == "codex" else "haiku", environ, seconds)
 
 
 def prints(*values: object) -> str:
@@ -88,7 +88,7 @@ def test_a_program_in_trouble_is_ended_with_all_that_it_started(tmp_path: Path, 
     folder = tmp_path / str(abs(hash(script)))
     began = time.monotonic()
     with pytest.raises(ModelUnavailableError) as caught:
-        played(folder, "claude", script).complete(PROMPT)
+        played(folder, "claude", script, 0.5 if "sleep" in script else 30).complete(PROMPT)
     assert words in caught.value.message
     assert caught.value.may_be_billed
     assert time.monotonic() - began < 20

@@ -13,6 +13,7 @@ from mcp_types import methods, version
 from crystal.mcp import stdio
 from crystal.mcp.protocol import GREETED, MODERN
 from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_offer, served
+from tests.support.table import each_row
 
 # -------------------------------------------------------------------------------------------------------- greetings
 
@@ -22,7 +23,7 @@ def test_the_versions_are_those_of_the_official_types() -> None:
     assert version.MODERN_PROTOCOL_VERSIONS == MODERN
 
 
-@pytest.mark.parametrize("wanted", [*GREETED, "2026-07-28", "2031-01-01", "1.0", "", "2024-11-05 "])
+@each_row("wanted", [*GREETED, "2026-07-28", "2031-01-01", "1.0", "", "2024-11-05 "])
 def test_a_version_is_agreed_on(talk: Talk, wanted: str) -> None:
     result = talk.ask("initialize", {**INITIALIZE, "protocolVersion": wanted})["result"]
     assert result["protocolVersion"] == (wanted if wanted in GREETED else GREETED[-1])
@@ -57,14 +58,12 @@ def test_a_ping_needs_no_greeting(talk: Talk) -> None:
     assert talk.ask("ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-@pytest.mark.parametrize(
-    "method", ["prompts/list", "logging/setLevel", "completion/complete", "tasks/get", "", "x" * 9999]
-)
+@each_row("method", ["prompts/list", "logging/setLevel", "completion/complete", "tasks/get", "", "x" * 9999])
 def test_what_is_not_served_is_refused(talk: Talk, method: str) -> None:
     assert talk.ask(method, {})["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "params"),
     [
         ("tools/call", {}),
@@ -123,8 +122,9 @@ LINES: list[tuple[bytes, int | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "code"), LINES)
+@each_row(("line", "code"), LINES)
 def test_a_line_that_is_no_request_costs_an_error_at_most(talk: Talk, line: bytes, code: int | None) -> None:
+    talk.others.clear()
     talk.send(line + b"\n")
     assert talk.ask("ping", ident="after")["result"] == {}
     assert [message["error"]["code"] for message in talk.others] == ([] if code is None else [code])

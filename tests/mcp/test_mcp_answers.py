@@ -23,6 +23,7 @@ from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools, crystal_offer, served
 from tests.support.mcp_memory import API, MINE, SHOP, fence_of, hits, outside
 from tests.support.store_factory import HOUR, NOW, add_turn
+from tests.support.table import each_row
 
 # ---------------------------------------------------------------------------------------------------------- fences
 
@@ -86,16 +87,13 @@ def test_the_origin_says_whose_words_these_are(told: Store) -> None:
         assert words in text
 
 
-@pytest.mark.parametrize(
-    ("told", "kind"),
-    [
+@each_row(("told", "kind"), [
         (("tool_result", "WebSearch", "a1"), "web"), (("tool_result", "mcp__fetch__fetch", None), "web"),
         (("tool_result", "mcp__playwright__browser_snapshot", None), "web"), (("tool_result", None, None), "tool"),
         (("tool_call", "WebFetch", None), "tool"), (("assistant", None, "a1"), "subagent"),
         (("thinking", None, None), "assistant"), (("source", None, None), "file"), (("summary", None, None), "summary"),
         (("weird\nrole", None, None), "tool"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_kinds_of_origin(told: tuple[str, str | None, str | None], kind: str) -> None:
     assert kind_of(*told)[0] == kind
 
@@ -305,7 +303,7 @@ def test_a_text_cannot_forge_the_head_of_another(store: Store) -> None:
     assert re.findall(rf"\[{nonce} [^\]]*\]", text) == [f"[{nonce} 1 web WebFetch · 2026-11-20 shop desk]"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "told"),
     [
         ("run: crystal sessions", "use crystal_recent"),

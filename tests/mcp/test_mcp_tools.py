@@ -20,6 +20,7 @@ from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import API, MINE, SHOP, fence_of, hits, outside
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn
+from tests.support.table import each_row
 
 # ---------------------------------------------------------------------------------------------------------- answers
 
@@ -40,6 +41,7 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
         "crystal_timeline": [{}, {"since": "2001-01-01", "before": "2001-01-02"}, {"project": "api"}],
         "crystal_changed": [{}, {"session": SHOP[:8]}, {"since": "2001-01-01", "project": "api"}],
         "crystal_how": [{"question": "zebra"}, {"question": "zebra", "all": True, "project": "api"}],
+        "crystal_fix": [{"error": "TypeError: cannot add zebra to int"}, {"error": "x", "project": "api"}],
         "crystal_status": [{}],
         "crystal_remember": [{"text": "Zebras sleep"}],
         "search_memory": [{"query": "zebra", "limit": 2}],
@@ -101,7 +103,7 @@ def test_many_hits_of_the_asking_session_hide_no_others(store: Store) -> None:
     assert [hit["session_id"] for hit in hits(Tools(ClientContext(session=MINE)), query="zebra", limit=5)] == [SHOP]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "narrowed",
     [
         {"project": "api"},

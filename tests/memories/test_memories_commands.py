@@ -15,17 +15,6 @@ from tests.support.command import crystal
 SECRET = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("LDM_HOME", str(tmp_path / ".ldm"))
-    monkeypatch.setenv("CRYSTAL_CONFIG", str(tmp_path / "config.toml"))
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
-    for name in ("CRYSTAL_DATA_DIR", "XDG_CONFIG_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
-
-
 @pytest.mark.slow
 def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> None:
     assert crystal("get", "--key", "user_name").code == 3

@@ -61,7 +61,7 @@ class Homestead:
         with self.devices[name].open() as machine:
             token = read_token(relay_links.key_places(machine)).reveal()
             with RelayClient(URL, token, transport=OverHttpx(self.pairs.site.transport())) as client:
-                assert deliver_relay(machine, client, insist=True).problem is None
+                assert deliver_relay(machine, client, skip_delay=True).problem is None
 
     def poll(self) -> None:
         with self.pairs.home.open() as machine, self.pairs.client() as client:
@@ -277,7 +277,7 @@ def test_a_field_that_is_something_else_refuses_the_message(change: dict[str, An
                 memory_from_dict({key: value for key, value in words_of().items() if key != name})
 
 
-@pytest.mark.parametrize("words", [None, [], "x", 1, {}])
+@each_row("words", [None, [], "x", 1, {}])
 def test_a_message_without_a_memory_is_refused(words: Any) -> None:
     with pytest.raises(InvalidMemoryError):
         memory_from_dict(words)

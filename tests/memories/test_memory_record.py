@@ -21,7 +21,7 @@ from crystal.app import memory_changes
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import NotFoundError, StoreFullError, UsageError
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.memories.record import encode_entry, read_record
 from crystal.store.capture import projects
@@ -30,6 +30,7 @@ from crystal.store.memories.memories import Version
 from tests.support.command import crystal
 from tests.support.killed import killed_at
 from tests.support.pairing_boxes import Box
+from tests.support.table import each_row
 
 Change = tuple[str, int, int]
 WORDS = ("tabs win", "we deploy on Fridays", "Alice\nand Bob", '漢字 \u2028 "quoted" \\', "x" * 700, "naïve")
@@ -292,7 +293,7 @@ def test_a_full_disk_leaves_record_and_database_as_they_were(machine, monkeypatc
     assert faults(machine) == []
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"v":2}', b"\xff", b'{"v":1,"memory":{},"former":[]}'])
+@each_row("line", [b"", b"{}", b"[]", b'{"v":2}', b"\xff", b'{"v":1,"memory":{},"former":[]}'])
 def test_a_line_of_something_else_is_named_and_the_rest_is_read(machine: Machine, line: bytes) -> None:
     act(machine, ("remember", 0, 0))
     path = machine.memory_record()
@@ -314,12 +315,18 @@ def test_verify_names_what_is_missing_and_repair_says_what_came_back(tmp_path, m
     done = crystal("verify")
     assert (done.code, "12 memories only in the database" in done.out) == (6, True)
     assert crystal("verify", "--repair").code == 0
-    for path in (tmp_path / ".ldm" / "memory").glob("crystal.db*"):
-        path.unlink()
-    assert "the database is gone" in crystal("verify").err
-    done = crystal("verify", "--repair")
-    assert (done.code, "12 memories came back" in done.out) == (0, True)
-    assert crystal("memories", "--json").out.count("fact number") == 12
+    assert crystal("forget", "--query", "number 7", "--yes").code == 0
+    for left, damaged in ((11, 0), (9, 2)):
+        lines = record.read_bytes().splitlines(keepends=True)
+        record.write_bytes(b"".join([*(b"{damaged}\n" for _ in range(damaged)), *lines[damaged:]]))
+        for path in (tmp_path / ".ldm" / "memory").glob("crystal.db*"):
+            path.unlink()
+        assert "the database is gone" in crystal("verify").err
+        done = crystal("verify", "--repair")
+        assert done.code == 0
+        assert f" {left} memories" in done.out, done
+        assert ("2 damaged lines of the record of memories" in done.out) == bool(damaged)
+        assert crystal("memories", "--json").out.count("fact number") == left
 
 
 def test_a_renamed_project_has_its_new_name_in_the_record(machine: Machine) -> None:

@@ -16,6 +16,7 @@ import pytest
 from crystal.errors import CrystalError
 from crystal.store.connection import HINTS, TRANSLATION
 from tests.support.copied_hook import HOOK_FILES
+from tests.support.table import each_row
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = ROOT / "crystal"
@@ -82,7 +83,7 @@ def test_sql_of_crystals_own_tables_lives_in_the_store_only() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "is_sql"),
     [
         ("SELECT a FROM b", True),
@@ -128,7 +129,7 @@ def test_every_module_has_a_noun() -> None:
 # Where `except Exception` may stand, and why. Beside these only where it raises again.
 BROAD = {
     "crystal/hook/main.py": "the user's session goes on, whatever happens",
-    "crystal/embedding/local/model.py": "tokenizers raises nothing narrower for a file that it cannot read",
+    "crystal/embedding/local/encoder.py": "tokenizers raises nothing narrower for a file that it cannot read",
     "crystal/capture/ahead.py": "whatever failed in the other process, the import cleans these bytes itself",
     "crystal/sync/poller.py": "one bad blob must not stop the others; it is recorded",
     "crystal/config/packages.py": "a package that is broken raises anything while it is imported",

@@ -16,6 +16,8 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks"))
 import retrieval_baselines as baselines
 from retrieval_data import Message, Question
 
+from tests.support.table import each_row
+
 DAY = 86_400_000
 
 
@@ -88,7 +90,7 @@ def test_a_question_of_common_words_alone_keeps_them_and_a_filter_lets_only_its_
         assert system(one) == [1]
 
 
-@pytest.mark.parametrize("text", ["", "?!", '"', "a OR b NOT (", "NEAR(x y)", "foo_bar.baz()", "日本語", "x" * 9999])
+@each_row("text", ["", "?!", '"', "a OR b NOT (", "NEAR(x y)", "foo_bar.baz()", "日本語", "x" * 9999])
 def test_no_question_breaks_a_baseline(text):
     messages = [message(0, "tulip rose"), message(1, "foo_bar.baz() failed")]
     turns = index(messages, [[1, 0], [0, 1]])

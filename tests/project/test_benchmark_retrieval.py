@@ -19,6 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.table import each_row
+
 ROOT = Path(__file__).parent.parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -36,7 +38,7 @@ def metric(name: str, ranks: list[int], gold: int) -> float:
 # ------------------------------------------------------------------------------------------------------------ metrics
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ranks", "gold", "expected"),
     [
         ([1], 1, {"hit@1": 1, "hit@5": 1, "all@5": 1, "share@1": 1, "MRR": 1, "nDCG@10": 1}),
@@ -142,7 +144,7 @@ def test_a_set_is_read_in_the_order_of_its_sessions_and_a_folder_of_sets_set_by_
     assert (one.notes, [found.name for found in read_sets([tmp_path / "two"])]) == ([], ["two"])
 
 
-@pytest.mark.parametrize("make", ["nothing", "empty", "twice"])
+@each_row("make", ["nothing", "empty", "twice"])
 def test_what_is_no_set_is_refused_in_words(tmp_path, make):
     if make == "empty":
         write_set(tmp_path / "a", [], [])
@@ -215,7 +217,7 @@ def run_of(ours: list[int], theirs: list[int], name: str = "made") -> Run:
     return run
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ours", "theirs", "expected"),
     [([1] * 100, [2] * 100, "clear"), ([1] * 51 + [9] * 49, [1] * 50 + [9] * 50, "better"), ([2] * 9, [1] * 9, "not")],
 )

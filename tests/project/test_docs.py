@@ -168,7 +168,7 @@ def test_every_picture_is_there_and_said_in_words(page: Path) -> None:
         assert len(match["said"]) > 20, f"{named(page)}: say what {match['target']} shows"
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=named)
+@each_row("picture", sorted((ROOT / "docs").rglob("*.svg")))
 def test_a_picture_is_small_and_names_no_machine(picture: Path) -> None:
     text = picture.read_text("utf-8")
     assert fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"

@@ -29,11 +29,12 @@ from tests.support.capture_machine import line
 from tests.support.command import crystal as run
 from tests.support.docs_blocks import ROOT
 from tests.support.docs_sample import FOLDER, PRICES, TESTS, write_sample
+from tests.support.table import each_row
 
 REFERENCE = ROOT / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", ["cli", "database", "mcp"])
+@each_row("name", ["cli", "database", "mcp"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     render = runpy.run_path(str(ROOT / "docs" / f"generate_{name}.py"))["render"]
     page = (REFERENCE / f"{name}.md").read_text("utf-8")
@@ -280,13 +281,13 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.model.sources import FilePlace
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary, ShownTurn
-    from crystal.sessions.timeline import Day, Stretch
+    from crystal.sessions.timeline import Day, TimelineEntry
     from crystal.sources.sync import SyncReport
     from crystal.store.sessions.conversations import Message
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
-    for kind in (*kinds, Restored, Message, Day, Stretch, FilePlace, SyncReport, SourceState, RemovedSource):
+    for kind in (*kinds, Restored, Message, Day, TimelineEntry, FilePlace, SyncReport, SourceState, RemovedSource):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
         assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (

@@ -61,7 +61,7 @@ def test_the_code_names_pages_and_tests_that_are_there() -> None:
     assert {path: names for path, names in wrong.items() if names} == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "missing"),
     [
         ("`crystal/wiring/search.py`", ["crystal/wiring/search.py"]),

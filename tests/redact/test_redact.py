@@ -107,7 +107,7 @@ def assert_gone(redactor: Redactor, text: str, secret: str) -> None:
         assert secret.encode() not in redactor.clean_line(text.encode())[0]
 
 
-@pytest.mark.parametrize("text", ["correct horse battery staple", "swordfish", "1234567", '"quoted"', "back\\slash9"])
+@each_row("text", ["correct horse battery staple", "swordfish", "1234567", '"quoted"', "back\\slash9"])
 def test_a_string_under_the_key_password_goes_whole(redactor: Redactor, text: str) -> None:
     clean, _ = redactor.clean_line(json.dumps({"user": "ada", "password": text, "n": 1}).encode())
     left = json.loads(clean)

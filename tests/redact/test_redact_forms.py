@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from mnemonic import Mnemonic
 from crystal.redact import Redactor, mnemonics
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS, SHORT_LITERALS
-from crystal.redact.work import RedactionWork
+from crystal.redact.work_limit import RedactionWork
 from tests.support import redact_samples as samples
 from tests.support.table import each_row
 
@@ -179,7 +180,10 @@ def test_every_kind_goes_in_every_form() -> None:
     assert left == ["azure-client-secret Q~: base64", "azure-client-secret Q~: hexadecimal"]
 
 
-def test_discords_tokens_go_in_base64() -> None:
+def test_a_long_token_goes_that_was_cut_in_a_narrow_terminal_and_discords_in_base64() -> None:
+    for name in ("telegram-bot-token", "password-hash"):
+        token = samples.FORMATS[name](3)
+        assert found(cut_lines(f"see {token}", 40, "\n")) == {name: 1}
     token = samples.FORMATS["discord-bot-token"](3)
     assert found(f"data:\n  token: {base64.b64encode(token.encode()).decode()}\n") == {"discord-bot-token": 1}
 
@@ -195,7 +199,21 @@ def test_pictures_and_lists_of_files_stay() -> None:
         assert found(text) == {}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.slow
+@each_row("width", [40, 76])
+@each_row("start", [0, 5, 17, 23, 39])
+@each_row(("kind", "positive"), [row[:2] for row in ENCODABLE if len(row[1]) < 26][::5])
+def test_a_token_goes_that_was_wrapped(kind: str, positive: str, start: int, width: int) -> None:
+    token = filled(positive)
+    lines = textwrap.wrap("x" * start + " " + token if start else token, width, break_on_hyphens=False)
+    hard = "\n".join(re.findall(f".{{1,{width}}}", "x" * start + " " + token))
+    for text in ("\n".join(lines), hard):
+        clean = REDACTOR.clean_text(text)[0]
+        assert token[-6:] not in clean.replace("\n", "")
+        assert json.dumps(text)[-8:-1].encode() not in REDACTOR.clean_line(json.dumps({"a": text}).encode())[0]
+
+
+@each_row(
     "text",
     [
         "password=hunter2x9",
@@ -232,7 +250,7 @@ def test_words_of_the_list_without_the_checksum_stay() -> None:
     assert found("\n".join(Mnemonic("english").wordlist)) == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "db.example.com:5432:app:ada:{}",
@@ -249,7 +267,7 @@ def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
     assert found(line.format("s3cr3t!pass")) == {"password": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "src/main.c:1042:12:note:declared here",

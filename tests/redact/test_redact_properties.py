@@ -16,7 +16,7 @@ from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import MARKER
 from crystal.redact.views import unescaped, unescaped_json
-from crystal.redact.work import RedactionWork
+from crystal.redact.work_limit import RedactionWork
 from crystal.text.fence import HEADER, closing, fenced, opening
 from tests.support import redact_samples as samples
 from tests.support.table import each_row

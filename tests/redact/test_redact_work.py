@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from crystal.redact import Redactor
 from crystal.redact.formats import FORMATS, Format
 from crystal.redact.regex_engines import compiled
-from crystal.redact.work import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
+from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, repeated
 
 REDACTOR = Redactor(b"a key of this machine")

@@ -15,11 +15,16 @@ from hypothesis import strategies as st
 
 from crystal.app.background import is_reflection_due
 from crystal.app.context import Machine
+from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
 from crystal.app.reflect import reflect, unreviewed
 from crystal.app.usage import usage
+from crystal.forgetting.request import ForgetRequest
 from crystal.llm.ask import InvalidAnswerError
-from crystal.reflect.by_model import KINDS, MAX_CONFIDENCE, NOTE, PART, read_picks
+from crystal.reflect.by_model import KINDS, MAX_CONFIDENCE, PART, read_picks
 from crystal.store.costs import spent_by_purpose
+from crystal.store.forget import forgotten_work
+from crystal.store.forget.traces import entries_alone
+from crystal.store.notes import MODEL_ANSWER, write_note
 from crystal.store.problems import find_problem
 from tests.llm.test_programs import CLAUDE, played, prints
 from tests.reflect.test_reflect import ORDERS, keep_up, plant, said, texts
@@ -69,7 +74,7 @@ def desk_in(folder: Path, **settings: object) -> Desk:
 
 def kept_answers(machine: Machine) -> list[tuple[str, str]]:
     """The answers that are kept until their session's cursor moves."""
-    return list(machine.store.rows("SELECT key, value FROM meta WHERE key LIKE ?", (f"{NOTE}%",)))
+    return list(machine.store.rows("SELECT key, value FROM meta WHERE key LIKE ?", (f"{MODEL_ANSWER}%",)))
 
 
 @pytest.fixture
@@ -308,6 +313,30 @@ def test_what_is_private_or_isolated_goes_to_no_model_elsewhere(tmp_path: Path, 
     assert (QUARTZ in sent) is not is_all
     assert "mock" not in sent
     assert "opal" not in sent
+
+
+def test_the_answers_about_a_forgotten_session_go_with_it_and_the_proof_looks_for_them(desk: Desk) -> None:
+    with desk.open() as machine:
+        for session in ("s1", "s2", "s3"):
+            desk.say(session, line(f"{QUARTZ} {session}", at=NOW), line(f"Stay in {session}.", at=NOW + 1))
+        keep_up(machine)
+        rows = dict(machine.store.rows("SELECT session_id, id FROM sessions"))
+        for row in (*rows.values(), 99):  # the last is of a session that an older version forgot
+            write_note(machine.store, f"{MODEL_ANSWER}{row}:{'0' * 128}", "1")
+        assert entries_alone(machine.store) == 1
+        plan = plan_forget(machine, ForgetRequest(session="s1"))
+        assert carry_out_and_prove(machine, plan)[1].proved
+        assert [key.partition(":")[0] for key, _ in kept_answers(machine)] == [
+            f"{MODEL_ANSWER}{rows[name]}" for name in ("s2", "s3")
+        ]
+        line_of_s2 = machine.store.value("SELECT uuid FROM turns WHERE session = ? LIMIT 1", (rows["s2"],))
+        carry_out(machine, plan_forget(machine, ForgetRequest((line_of_s2,))))
+        assert [key.partition(":")[0] for key, _ in kept_answers(machine)] == [f"{MODEL_ANSWER}{rows['s3']}"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(forgotten_work, "drop_notes", lambda *_: None)
+            patch.setattr(forgotten_work, "ANSWER_ALONE", "?1 IS NULL")
+            plan = plan_forget(machine, ForgetRequest(session="s3"))
+            assert [one.kind for one in carry_out_and_prove(machine, plan)[1].traces] == ["index"]
 
 
 @pytest.mark.slow

@@ -30,11 +30,11 @@ from crystal.app.session_context import refresh
 from crystal.app.session_context_content import preview
 from crystal.app.usage import usage
 from crystal.errors import UsageError
-from crystal.forgetting import ForgetRequest
+from crystal.forgetting.request import ForgetRequest
 from crystal.reflect.compare import contradicts, is_same
 from crystal.reflect.learn import STALE_MS, archive_stale
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.rules import find_statement, read_rules
+from crystal.reflect.statement_patterns import find_statement, read_rules
 from crystal.store.memories import learned, memories
 from tests.support.capture_machine import NOW, line
 from tests.support.forgetting_machine import Desk

@@ -6,8 +6,9 @@ import pytest
 
 from tests.relay_conformance.targets import URL, aging, limited, relay
 from tests.support.postgres import postgres
+from tests.support.workerd import workerds
 
-__all__ = ["aging", "limited", "postgres", "relay"]
+__all__ = ["aging", "limited", "postgres", "relay", "workerds"]
 
 if URL:
 

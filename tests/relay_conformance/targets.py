@@ -35,8 +35,8 @@ from relay_worker.services import Services
 from relay_worker.settings import Settings
 from relay_worker.store import accounts, choice
 from relay_worker.tokens import new_token
-from tests.support.postgres import Postgres
 from tests.support.served_app import ServedApp
+from tests.support.workerd import Clock, Workerd
 
 # Read once, when this is loaded: the tests themselves run with an environment of their own.
 URL = os.environ.get("CRYSTAL_CONFORMANCE_URL", "")
@@ -70,13 +70,24 @@ class Target:
     home: str
     stranger: str | None
     transport: httpx.BaseTransport
-    served: ServedApp | None = None
-    clock: list[int] = field(default_factory=list)
+    served: ServedApp | Workerd | None = None
+    clock: Any = field(default_factory=list)
     context: ssl.SSLContext | None = None
+    is_fronted: bool = False
+    """Another server parses HTTP, and answers in its own words what is none for it: docs/spec/relay-http.md, section 9."""
+    address: str = ""
+    """Whose requests these are, for a relay that learns it from the server in front."""
     client: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.client = httpx.Client(transport=self.transport, base_url=self.url, trust_env=False, timeout=60)
+        # As crystal's own client: a server in front could encode the answers.
+        headers = {"Accept-Encoding": "identity", **self._named()}
+        self.client = httpx.Client(
+            transport=self.transport, base_url=self.url, headers=headers, trust_env=False, timeout=60
+        )
+
+    def _named(self) -> dict[str, str]:
+        return {"CF-Connecting-IP": self.address} if self.address else {}
 
     def ask(
         self,
@@ -129,7 +140,8 @@ class Target:
         """
         named = httpx.URL(self.url)
         with self.connection() as connection:
-            lines = [f"{method} {path} HTTP/1.1", f"Host: {named.host}", *(f"{k}: {v}" for k, v in headers.items())]
+            sent_headers = {"Host": named.host, **self._named(), **headers}
+            lines = [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in sent_headers.items())]
             connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n")
             over = threading.Event()
 
@@ -143,7 +155,7 @@ class Target:
             writer = threading.Thread(target=dripping)
             writer.start()
             try:
-                return read_answer(connection)
+                return read_answer(connection, is_fronted=self.is_fronted)
             finally:
                 over.set()
                 writer.join(5)
@@ -163,8 +175,8 @@ class Target:
                 yield secured
 
 
-def read_answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
-    """Read one answer as far as its length says."""
+def read_answer(connection: socket.socket, *, is_fronted: bool = False) -> tuple[int, dict[str, Any]]:
+    """Read one answer as far as its length says; that of a server in front has no JSON."""
     held = b""
     while b"\r\n\r\n" not in held and (more := connection.recv(65_536)):
         held += more
@@ -173,6 +185,8 @@ def read_answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     while len(body) < int(headers.get("content-length", "0")) and (more := connection.recv(65_536)):
         body += more
+    if is_fronted and headers.get("content-type") != "application/problem+json":
+        body = b""
     return int(lines[0].split()[1]), json.loads(body) if body else {}
 
 
@@ -307,15 +321,34 @@ def elsewhere() -> Iterator[Target]:
         yield Target("url", URL.rstrip("/"), URL_TOKEN, URL_STRANGER, transport, context=context)
 
 
-KINDS = ["app", pytest.param("postgres", marks=pytest.mark.slow)]
+KINDS = ["app", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "workerd"))]
 ALL_KINDS = [*KINDS, pytest.param("socket", marks=pytest.mark.slow)]
 
 
 @contextmanager
-def started(kind: str, folder: Path, server: Callable[[], Postgres], **changed: Any) -> Iterator[Target]:
-    """A relay of a kind; ``postgres``: with a database of its own."""
+def on_workerd(request: pytest.FixtureRequest, name: str, *, ticking: bool = True, **changed: Any) -> Iterator[Target]:
+    """The relay on Cloudflare Workers: two accounts and an address of one's own at a process that tests share."""
+    variables = {f"CRYSTAL_RELAY_{key.upper()}": value for key, value in changed.items()}
+    served = request.getfixturevalue("workerds")(name, **variables)
+    tokens = served.token("home", "home"), served.token("home", "home")
+    clock = [] if ticking else Clock(served.url)
+    address = f"2001:db8:{secrets.token_hex(2)}:{secrets.token_hex(2)}::1"
+    with httpx.HTTPTransport(trust_env=False) as transport:
+        yield Target("workerd", served.url, *tokens, transport, served, clock=clock, is_fronted=True, address=address)
+    if served.process.poll() is not None:
+        served.start()
+
+
+@contextmanager
+def started(request: pytest.FixtureRequest, name: str, folder: Path, **changed: Any) -> Iterator[Target]:
+    """A relay of the kind that the fixture ``name`` is for; ``postgres``: with a database of its own."""
+    kind = request.param
+    if kind == "workerd":
+        with on_workerd(request, name, **changed) as target:
+            yield target
+        return
     if kind == "postgres":
-        changed["store"] = server().database(secrets.token_hex(8))
+        changed["store"] = request.getfixturevalue("postgres").database(secrets.token_hex(8))
     with (as_process if kind == "socket" else in_process)(folder, **changed) as target:
         yield target
 
@@ -327,21 +360,19 @@ def relay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with elsewhere() as target:
             yield target
         return
-    folder = tmp_path_factory.mktemp("relay")
-    with started(request.param, folder, lambda: request.getfixturevalue("postgres"), **OPEN) as target:
+    with started(request, "relay", tmp_path_factory.mktemp("relay"), **OPEN) as target:
         yield target
 
 
 @pytest.fixture(params=ALL_KINDS)
 def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose limits are reached at once."""
-    with started(request.param, tmp_path / "relay", lambda: request.getfixturevalue("postgres"), **SMALL) as target:
+    with started(request, "limited", tmp_path / "relay", **SMALL) as target:
         yield target
 
 
 @pytest.fixture(params=KINDS)
 def aging(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose clock the test moves: ``aging.clock[0] += ...``."""
-    folder, server = tmp_path / "relay", lambda: request.getfixturevalue("postgres")
-    with started(request.param, folder, server, ticking=False, **OPEN) as target:
+    with started(request, "aging", tmp_path / "relay", ticking=False, **OPEN) as target:
         yield target

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.relay_conformance.targets import make_blob, new_stream, refused
+from tests.support.table import each_row
 
 FIRST, TAG, OTHER_TAG = b"first " * 10, b"t" * 32, b"o" * 32
 
@@ -165,8 +166,8 @@ def test_eight_at_once_with_the_same_bytes_all_have_them_stored_once(relay):
     assert sorted(statuses) == [200] * 7 + [201]
 
 
-@pytest.mark.parametrize("size", [200, 300_000])
-@pytest.mark.parametrize("turn", range(4))
+@each_row("size", [200, 300_000])
+@each_row("turn", range(4))
 def test_of_eight_at_once_with_two_contents_exactly_one_content_wins(relay, size, turn):
     stream = new_stream()
     blobs = [make_blob(stream, 1, size), make_blob(stream, 1, size)]

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.relay_conformance.targets import new_stream, refused
+from tests.support.table import each_row
 
 
 def streams(relay, **more):
@@ -134,7 +135,7 @@ def test_many_wait_at_once_and_all_are_woken(relay):
     assert all(len(found) == 1 for _, found in got)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "params",
     [
         {"wait": "31"},

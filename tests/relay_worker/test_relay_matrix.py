@@ -7,6 +7,7 @@ import secrets
 import pytest
 
 from tests.relay_conformance.targets import Target, in_process, make_blob, refused, relay  # noqa: F401 - the fixture
+from tests.support.table import each_row
 
 MINE, OTHER = bytes.fromhex("00112233445566aa"), bytes.fromhex("00112233445566ab")
 STREAM_VERBS = ("write", "read", "ack")
@@ -149,7 +150,7 @@ def test_in_a_stream_only_the_allowed_cells_pass(relay, tokens, route, prefix): 
             assert relay.get(stream, 1).content == blob
 
 
-@pytest.mark.parametrize("route", ELSEWHERE)
+@each_row("route", ELSEWHERE)
 def test_elsewhere_only_the_allowed_cells_pass(relay, tokens, route):  # noqa: F811
     wanted, ask, success = ELSEWHERE[route]
     for who in [*SCOPES, *NOBODY]:
@@ -157,7 +158,7 @@ def test_elsewhere_only_the_allowed_cells_pass(relay, tokens, route):  # noqa: F
         check(ask(relay, tokens[who]), who, wanted, held, success)
 
 
-@pytest.mark.parametrize("route", ON_STREAMS)
+@each_row("route", ON_STREAMS)
 def test_a_prefix_is_all_of_its_sixteen_digits(relay, tokens, route):  # noqa: F811
     """A stream whose id has the prefix somewhere else is not below it."""
     _, ask, _ = ON_STREAMS[route]

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -64,11 +65,11 @@ class Client:
         return None
 
 
-def write(client: Client, stream: bytes, stored: dict[int, bytes], faults: list[str]) -> None:
-    """Store blob after blob; ``stored`` has those that were acknowledged."""
+def write(client: Client, stream: bytes, stored: dict[int, bytes], faults: list[str], every: int) -> None:
+    """Store blob after blob, each so many-th a large one; ``stored`` has those that were acknowledged."""
     seq = 1
     while True:
-        blob = make_blob(stream, seq, 400 if seq % 50 else 300_000)
+        blob = make_blob(stream, seq, 400 if seq % every else 300_000)
         answer = client.ask("PUT", f"/v1/streams/{stream.hex()}/blobs/{seq}", content=blob)
         if answer is None:
             return
@@ -110,20 +111,33 @@ def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
 
 
 def acknowledged_through(url: str, folder: Path, harm: Callable[[list[Node]], None]) -> int:
-    """Let four writers and a reader work at two servers during the harm; nothing is lost of so many blobs."""
-    token = add_account(Settings(store=url), "one")
+    """Let two servers work during the harm; nothing is lost of so many blobs."""
     nodes = [Node(url, folder / f"{name}.log") for name in "ab"]
+    try:
+        return nothing_lost(nodes, add_account(Settings(store=url), "one"), lambda _: harm(nodes))
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def nothing_lost(
+    nodes: Sequence[Any], token: str, harm: Callable[[dict[bytes, dict[int, bytes]]], None], every: int = 50
+) -> int:
+    """Let four writers and a reader work at servers during the harm; nothing is lost of so many blobs.
+
+    The harm is told what is stored by now: by stream and seq.
+    """
     ends, faults = threading.Event(), []
     streams = [secrets.token_bytes(16) for _ in range(4)]
     stored, taken = {stream: {} for stream in streams}, {stream: [] for stream in streams}
     clients = [Client(nodes[:: -1 if n % 2 else 1], token, ends) for n in range(5)]
     threads = [threading.Thread(target=read, args=(clients[4], streams, taken))]
     for client, one in zip(clients, streams, strict=False):
-        threads.append(threading.Thread(target=write, args=(client, one, stored[one], faults)))
+        threads.append(threading.Thread(target=write, args=(client, one, stored[one], faults, every)))
     try:
         for thread in threads:
             thread.start()
-        harm(nodes)
+        harm(stored)
         ends.set()
         for thread in threads:
             thread.join(60)
@@ -131,8 +145,6 @@ def acknowledged_through(url: str, folder: Path, harm: Callable[[list[Node]], No
         held = {stream: held_of(clients[-1], stream) for stream in streams}
     finally:
         ends.set()
-        for node in nodes:
-            node.kill()
         for client in clients:
             client.http.close()
     assert not faults, faults

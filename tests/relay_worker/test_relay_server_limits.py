@@ -21,6 +21,7 @@ from relay_worker.settings import NAMES, Settings, host_and_port, load
 from relay_worker.tokens import check_label, check_scopes, is_valid, new_token, parse_token, prefixes_of
 from tests.relay_conformance.targets import OPEN, in_process, new_stream
 from tests.support.relay_server import STREAM, sealed
+from tests.support.table import each_row
 
 # -- tokens
 
@@ -37,7 +38,7 @@ def test_a_token_is_read_back_and_no_character_of_it_can_be_changed(token_id, se
             assert changed == text or parse_token(changed) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", "constructor", "toString", "__proto__", "hasOwnProperty", "crt_", "crt__ _", "é" * 74, "crt_" + "x" * 10**6],
 )
@@ -79,7 +80,7 @@ def test_scopes_name_prefixes_of_streams():
     assert prefixes_of(("pair",)) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "scopes",
     [
         [],
@@ -99,7 +100,7 @@ def test_other_scopes_are_refused(scopes):
     assert caught.value.code == "bad-request"
 
 
-@pytest.mark.parametrize("label", ["", "x" * 201, "a\nb", "\x00", "\ud800", "\u2028"])
+@each_row("label", ["", "x" * 201, "a\nb", "\x00", "\ud800", "\u2028"])
 def test_other_labels_are_refused(label):
     with pytest.raises(RequestRefusedError):
         check_label(label)
@@ -217,7 +218,7 @@ def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
         assert {one.result()[0]["stream"] for one in waiting} == {stream.hex()}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("peer", "forwarded", "trusted", "found"),
     [
         ("1.2.3.4", "", [], "1.2.3.4"),
@@ -256,7 +257,7 @@ def test_every_setting_can_be_set_and_has_a_file_variant(tmp_path):
     assert load({"CRYSTAL_RELAY_QUOTA_BYTES_FILE": str(file)}).quota_bytes == 12345
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("LISTEN", "nonsense"),
@@ -310,21 +311,19 @@ def test_a_platform_that_sets_port_is_in_front_of_the_relay():
     assert load({"PORT": "8080", "CRYSTAL_RELAY_LISTEN": "127.0.0.1:1"}).listen == "127.0.0.1:1"
 
 
-@pytest.mark.parametrize(
-    ("environ", "end"), [({"STATE_DIRECTORY": "/var/lib/x:/y"}, "/var/lib/x"), ({}, "crystal-relay")]
-)
+@each_row(("environ", "end"), [({"STATE_DIRECTORY": "/var/lib/x:/y"}, "/var/lib/x"), ({}, "crystal-relay")])
 def test_data_has_a_place_without_being_told(environ, end):
     assert load(environ).data_dir.as_posix().endswith(end)
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:8600", "[::]:8600", "192.168.1.5:8600", "relay.example.org:8600"])
+@each_row("listen", ["0.0.0.0:8600", "[::]:8600", "192.168.1.5:8600", "relay.example.org:8600"])
 def test_plain_http_to_a_network_has_to_be_meant(listen):
     with pytest.raises(CannotServeError, match="not loopback"):
         refuse_plain_http(Settings(listen=listen))
     refuse_plain_http(Settings(listen=listen, behind_proxy=True))
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:8600", "[::1]:0", "localhost:1", "8600"])
+@each_row("listen", ["127.0.0.1:8600", "[::1]:0", "localhost:1", "8600"])
 def test_loopback_needs_no_word(listen):
     refuse_plain_http(Settings(listen=listen))
     assert host_and_port(listen, "listen")[1] < 8601

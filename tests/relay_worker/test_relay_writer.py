@@ -13,6 +13,7 @@ import pytest
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.store.writer import Writer
+from tests.support.table import each_row
 
 
 class Meeting(deque[Any]):
@@ -28,7 +29,7 @@ class Meeting(deque[Any]):
             self._both.wait(0.3)
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
+@each_row("is_closed", [False, True])
 def test_of_two_event_loops_that_ask_at_once_both_are_answered(is_closed: bool) -> None:
     writer = Writer(lambda jobs, _: [job(None) for job in jobs], lambda error: error)
     writer._waiting = Meeting()

@@ -26,6 +26,7 @@ from crystal.store import Store
 from crystal.store.costs import spent_since
 from tests.support.chat_server import Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
+from tests.support.table import each_row
 
 NOW = 1_795_219_200_000
 QUESTION = "why did the spool lose notes?"
@@ -66,7 +67,7 @@ def rerank(asker, question, passages, *, note=lambda _: None):
 # ------------------------------------------------------------------------------------------------------- expansion
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         '["one wording", "two wording", "key words"]',
@@ -85,11 +86,8 @@ def test_wordings_are_taken_from_any_form_of_answer(answer):
     assert expand(Says([answer]), QUESTION, now=NOW) == (QUESTION, "one wording", "two wording", "key words")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["", " ", "[]", "{}", "[[[[", "[" * 5000, '{"a":' * 3000, "\0\0", "<!DOCTYPE html>\n<html>\n</html>", "[1, 2, 3]",
-     "```", "<think>" + "x" * 10_000, QUESTION, f'["{QUESTION.upper()}"]', "?" * 100, "\ud800"],
-)  # fmt: skip
+@each_row("answer", ["", " ", "[]", "{}", "[[[[", "[" * 5000, '{"a":' * 3000, "\0\0", "<!DOCTYPE html>\n<html>\n</html>", "[1, 2, 3]",
+     "```", "<think>" + "x" * 10_000, QUESTION, f'["{QUESTION.upper()}"]', "?" * 100, "\ud800"])  # fmt: skip
 def test_an_answer_without_wordings_leaves_the_question_alone_and_says_so(answer):
     notes = []
     assert expand(Says([answer]), QUESTION, now=NOW, note=notes.append) == (QUESTION,)
@@ -102,7 +100,7 @@ def test_a_model_that_fails_leaves_the_question_alone_and_says_why():
     assert notes == ["no other wordings: the key is refused"]
 
 
-@pytest.mark.parametrize("question", ["", " ", "???", "\0"])
+@each_row("question", ["", " ", "???", "\0"])
 def test_nobody_is_asked_about_a_question_without_words(question):
     assert expand(Says([]), question, now=NOW) == (question,)
 
@@ -127,7 +125,7 @@ def test_any_answer_gives_bounded_lines(answer):
         one.encode()
 
 
-@pytest.mark.parametrize("unit", ["[", "{", "```", "``` ", "<think>", "<", '"', '["a', "1. ", "\n", "[1,", "{}", " "])
+@each_row("unit", ["[", "{", "```", "``` ", "<think>", "<", '"', '["a', "1. ", "\n", "[1,", "{}", " "])
 def test_a_hostile_answer_costs_little(unit):
     answer = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
     started = time.process_time()
@@ -149,7 +147,7 @@ def test_the_question_is_fenced_by_a_mark_that_it_cannot_hold():
 # ------------------------------------------------------------------------------------------------------- reranking
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "order"),
     [
         ("[3, 1, 2, 5, 4]", [2, 0, 1, 4, 3]),
@@ -169,11 +167,8 @@ def test_an_order_is_taken_from_any_form_of_answer_and_the_rest_keeps_its_order(
     assert rerank(Says([answer]), QUESTION, PASSAGES) == order
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["", "[]", "none of the 5 passages", "<html>3</html>", "[99]", "[" * 5000, "null", "\0", '{"a": "b"}', "the 3rd, then 1",
-     "[true, false]"],
-)  # fmt: skip
+@each_row("answer", ["", "[]", "none of the 5 passages", "<html>3</html>", "[99]", "[" * 5000, "null", "\0", '{"a": "b"}', "the 3rd, then 1",
+     "[true, false]"])  # fmt: skip
 def test_an_answer_without_an_order_changes_nothing_and_says_so(answer):
     notes = []
     assert rerank(Says([answer]), QUESTION, PASSAGES, note=notes.append) is None

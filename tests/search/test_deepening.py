@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.context import Machine
 from crystal.app.search import deep_search
 from crystal.config.load import load_config
 from crystal.store import Store
@@ -19,7 +20,8 @@ def deep(tmp_path: Path, **env: str):
     config = load_config(
         {"CRYSTAL_DATA_DIR": str(tmp_path / "data"), "CRYSTAL_CREDENTIALS_KEYRING": "false", **env}, home
     )
-    return deep_search(config, now=NOW)
+    with Store.open(tmp_path / "data" / "crystal.db") as store:
+        return deep_search(Machine(config, store), now=NOW)
 
 
 def test_nobody_is_asked_by_default(tmp_path):

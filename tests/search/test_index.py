@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.model.recall import Filters
 from crystal.search.index import bring_up_to_date
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check
 from crystal.store.search import vectors
 from crystal.store.search.scope import SearchScope, scope_of, where

@@ -7,9 +7,9 @@ import stat
 import numpy as np
 import pytest
 
-from crystal.search.index import bring_up_to_date, folder_of, parts
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index import bring_up_to_date, folder_of, index_parts
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
 from crystal.store.search.scope import where
 from crystal.store.sync.mirror_apply import copy_over
@@ -130,7 +130,7 @@ def test_no_wrong_byte_that_keeps_its_time_does_more_than_damage(world):
         for at in range(0, len(whole), max(1, len(whole) // 400)):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
             os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-            parts._opened.clear()
+            index_parts._opened.clear()
             index = open_index(world.store, world.folder)
             if isinstance(index, Absent):
                 continue

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from crystal.search.index import bring_up_to_date, step
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, refresh
 from crystal.store import Store
 from crystal.store.search import index_log, vectors

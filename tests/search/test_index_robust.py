@@ -11,8 +11,8 @@ import pytest
 
 from crystal.app import background, maintenance
 from crystal.errors import UnavailableError
-from crystal.search.index import bring_up_to_date, files, parts, refresh, step
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index import bring_up_to_date, index_files, index_parts, refresh, step
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check, drop
 from crystal.store import Store
 from crystal.store.search import index_log
@@ -55,7 +55,7 @@ def test_what_cannot_be_written_is_not_worked_out(world, monkeypatch, kind):
     world.add(30)
     if kind == "full":
         usage = shutil.disk_usage(world.store.path.parent)._replace(free=1_000)
-        monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
+        monkeypatch.setattr(index_files.shutil, "disk_usage", lambda _: usage)
     else:
         world.folder.parent.write_text("in the way")
     monkeypatch.setattr(step, "build_part", lambda *_: pytest.fail("work that is lost"))
@@ -75,11 +75,11 @@ def test_wrong_bytes_that_keep_their_time_are_found_when_files_are_merged(world)
         (path,) = world.folder.glob("words-*.part")
         found, whole = path.stat(), bytearray(path.read_bytes())
         (file,) = [one for one in index_log.parts(world.store) if one.kind == "words"]
-        place = files._directory(path, file)[1]["arrays"][name]
+        place = index_files._directory(path, file)[1]["arrays"][name]
         whole[place["at"] : place["at"] + 64] = b"\xff" * 64
         path.write_bytes(whole)
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-        parts._opened.clear()
+        index_parts._opened.clear()
         world.delete(world.ids()[:1])
         world.add(2)
         world.embed()
@@ -195,7 +195,7 @@ def test_what_a_killed_process_left_goes_with_what_is_deleted(world):
     (secret,) = world.add(text="xyzzyplugh")
     world.refresh()
     for path in list(world.folder.iterdir()):
-        shutil.copy2(path, world.folder / f"words-0123456789abcdef.part{files.TEMPORARY}")
+        shutil.copy2(path, world.folder / f"words-0123456789abcdef.part{index_files.TEMPORARY}")
         shutil.copy2(path, world.folder / "words-fedcba9876543210.part")
     world.delete([secret])
     world.refresh()

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.search.index import part_vectors
-from crystal.search.index.part_vectors import Arrays, Meanings, best, build_arrays, likely, measured
+from crystal.search.index.part_vectors import Arrays, PartVectors, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
+from tests.support.table import each_row
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,7 +43,7 @@ class Kept:
     """A part with the vectors that the store has, which is how the index answers."""
 
     def __init__(self, vectors: Floats, arrays: Arrays | None = None) -> None:
-        self.meanings = Meanings(arrays_of(vectors) if arrays is None else arrays)
+        self.meanings = PartVectors(arrays_of(vectors) if arrays is None else arrays)
         self.rows = [row.tobytes() for row in rounded(vectors)]
 
     def nearest(self, query: Floats, k: int, mask: Any = None) -> tuple[Any, Any]:
@@ -167,7 +168,7 @@ def test_vectors_that_are_no_direction_are_missing() -> None:
     vectors[1], vectors[2, 1], vectors[3, 0], vectors[4, 2] = 0.0, np.nan, np.inf, -np.inf
     rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))][:7]  # the eighth is never given
     rows[5] = (5, b"short")
-    part = Meanings(build_arrays(lambda: rows, 8, 4))
+    part = PartVectors(build_arrays(lambda: rows, 8, 4))
     query = np.ones(4, np.float32)
     assert part.count == 2
     assert likely([part], query, 8, [None]).tolist() == [0, 6]
@@ -175,7 +176,7 @@ def test_vectors_that_are_no_direction_are_missing() -> None:
     assert np.flatnonzero(~np.isnan(told)).tolist() == [1, 7]
 
 
-@pytest.mark.parametrize("query", [np.zeros(4), np.full(4, np.nan), np.array([1, np.inf, 0, 0])])
+@each_row("query", [np.zeros(4), np.full(4, np.nan), np.array([1, np.inf, 0, 0])])
 def test_a_question_that_is_no_direction_finds_nothing(query: npt.NDArray[np.float64]) -> None:
     part = Kept(np.ones((3, 4), np.float32))
     assert [len(found) for found in part.nearest(query.astype(np.float32), 2)] == [0, 0]
@@ -187,7 +188,7 @@ def test_a_question_of_another_model_is_refused() -> None:
         Kept(np.ones((3, 4), np.float32)).nearest(np.ones(5, np.float32), 2)
 
 
-@pytest.mark.parametrize("factor", [1e-40, 1e-30, 1e-3, 1e30, 3e38])
+@each_row("factor", [1e-40, 1e-30, 1e-3, 1e30, 3e38])
 def test_the_length_of_vectors_and_questions_does_not_matter(factor: float) -> None:
     vectors = drawn(6, 50, 33)
     vectors /= np.abs(vectors).max(axis=1, keepdims=True)

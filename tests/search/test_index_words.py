@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.search.index.step import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
-from crystal.search.index.words import Gathering, PartWords, merge_words
+from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
 from tests.support.index_store import rebuild
@@ -81,7 +81,7 @@ def test_the_documents_of_rare_and_frequent_words_are_those_that_have_them(seed,
     known = {word: set(documents.tolist()) for word, documents in having.items()}
     halves = []
     for first, last in ((0, count // 2), (count // 2, count)):
-        gathering = Gathering()
+        gathering = WordCollector()
         for document in range(first, last):
             there = [word for word, documents in known.items() if document in documents]
             gathering.add(there * (1 + document % 3))

@@ -7,6 +7,7 @@ from crystal.store import Store
 from crystal.store.search.vectors import drop_generation, ensure_generation
 from tests.support.ranked_by import by_default_too, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, chunk_id, embed_all, open_store
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 
@@ -120,7 +121,7 @@ def test_scripts_without_spaces_are_found_by_a_part(store, text, query):
     assert found(store, query)[0] == uuid
 
 
-@pytest.mark.parametrize("query", ["", "   ", "\x00", "?!", "()", '""', "🦀"])
+@each_row("query", ["", "   ", "\x00", "?!", "()", '""', "🦀"])
 def test_a_question_without_words_finds_nothing_and_does_not_raise(store, query):
     add_turn(store, "hello")
     assert found(store, query) == []
@@ -169,10 +170,8 @@ def test_copies_are_counted_within_the_filter(store):
 # ------------------------------------------------------------------------------------------------------- freshness
 
 
-@pytest.mark.parametrize(
-    ("days", "flag"), [(-1, "fresh"), (0, "fresh"), (2.9, "fresh"), (3, "recent"), (6.9, "recent"), (7, "aging"),
-                       (13.9, "aging"), (14, "stale"), (900, "stale")],
-)  # fmt: skip
+@each_row(("days", "flag"), [(-1, "fresh"), (0, "fresh"), (2.9, "fresh"), (3, "recent"), (6.9, "recent"), (7, "aging"),
+                       (13.9, "aging"), (14, "stale"), (900, "stale")])  # fmt: skip
 def test_freshness_by_age(days, flag):
     assert freshness(NOW - int(days * DAY), NOW) == flag
 
@@ -272,7 +271,7 @@ def test_missing_vectors_are_counted_while_the_rest_is_hybrid(store):
     assert any("1 chunk " in note for note in result.notes)
 
 
-@pytest.mark.parametrize("failure", [UnavailableError("the provider is away"), NotConfiguredError("no key for it")])
+@each_row("failure", [UnavailableError("the provider is away"), NotConfiguredError("no key for it")])
 def test_an_embedder_that_fails_costs_only_meaning(store, failure):
     uuid = add_turn(store, "a car")
     embed_all(store, Meaning())

@@ -8,7 +8,7 @@ import pytest
 from crystal.embedding.late import READ_CHARACTERS, Likeness, TokenComparer
 from crystal.embedding.static import static_model
 from crystal.search.ranking.late import BY_CONTEXT, BY_TABLE, late_scores, looked_at, weights_of
-from crystal.search.ranking.listing import mixed
+from crystal.search.ranking.shown_list import mixed
 
 
 class Axes:

@@ -7,11 +7,12 @@ import pytest
 from crystal.llm.chat import ChatModel
 from crystal.model.recall import Filters
 from crystal.search.deep import ChatAsker, Deep
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from crystal.store import Store
 from tests.support.chat_server import Reply, chat_server, openai_reply
 from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 FORK = "22222222-bbbb-4000-8000-000000000002"
@@ -83,7 +84,7 @@ def test_every_limit_gives_so_many(store, fusion):
     for number in range(450):
         add_turn(store, f"needle {number} and {number * 7919}", session=f"s{number % 90}")
     for limit in (1, 2, 57, 399, 400, 401, 1000):
-        result = ask(store, "needle", limit=limit, how=How(fusion=fusion))
+        result = ask(store, "needle", limit=limit, how=SearchOptions(fusion=fusion))
         whole = len(result.hits) + sum(hit.similar for hit in result.hits)
         assert len(result.hits) == limit or whole == 450
         assert len(set(found(result))) == len(result.hits)
@@ -95,7 +96,7 @@ def test_reciprocal_rank_fusion_puts_what_both_engines_find_first(store):
     add_turn(store, "some vehicle", session="c")
     add_turn(store, "a kitten", session="d")
     embed_all(store, Meaning())
-    assert both in found(ask(store, "automobile car", Meaning(), how=How(fusion="rrf")))[:1]
+    assert both in found(ask(store, "automobile car", Meaning(), how=SearchOptions(fusion="rrf")))[:1]
 
 
 # ---------------------------------------------------------------------------------------------------- surroundings
@@ -139,11 +140,8 @@ def test_surroundings_of_long_turns_are_cut_to_the_nearest_words(store):
 # --------------------------------------------------------------------------------------------- reasons and nothing
 
 
-@pytest.mark.parametrize(
-    ("query", "filters", "said"),
-    [("", {}, "empty"), ("zebra", {"project": "nowhere"}, "no project 'nowhere'"), ("zebra", {"role": "robot"}, "robot"),
-     ("no_such.name()", {}, ""), ('"zebra stripes"', {}, "zebra stripes")],
-)  # fmt: skip
+@each_row(("query", "filters", "said"), [("", {}, "empty"), ("zebra", {"project": "nowhere"}, "no project 'nowhere'"), ("zebra", {"role": "robot"}, "robot"),
+     ("no_such.name()", {}, ""), ('"zebra stripes"', {}, "zebra stripes")])  # fmt: skip
 def test_an_empty_result_says_why(store, query, filters, said):
     add_turn(store, "hello world")
     result = ask(store, query, **filters)
@@ -233,7 +231,7 @@ def test_a_filter_does_not_change_the_order_of_what_it_leaves(varied, ranked_by)
 def deep(store, server, seconds=3.0):
     model = ChatModel("openai", "tiny", server.url + "/v1", "sk-test")
     asker = lambda _: ChatAsker(model, lambda: Store.open(store.path), 1.0, NOW, seconds)  # noqa: E731
-    return How(deep=Deep(asker, NOW))
+    return SearchOptions(deep=Deep(asker, NOW, may_send=lambda chunks, _: chunks))
 
 
 def chat(text):

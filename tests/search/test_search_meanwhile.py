@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from crystal.model.recall import Filters
 from crystal.search import candidates
 from crystal.search.index import bring_up_to_date
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from crystal.store import Store
 from crystal.store.search.space import delete_chunks
 from tests.support.ranked_by import late_model, search
@@ -74,7 +74,7 @@ class Changing(RuleBasedStateMachine):
         word=st.sampled_from(WORDS), role=st.none() | st.sampled_from(ROLES), meaning=st.booleans(), late=st.booleans()
     )
     def look(self, word, role, meaning, late):
-        how = How(late=late_model) if late else How()
+        how = SearchOptions(late=late_model) if late else SearchOptions()
         filters, embedder = Filters(role=role), Meaning() if meaning else None
 
         def ask():

@@ -8,10 +8,11 @@ import pytest
 from crystal import Crystal
 from crystal.app.context import Machine, default_paths
 from crystal.model.recall import Filters
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from tests.support.command import crystal as run
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 ALL = ("off", "light", "strong")
@@ -24,7 +25,7 @@ def store(tmp_path):
 
 
 def ask(store, query, recency="light", limit=10, **filters):
-    how = How(recency=recency, tz=timezone.utc)
+    how = SearchOptions(recency=recency, tz=timezone.utc)
     return search(store, None, query, now=NOW, how=how, limit=limit, filters=Filters(**filters))
 
 
@@ -41,8 +42,8 @@ def fill(store, count=40, text="talk about the server and its disks"):
 # --------------------------------------------------------------------------------------------------------- recency
 
 
-@pytest.mark.parametrize("recency", ALL)
-@pytest.mark.parametrize("query", ["ERR_DISK_4711", "zanzibar", '"copper kettle"', "the zanzibar copper kettle"])
+@each_row("recency", ALL)
+@each_row("query", ["ERR_DISK_4711", "zanzibar", '"copper kettle"', "the zanzibar copper kettle"])
 def test_no_age_buries_an_exact_old_hit(store, recency, query):
     text = "in zanzibar the copper kettle failed with ERR_DISK_4711, " + "and then more happened " * 30
     exact = add_turn(store, text, session="old", ts=NOW - 3000 * DAY)

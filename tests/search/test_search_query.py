@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.text.query import MAX_TERMS, parse_query, unspaced_pairs
+from tests.support.table import each_row
 
 
 def test_words_that_are_everywhere_are_left_out():
@@ -20,9 +21,7 @@ def test_quoted_words_are_a_phrase():
     assert asked.terms == ("nginx",)
 
 
-@pytest.mark.parametrize(
-    "text", ["\u201cconnection refused\u201d", "\u201econnection refused\u201c", '" connection  refused "']
-)
+@each_row("text", ["\u201cconnection refused\u201d", "\u201econnection refused\u201c", '" connection  refused "'])
 def test_quotation_marks_of_other_kinds_work_too(text):
     assert parse_query(text).phrases == ("connection refused",)
 
@@ -32,7 +31,7 @@ def test_an_open_quotation_mark_is_no_phrase():
     assert (asked.phrases, asked.terms) == ((), ("say", "hello"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "compound", "terms"),
     [
         ("foo_bar.baz()", "foo_bar.baz", ("foo", "bar", "baz")),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crystal.embedding.choice import make_embedder
+from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.late import TokenComparer
 from crystal.embedding.static import static_model
 from crystal.errors import ModelUnavailableError
@@ -11,6 +11,7 @@ from crystal.store.search import vectors
 from crystal.text.query import parse_query
 from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+from tests.support.table import each_row
 
 
 @pytest.fixture
@@ -23,9 +24,7 @@ def said(store, *texts):
     return [add_turn(store, text, session=f"s{number}", ts=NOW - DAY * number) for number, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize(
-    "word", ["डेटाबेस", "ฐานข้อมูล", "كِتَاب", "டேட்டாபேஸ்", "cafe\u0301", "ဒေတာဘေ့စ်"],
-)  # fmt: skip
+@each_row("word", ["डेटाबेस", "ฐานข้อมูล", "كِتَاب", "டேட்டாபேஸ்", "cafe\u0301", "ဒေတာဘေ့စ်"])  # fmt: skip
 def test_a_word_with_signs_of_its_own_is_one_word_and_no_identifier(word):
     asked = parse_query(word)
     assert (asked.terms, asked.compounds, asked.is_literal) == ((word,), (), False)

@@ -9,11 +9,12 @@ import pytest
 from crystal.errors import UsageError
 from crystal.model.recall import Filters
 from crystal.search.deep import Deep
-from crystal.search.index.files import IndexDamagedError
-from crystal.search.index.reader import Index
-from crystal.search.request import How, MemorySource
+from crystal.search.index.index_files import IndexDamagedError
+from crystal.search.index.open_index import Index
+from crystal.search.request import MemorySource, SearchOptions
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.table import each_row
 
 ROUNDING = 3e-3
 """Vectors are kept as bytes."""
@@ -48,7 +49,7 @@ def store(tmp_path):
 
 
 def ask(store, query, embedder=None, limit=10, how=None, mirror=None, **filters):
-    how = how or How(fusion="similarity")
+    how = how or SearchOptions(fusion="similarity")
     return search(store, embedder, query, now=NOW, limit=limit, how=how, mirror=mirror, filters=Filters(**filters))
 
 
@@ -100,7 +101,7 @@ def test_no_word_no_session_no_time_and_nobody_is_preferred(store):
     assert found(result)[0] == near
     scores = [hit.score for hit in result.hits]
     assert scores == sorted(scores, reverse=True)
-    strong = ask(store, "feline", Meaning(), how=How(fusion="similarity", recency="strong"))
+    strong = ask(store, "feline", Meaning(), how=SearchOptions(fusion="similarity", recency="strong"))
     assert [(hit.uuid, hit.score) for hit in strong.hits] == [
         (hit.uuid, hit.score) for hit in ask(store, "feline", Meaning()).hits
     ]
@@ -187,10 +188,10 @@ def test_what_waits_for_its_vector_is_named(store):
 
 def test_nobody_is_asked_for_another_order():
     with pytest.raises(UsageError, match="deep search cannot be combined"):
-        How(fusion="similarity", deep=Deep(None, NOW, []))
+        SearchOptions(fusion="similarity", deep=Deep(None, NOW, []))
 
 
-@pytest.mark.parametrize("query", ["", "   ", "?!", '"', "x" * 50_000, "\ud800 \x00", "猫 " * 100])
+@each_row("query", ["", "   ", "?!", '"', "x" * 50_000, "\ud800 \x00", "猫 " * 100])
 def test_no_question_raises(store, query):
     add_turn(store, "kitten")
     embed_all(store, Meaning())
@@ -220,7 +221,7 @@ def test_a_project_comes_first_as_long_as_it_has_anything_near(store):
     inside = add_turn(store, "a cat in the shop", project="/code/shop")
     outside = add_turn(store, "kitten", project="/code/other")
     embed_all(store, Meaning())
-    how = How(fusion="similarity")
+    how = SearchOptions(fusion="similarity")
     result, is_inside = search_home_first(store, Meaning(), "feline", home="shop", now=NOW, how=how)
     assert (found(result), is_inside) == ([inside], True)
     result, is_inside = search_home_first(store, Meaning(), "feline", home="elsewhere", now=NOW, how=how)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
-from crystal.search.request import How
+from crystal.search.request import SearchOptions
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
 
@@ -54,7 +54,7 @@ def test_what_only_another_wording_finds_is_there_and_a_wording_without_an_answe
 
 
 def test_the_best_by_similarity_keeps_its_cosine(tmp_path):
-    model, how = Meaning(), How(fusion="similarity")
+    model, how = Meaning(), SearchOptions(fusion="similarity")
     with open_store(tmp_path) as store:
         for text in ("a car and a kitten", "a car", "a kitten in the rain"):
             add_turn(store, text)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.store import vector_bytes
+from tests.support.table import each_row
 
 DIMENSIONS = [4, 64, 100, 256, 384]
 
@@ -38,7 +39,7 @@ def test_what_is_restored_has_the_direction_of_before(dimension: int, seed: int)
         assert np.linalg.norm(back) == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("number", [0.0, float("nan"), float("inf")])
+@each_row("number", [0.0, float("nan"), float("inf")])
 def test_what_is_no_direction_is_zero(number: float) -> None:
     vector = np.full(64, number, "<f4").tobytes()
     assert vector_bytes.rounded([vector], 64) == [vector_bytes._rounded_one(vector, 64)] == [bytes(64)]

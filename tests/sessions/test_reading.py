@@ -6,6 +6,7 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import ShowTarget, find_session, find_target, read, sessions
 from crystal.store.sessions.conversations import place_of_chunk
 from tests.support.store_factory import DAY, HOUR, NOW, SESSION, add_turn, chunk_id, open_store
+from tests.support.table import each_row
 
 FORK = "22222222-bbbb-4000-8000-000000000002"
 
@@ -137,7 +138,7 @@ def test_an_ambiguous_beginning_lists_the_sessions(store):
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("wanted", ["nope", "", "  ", "999", "9" * 40, "-1", "²", "%", "\ud800", "\x00"])
+@each_row("wanted", ["nope", "", "  ", "999", "9" * 40, "-1", "²", "%", "\ud800", "\x00"])
 def test_what_names_nothing_is_not_found(store, wanted):
     add_turn(store, "x")
     with pytest.raises(NotFoundError):

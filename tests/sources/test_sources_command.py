@@ -84,7 +84,6 @@ def test_the_filter_by_source_takes_names(added: Path, home: Path) -> None:
 def test_names_and_folders_that_cannot_be_used(added: Path, home: Path) -> None:
     (home / "new").mkdir()
     for words, message in (
-        ([str(home / "gone")], "gone does not exist"),
         ([str(added / "a.md")], "is a file, not a folder"),
         ([str(added / "sub")], "overlap"),
         ([str(home)], "overlap"),
@@ -95,6 +94,8 @@ def test_names_and_folders_that_cannot_be_used(added: Path, home: Path) -> None:
     ):
         done = crystal("sources", "add", *words)
         assert (done.code, message in done.err) == (2, True), done.err
+    gone = crystal("sources", "add", str(home / "gone"))
+    assert (gone.code, "gone does not exist" in gone.err) == (1, True)
     assert [one["name"] for one in json.loads(crystal("sources", "--json").out)["sources"]] == ["notes"]
 
 
@@ -298,6 +299,11 @@ def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- watch
+
+
+@pytest.fixture(autouse=True)
+def _quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "DEBOUNCE_MS", 100)
 
 
 @contextlib.contextmanager

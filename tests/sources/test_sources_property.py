@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crystal.store.health import checks
 from crystal.store.search.candidates import chunks_around
-from crystal.store.sources import state
+from crystal.store.sources import source_queries
 from tests.support.killed import killed_at
 from tests.support.source_folder import DAY_NS, Folder, held, quick_store, sync
 
@@ -50,8 +50,8 @@ def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes
             assert sync(store, folder.root, is_vault=is_vault).is_whole
             sync(fresh, folder.root, is_vault=is_vault)
             assert held(store) == held(fresh)
-            assert not state.damaged_files(store, set())
-            assert not state.chunks_without_file(store)
+            assert not source_queries.damaged_files(store, set())
+            assert not source_queries.chunks_without_file(store)
             assert not checks.database_faults(store)
             assert not checks.chunks_with_wrong_hash(store)
             again = sync(store, folder.root, is_vault=is_vault)

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crystal.errors import UnavailableError
-from crystal.sources.content import MAX_BYTES, read_content, text_of
+from crystal.sources.file_content import MAX_BYTES, read_content, text_of
 from crystal.sources.scan import scan
 
 FILES = ("a.md", "b.log", "build/out.md", "src/a.md", "src/build/x.py", "src/b.log", "doc/deep/a.md", "doc/é.md")

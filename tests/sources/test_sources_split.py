@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crystal.sources import code
 from crystal.sources.split import file_chunks, sections
+from tests.support.table import each_row
 
 LINES = st.sampled_from(
     ["# A", "## B", "###### C #", "Title\n=====", "Sub\n---", "```", "~~~", "    code", "word", "", "- item", "ü",
@@ -63,7 +64,7 @@ def test_code_is_split_at_functions_and_large_classes_at_methods() -> None:
     assert titles("a.py", text) == [("", 1, 3), ("f", 6, 9), ("A", 12, 13), ("A.g", 15, 75), ("A.h", 77, 137)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "text", "names"),
     [
         ("a.ts", "const K = 1\nexport const f = () => 1\nclass A { m() {} }\ninterface I {}\n", ["", "f", "A", "I"]),

@@ -12,7 +12,7 @@ from crystal.errors import UnavailableError
 from crystal.redact import Redactor
 from crystal.sources import sync as sync_module
 from crystal.store import Store
-from crystal.store.sources.files import all_sources
+from crystal.store.sources.source_files import all_sources
 from tests.support.source_folder import DAY_NS, Folder, held, quick_store, sync
 
 

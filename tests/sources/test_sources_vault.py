@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.sources.vault import name_of
+from crystal.sources.obsidian import name_of
 from tests.support.command import crystal
 from tests.support.source_folder import Folder, quick_store, sync
+from tests.support.table import each_row
 
 NOTE = '---\ntitle: "Plan: B"\ntags: [work, deploy/prod]\naliases:\n  - Beta\n---\n# Steps\n\nask [[Alice Okapi|her]] #soon\n'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "title", "aliases", "tags"),
     [
         (NOTE, "Plan: B", ("Beta",), ("work", "deploy/prod", "soon")),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from crystal.store import migrate
+from crystal.store import upgrade
 from tests.support.fresh_store import apply_each
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _each_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "_apply", apply_each)
+    """Apply every migration to a new database, instead of copying one that has them."""
+    monkeypatch.setattr(upgrade, "_apply", apply_each)

@@ -24,9 +24,11 @@ from crystal.errors import (
     StoreDamagedError,
     StoreFullError,
 )
-from crystal.store import Store, connection, migrate, texts
+from crystal.store import Store, connection, texts, upgrade
 from crystal.store.health.checks import damage
 from tests.support.fresh_store import copy_schema
+
+pytestmark = pytest.mark.usefixtures("_each_migration")
 
 
 def schema(path: Path) -> list[tuple[str, str]]:
@@ -81,19 +83,19 @@ def test_the_tables_that_users_of_the_system_know_are_there(path: Path) -> None:
 
 
 def test_migrations_are_numbered_without_gaps() -> None:
-    assert [number for number, _ in migrate.steps()] == list(range(1, migrate.newest() + 1))
+    assert [number for number, _ in upgrade.steps()] == list(range(1, upgrade.newest() + 1))
 
 
 @pytest.mark.slow
 def test_every_older_schema_becomes_exactly_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store.open(tmp_path / "fresh.db").close()
     fresh = schema(tmp_path / "fresh.db")
-    every = migrate.steps()
+    every = upgrade.steps()
     for upto in range(1, len(every)):
         old = tmp_path / f"old{upto}.db"
-        monkeypatch.setattr(migrate, "steps", lambda upto=upto: every[:upto])
+        monkeypatch.setattr(upgrade, "steps", lambda upto=upto: every[:upto])
         Store.open(old).close()
-        monkeypatch.setattr(migrate, "steps", lambda: every)
+        monkeypatch.setattr(upgrade, "steps", lambda: every)
         Store.open(old).close()
         assert schema(old) == fresh
 
@@ -101,16 +103,16 @@ def test_every_older_schema_becomes_exactly_the_fresh_one(tmp_path: Path, monkey
 def test_an_upgrade_copies_the_store_first_and_a_failed_one_changes_nothing(path, monkeypatch):
     with Store.open(path) as store:
         store.execute("INSERT INTO meta VALUES ('word', 'kept')")
-    every = migrate.steps()
-    last = migrate.newest()
+    every = upgrade.steps()
+    last = upgrade.newest()
     later = last + 1
-    monkeypatch.setattr(migrate, "newest", lambda: max(number for number, _ in migrate.steps()))
+    monkeypatch.setattr(upgrade, "newest", lambda: max(number for number, _ in upgrade.steps()))
     monkeypatch.setattr(
-        migrate, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)"))
+        upgrade, "steps", lambda: (*every, (later, "CREATE TABLE more (x); INSERT INTO nowhere VALUES (1)"))
     )
     with pytest.raises(apsw.SQLError):
         Store.open(path)
-    monkeypatch.setattr(migrate, "steps", lambda: every)
+    monkeypatch.setattr(upgrade, "steps", lambda: every)
     with Store.open(path) as store:
         assert store.value("SELECT value FROM meta WHERE key = 'word'") == "kept"
         assert store.row("SELECT 1 FROM sqlite_master WHERE name = 'more'") is None
@@ -167,7 +169,7 @@ def test_a_store_with_any_damaged_field_in_its_header_can_be_written_or_says_so(
 def test_a_newer_store_and_one_that_only_says_so_are_refused_untouched(path: Path, sql: str, raised: type) -> None:
     with Store.open(path) as store:
         store.db.execute(sql).fetchall()
-        store.execute(f"PRAGMA user_version = {migrate.newest() + 1}")
+        store.execute(f"PRAGMA user_version = {upgrade.newest() + 1}")
     before = path.read_bytes()
     for opened in (Store.open, Store.open_existing):
         with pytest.raises(raised, match="schema") as refused:
@@ -182,9 +184,9 @@ def test_each_migration_changes_a_definition_by_which_a_newer_store_is_known() -
     before: dict[str, tuple[str, str]] = {}
     with contextlib.closing(apsw.Connection(":memory:")) as db:
         texts.register(db)
-        for number, _ in migrate.steps():
-            migrate._apply(db, number)
-            found = migrate._definitions(db)
+        for number, _ in upgrade.steps():
+            upgrade._apply(db, number)
+            found = upgrade._definitions(db)
             assert found != before or number in (9, 10)
             before = found
 
@@ -230,7 +232,7 @@ def test_a_damaged_store_says_so(path: Path) -> None:
 
 def test_a_letter_changed_in_any_definition_is_damage_and_no_traceback(path, monkeypatch):
     """Such a definition is valid SQL: SQLite's own checks pass, and only a statement that uses the name fails."""
-    monkeypatch.setattr(migrate, "_apply", copy_schema)  # it is compared with a fresh schema two hundred times
+    monkeypatch.setattr(upgrade, "_apply", copy_schema)  # it is compared with a fresh schema two hundred times
     dice = random.Random(7)
     with Store.open(path) as store:
         definitions = store.rows("SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND sql LIKE '%(%'")
@@ -280,7 +282,7 @@ def _open(path: str) -> int:
 @pytest.mark.slow
 def test_eight_processes_that_make_the_store_at_once_make_one(path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(8) as pool:
-        assert pool.map(_open, [str(path)] * 8) == [migrate.newest()] * 8
+        assert pool.map(_open, [str(path)] * 8) == [upgrade.newest()] * 8
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.store import Store, connection, migrate
+from crystal.store import Store, connection, upgrade
 from crystal.store.health import checks
 from crystal.store.search import index_source, space, vectors
 from crystal.store.texts import pack_block, packed, reference, register
@@ -21,6 +21,8 @@ from crystal.store.vector_bytes import rounded
 TEXTS = ["short", "a longer text with words that are said again and again, again and again", "Ä " * 90, ""]
 DIMENSION, COUNT = 64, 2_500
 
+pytestmark = pytest.mark.usefixtures("_each_migration")
+
 
 def vector_of(ident: int) -> bytes:
     return array("f", (1.0 / (1 + (ident * 7 + at) % 11) for at in range(DIMENSION))).tobytes()
@@ -28,10 +30,10 @@ def vector_of(ident: int) -> bytes:
 
 def write_old(path: Path, monkeypatch: pytest.MonkeyPatch, deleted: int = 0) -> None:
     """Write a store as the schema before this one has it."""
-    number = next(number for number, sql in migrate.steps() if migrate.REWRITES in sql)
-    older = tuple(step for step in migrate.steps() if step[0] < number)
+    number = next(number for number, sql in upgrade.steps() if upgrade.REWRITES in sql)
+    older = tuple(step for step in upgrade.steps() if step[0] < number)
     with monkeypatch.context() as patch:
-        patch.setattr(migrate, "steps", lambda: older)
+        patch.setattr(upgrade, "steps", lambda: older)
         with Store.open(path) as store, store.transaction():
             store.execute("INSERT INTO embedding_generations VALUES (1, 'dice', 'a', ?, 0, 1)", (DIMENSION,))
             store.execute(f"CREATE VIRTUAL TABLE chunks_vec_1 USING vec0(embedding float[{DIMENSION}])")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.store.sessions.sessions import Counts, SaidTurn, Session
-from crystal.summarize.deeds import deeds_of
+from crystal.store.sessions.sessions import Session, SessionCounts, SummaryTurn
+from crystal.summarize.actions import session_actions
 from crystal.summarize.markdown import (
-    Deeds,
+    Actions,
     FileTouched,
     Paragraph,
     SummaryText,
@@ -56,8 +56,8 @@ ugly = st.sampled_from(
 )
 
 
-def turns(*said: tuple[str, str]) -> list[SaidTurn]:
-    return [SaidTurn(index, role, text, None, index, None, len(text)) for index, (role, text) in enumerate(said, 1)]
+def turns(*said: tuple[str, str]) -> list[SummaryTurn]:
+    return [SummaryTurn(index, role, text, None, index, None, len(text)) for index, (role, text) in enumerate(said, 1)]
 
 
 def front_matter(text: str) -> dict[str, object]:
@@ -168,39 +168,39 @@ def test_topics_are_names_and_repeated_words_in_any_script_but_no_filler() -> No
 
 def test_files_and_commands_come_from_tool_calls_each_once() -> None:
     calls = [
-        SaidTurn(1, "tool_call", "Read: /home/ada/engine/a.py", "Read"),
-        SaidTurn(2, "tool_call", "Edit: /home/ada/engine/a.py\nold_string: x\nnew_string: y", "Edit"),
-        SaidTurn(3, "tool_call", "Write: /etc/other\ncontent: Read: /not/this", "Write"),
-        SaidTurn(4, "tool_call", "NotebookEdit: /home/ada/engine/n.ipynb", "NotebookEdit"),
-        SaidTurn(5, "tool_call", "mcp__files__read_file: /home/ada/engine/b.md", "mcp__files__read_file"),
-        SaidTurn(6, "tool_call", "Bash: git status\ndescription: Show status\ntimeout: 5", "Bash"),
-        SaidTurn(7, "tool_call", "Bash: git status", "Bash"),
-        SaidTurn(8, "tool_call", "Bash: cat <<'E' > `x`\nbody\nE\ndescription: heredoc", "Bash"),
-        SaidTurn(9, "tool_call", "Glob: **/*.py\npath: /home/ada", "Glob"),
-        SaidTurn(10, "tool_call", "Bash", "Bash"),
-        SaidTurn(11, "tool_call", "Read", None),
-        SaidTurn(12, "tool_call", "description: no command", "Bash"),
+        SummaryTurn(1, "tool_call", "Read: /home/ada/engine/a.py", "Read"),
+        SummaryTurn(2, "tool_call", "Edit: /home/ada/engine/a.py\nold_string: x\nnew_string: y", "Edit"),
+        SummaryTurn(3, "tool_call", "Write: /etc/other\ncontent: Read: /not/this", "Write"),
+        SummaryTurn(4, "tool_call", "NotebookEdit: /home/ada/engine/n.ipynb", "NotebookEdit"),
+        SummaryTurn(5, "tool_call", "mcp__files__read_file: /home/ada/engine/b.md", "mcp__files__read_file"),
+        SummaryTurn(6, "tool_call", "Bash: git status\ndescription: Show status\ntimeout: 5", "Bash"),
+        SummaryTurn(7, "tool_call", "Bash: git status", "Bash"),
+        SummaryTurn(8, "tool_call", "Bash: cat <<'E' > `x`\nbody\nE\ndescription: heredoc", "Bash"),
+        SummaryTurn(9, "tool_call", "Glob: **/*.py\npath: /home/ada", "Glob"),
+        SummaryTurn(10, "tool_call", "Bash", "Bash"),
+        SummaryTurn(11, "tool_call", "Read", None),
+        SummaryTurn(12, "tool_call", "description: no command", "Bash"),
     ]
-    deeds = deeds_of(calls, below="/home/ada/engine/")
-    assert deeds.files == (
+    actions = session_actions(calls, below="/home/ada/engine/")
+    assert actions.files == (
         FileTouched("a.py", ("edited", "read")),
         FileTouched("/etc/other", ("written",)),
         FileTouched("n.ipynb", ("edited",)),
         FileTouched("b.md", ("read",)),
     )
-    assert deeds.commands == ("git status", "cat <<'E' > `x` …")
+    assert actions.commands == ("git status", "cat <<'E' > `x` …")
 
 
 def test_a_folder_that_only_begins_alike_is_not_the_projects() -> None:
     calls = [
-        SaidTurn(1, "tool_call", "Read: /home/ada/engineering/a.py", "Read"),
-        SaidTurn(2, "tool_call", r"Read: C:\w\e\a.py", "Read"),
+        SummaryTurn(1, "tool_call", "Read: /home/ada/engineering/a.py", "Read"),
+        SummaryTurn(2, "tool_call", r"Read: C:\w\e\a.py", "Read"),
     ]
-    assert [file.path for file in deeds_of(calls, below="/home/ada/engine").files] == [
+    assert [file.path for file in session_actions(calls, below="/home/ada/engine").files] == [
         "/home/ada/engineering/a.py",
         r"C:\w\e\a.py",
     ]
-    assert [file.path for file in deeds_of(calls, below="C:\\w\\e").files][1] == "a.py"
+    assert [file.path for file in session_actions(calls, below="C:\\w\\e").files][1] == "a.py"
 
 
 @pytest.mark.slow
@@ -209,9 +209,9 @@ def test_a_folder_that_only_begins_alike_is_not_the_projects() -> None:
     anything | st.none(),
 )
 def test_no_tool_call_makes_it_fail(calls: list[tuple[str | None, str]], below: str | None) -> None:
-    said = [SaidTurn(1, "tool_call", f"{tool}: {text}" if text else text, tool) for tool, text in calls]
-    deeds = deeds_of(said, below=below)
-    for line in (*deeds.commands, *(file.path for file in deeds.files)):
+    said = [SummaryTurn(1, "tool_call", f"{tool}: {text}" if text else text, tool) for tool, text in calls]
+    actions = session_actions(said, below=below)
+    for line in (*actions.commands, *(file.path for file in actions.files)):
         assert len(line.splitlines()) == 1
 
 
@@ -231,7 +231,7 @@ def test_no_content_makes_it_fail(said: list[tuple[str, str]]) -> None:
         assert line == " ".join(line.split())
         assert line
         assert len(line) <= 500
-    body = render(SESSION, Counts(), text, Deeds(), model=None, instead=None)
+    body = render(SESSION, SessionCounts(), text, Actions(), model=None, instead=None)
     check_shape(body)
     assert front_matter(body)["title"] == text.title
 
@@ -271,7 +271,7 @@ def test_the_front_matter_survives_any_name(name: str, branch: str, cwd: str | N
         "codex",
     )
     text = SummaryText("t", (Paragraph("p"),), ())
-    body = render(session, Counts(1, 2, 3, 4), text, Deeds(), model="m: #x", instead="no: 'key'")
+    body = render(session, SessionCounts(1, 2, 3, 4), text, Actions(), model="m: #x", instead="no: 'key'")
     check_shape(body)
     fields = front_matter(body)
     assert (fields["project"], fields["branch"], fields["cwd"]) == (name, branch, cwd)
@@ -286,23 +286,23 @@ def test_the_file_reads_as_documented() -> None:
         Paragraph("Done. The fsync now comes before the rename in write_note. All 41 tests pass.", "Ended with"),
     )
     text = SummaryText("The spool loses notes when the disk is full", paragraphs, ("spool", "fsync", "write_note"))
-    deeds = Deeds(
+    actions = Actions(
         (FileTouched("crystal/spool.py", ("edited", "read")), FileTouched("tests/test_spool.py", ("written",))),
         ("git log -p | head -50", "echo `uname`"),
     )
     page = Path(__file__).parents[2].joinpath("docs/reference/session-summary.md").read_text("utf-8")
     example = page.split("````markdown\n")[1].split("````\n")[0]
-    assert render(SESSION, Counts(2, 3, 4, 1), text, deeds, model=None, instead=None) == example
+    assert render(SESSION, SessionCounts(2, 3, 4, 1), text, actions, model=None, instead=None) == example
 
 
 def test_long_lists_say_how_much_is_left_out() -> None:
-    deeds = Deeds((), tuple(f"command {number}" for number in range(73)))
-    body = render(SESSION, Counts(), SummaryText("t", (), ()), deeds, model=None, instead=None)
+    actions = Actions((), tuple(f"command {number}" for number in range(73)))
+    body = render(SESSION, SessionCounts(), SummaryText("t", (), ()), actions, model=None, instead=None)
     assert "- `command 49`\n- and 23 more\n" in body
     assert "## Summary\n\nNone.\n" in body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("session_id", "stem"),
     [("1f35fa49-0000-4000-8000-00000000cafe", "1f35fa49-0000-4000-8000-00000000cafe"), ("agent_7", "agent_7")],
 )

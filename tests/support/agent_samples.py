@@ -18,7 +18,8 @@ import apsw
 
 from crystal.api import Crystal
 from crystal.config.harnesses import HARNESSES, places_of_all
-from crystal.transcript import SnapshotReader, Source, SourceError, complete, reader_of
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, reader_of
 from tests.support.command import crystal
 
 AGENTS = Path(__file__).parents[1] / "data" / "agents"
@@ -120,7 +121,7 @@ def _records(harness: str, reader: SnapshotReader, path: Path, name: str) -> Ite
     if path.suffix == DATABASE_SUFFIX:
         database = database_of(path)
         data, rows = b"", lambda sql, values=(): iter(database.execute(sql, values).fetchall())
-    source = Source(PurePath("/home/me", name), data, rows, {})
+    source = Snapshot(PurePath("/home/me", name), data, rows, {})
     for conversation in reader.conversations(source):
         for record in reader.records(source, conversation):
             yield complete(record.line, record.context._replace(id=f"{harness}:{record.id}"))

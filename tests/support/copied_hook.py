@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from crystal.context.choosing import Choice, Told
-from crystal.context.files import Ready, Rules, write_contexts
+from crystal.context.choosing import Choice, SessionContext
+from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
@@ -63,7 +63,7 @@ class Hook:
         return [json.loads(path.read_bytes()) for path in sorted((self.data / "spool").glob("*.json"))]
 
     def lay_ready(self, folders: dict[str, str], rules: Rules | None = None) -> None:
-        ready = [Ready(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
+        ready = [PreparedContext(None if cwd == "default" else cwd, told(text)) for cwd, text in folders.items()]
         write_contexts(self.data, rules or Rules("/none", "-", {}), ready)
 
 
@@ -74,5 +74,5 @@ def unfenced(text: str) -> str:
     return match[2]
 
 
-def told(text: str) -> Told:
-    return Told(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)
+def told(text: str) -> SessionContext:
+    return SessionContext(text, (Choice("mem-0123456789ab", "memory", text, True, "why"),), 2, 34)

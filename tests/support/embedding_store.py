@@ -7,8 +7,10 @@ import random
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.store import Store
+from crystal.store.search import vectors
 from crystal.store.texts import text_hash
 from crystal.store.vector_bytes import rounded
 
@@ -73,3 +75,20 @@ def vectors_by_chunk(store: Store, generation: int) -> dict[int, bytes]:
 def stored(vector: bytes) -> bytes:
     """A vector as it is stored."""
     return rounded([vector], len(vector) // 4)[0]
+
+
+class VectorCounts(NamedTuple):
+    """The progress of one generation: chunks that have a vector, that wait for one, and that get none."""
+
+    stored: int
+    pending: int
+    refused: int
+
+
+def vector_counts(store: Store, generation: int) -> VectorCounts:
+    table = f"{vectors.table_of(generation)}_rowids"
+    return VectorCounts(
+        stored=store.value(f"SELECT count(*) FROM {table}"),
+        pending=vectors.count_pending(store, generation),
+        refused=len(vectors.refused_chunks(store, generation)),
+    )

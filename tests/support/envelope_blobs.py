@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.sync.envelope.blob import ZERO_TAG, Opened, open_blob, seal, split_payload, tag_of
+from crystal.sync.envelope.blob import ZERO_TAG, VerifiedBlob, open_blob, seal, split_payload, tag_of
 from crystal.sync.envelope.link import LinkKeys, link_keys
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -42,5 +42,5 @@ def sealed_parts(payload: bytes, salts: Iterator[bytes], *, seq: int, prev: byte
     return blobs
 
 
-def opened(blob: bytes, keys: Any = KEYS, **change: Any) -> Opened:
+def opened(blob: bytes, keys: Any = KEYS, **change: Any) -> VerifiedBlob:
     return open_blob(blob, keys, **({"channel": 1, "stream": STREAM, "seq": 1, "prev": ZERO_TAG} | change))

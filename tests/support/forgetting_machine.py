@@ -14,7 +14,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out, plan_forget
 from crystal.app.import_past import import_sessions, plan_import
-from crystal.forgetting import ForgetPlan, ForgetRequest, Forgotten
+from crystal.forgetting.request import ForgetPlan, ForgetRequest, Forgotten
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import line
 from tests.support.pairing_boxes import Box

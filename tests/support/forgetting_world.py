@@ -149,7 +149,7 @@ class World(Machines):
         if place.is_home:
             self._relayed("poll", place, poll_relay)
         else:
-            self._relayed("deliver", place, partial(deliver_relay, insist=True))
+            self._relayed("deliver", place, partial(deliver_relay, skip_delay=True))
 
     def _relayed(self, what: str, place: Place, step: Callable[[Machine, RelayClient], object]) -> None:
         def over_the_relay(machine: Machine) -> object:
@@ -158,13 +158,13 @@ class World(Machines):
 
         self.do(what, place, over_the_relay)
 
-    def move_home(self, heir: Place) -> None:
+    def move_home(self, new_home: Place) -> None:
         """Let a device be home, and home its device."""
         old = self.home
-        self._relayed("demote", old, lambda machine, client: demote(machine, heir.name, client=client))
-        self._relayed("promote", heir, lambda machine, client: promote(machine, client=client))
-        old.is_home, heir.is_home = False, True
-        with heir.open() as machine:
+        self._relayed("demote", old, lambda machine, client: demote(machine, new_home.name, client=client))
+        self._relayed("promote", new_home, lambda machine, client: promote(machine, client=client))
+        old.is_home, new_home.is_home = False, True
+        with new_home.open() as machine:
             assert machine.config.role == "home", self.log
 
     def bring_back(self, place: Place, session: str) -> None:

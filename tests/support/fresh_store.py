@@ -7,15 +7,15 @@ from pathlib import Path
 
 import apsw
 
-from crystal.store import migrate
+from crystal.store import upgrade
 from crystal.store.connection import connect
 
-apply_each = migrate._apply
+apply_each = upgrade._apply
 
 
 def copy_schema(db: apsw.Connection, until: int) -> None:
     """Do what ``migrate._apply`` does; an empty database becomes a copy of one that has all migrations."""
-    if until < migrate.newest() or migrate.version_of(db) > 0:
+    if until < upgrade.newest() or upgrade.version_of(db) > 0:
         apply_each(db, until)
         return
     with db.backup("main", _empty(), "main") as backup:
@@ -26,5 +26,5 @@ def copy_schema(db: apsw.Connection, until: int) -> None:
 def _empty() -> apsw.Connection:
     db = connect(Path(":memory:"))
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    apply_each(db, migrate.newest())
+    apply_each(db, upgrade.newest())
     return db

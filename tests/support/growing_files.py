@@ -18,8 +18,8 @@ import apsw
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import HARNESSES
-from crystal.transcript import Source
 from crystal.transcript.line import parse_line
+from crystal.transcript.reader import Snapshot
 from crystal.transcript.tables import columns_of, unpacked
 from tests.support import agent_samples as samples
 
@@ -174,7 +174,7 @@ def _delete_messages(path: Path, is_kept: Callable[[], bool]) -> None:
 
 def _delete_in_values(database: apsw.Connection, table: str, is_kept: Callable[[], bool]) -> None:
     """Delete messages in JSON, but in no old thread of Zed: a result stands behind its call there, and nothing deletes."""
-    names = columns_of(Source(Path(), b"", database.execute, {}), table)
+    names = columns_of(Snapshot(Path(), b"", database.execute, {}), table)
     for number, *row in database.execute(f'SELECT rowid, {", ".join(names)} FROM "{table}"').fetchall():
         for name, value in zip(names, row, strict=True):
             whole = parse_line(unpacked(value if isinstance(value, bytes) else str(value).encode()))

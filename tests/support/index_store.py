@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from crystal.search.index.bm25 import FLAT, FREE, FREE_PADDED, K1, SPAN, SPAN_PADDED
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import drop, refresh
 from crystal.search.index.terms import document_words
 from crystal.search.index.words import TIMES

@@ -8,14 +8,15 @@ from contextlib import closing
 from pathlib import Path, PurePath
 from typing import Any
 
-from crystal.handoff.target import Native
+from crystal.handoff.target import NativeSession
 from crystal.model.capture import Turn
-from crystal.transcript import Context, SnapshotReader, Source, complete, completed, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import Snapshot, SnapshotReader, completed, reader_of
 from tests.support.agent_samples import no_such_table
 from tests.support.opencode_database import import_document
 
 
-def read_back(harness: str, native: Native) -> list[Turn]:
+def read_back(harness: str, native: NativeSession) -> list[Turn]:
     """Return the turns of a session that was written."""
     reader = reader_of(harness)
     if not isinstance(reader, SnapshotReader) or harness == "codex":
@@ -27,11 +28,11 @@ def read_back(harness: str, native: Native) -> list[Turn]:
         if harness == "opencode":
             import_document(database, native.data)
             rows = lambda sql, values=(): iter(database.execute(sql, values).fetchall())  # noqa: E731
-        source = Source(PurePath(native.path or "/x.db"), native.data, rows, {})
+        source = Snapshot(PurePath(native.path or "/x.db"), native.data, rows, {})
         return list(reader.turns(enumerate(_records(reader, source)), "key", subagent=False))
 
 
-def _records(reader: SnapshotReader, source: Source) -> Iterator[bytes]:
+def _records(reader: SnapshotReader, source: Snapshot) -> Iterator[bytes]:
     for conversation in reader.conversations(source):
         for record in reader.records(source, conversation):
             yield complete(record.line, record.context._replace(id=f"x:{record.id}"))

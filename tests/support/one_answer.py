@@ -36,3 +36,9 @@ class Fake(httpx.BaseTransport):
 
 def client(transport, token=TOKEN, **more):
     return RelayClient(URL, token, transport=OverHttpx(transport), **more)
+
+
+def problem(status, code="", **headers):
+    """Answer with a problem, as the relay tells one."""
+    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
+    return Fake(status, body, kind="application/problem+json", **headers)

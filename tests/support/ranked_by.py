@@ -15,8 +15,8 @@ from crystal.embedding.static import static_model
 from crystal.model.recall import Filters
 from crystal.search import engine
 from crystal.search.index import bring_up_to_date, folder_of
-from crystal.search.index.reader import Absent, open_index
-from crystal.search.request import How, MemorySource, SearchRequest
+from crystal.search.index.open_index import Absent, open_index
+from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from tests.support import store_factory
 from tests.support.store_factory import NOW
 
@@ -95,7 +95,7 @@ def search_home_first(store, embedder, query, *, home, **options):
 
 def _asked(store, embedder, query, *, mirror=None, without_embedder=NO_EMBEDDER, how=None, filters=None, **options):
     prepare(store, None if mirror is None else mirror.store)
-    how = how or How()
+    how = how or SearchOptions()
     how = replace(how, late=late_model) if _way == "late" else how
     own = MemorySource(store, "local", embedder, without_embedder)
     request = SearchRequest(query, filters=filters or Filters(), how=how, **options)

@@ -276,7 +276,7 @@ class Device:
             file.writelines(lines)
         self.sweep()
 
-    def deliver(self, *, insist: bool = True) -> DeliveryReport:
+    def deliver(self, *, skip_delay: bool = True) -> DeliveryReport:
         """Send, and read what home tells."""
         with self.store.transaction():
             put_again(self.store, self.link(), self.machine.now)
@@ -292,10 +292,10 @@ class Device:
             send_all=self.send_all,
             on_state=self.on_state,
             about=self.about,
-        ).deliver(insist=insist)
+        ).deliver(skip_delay=skip_delay)
 
     def about(self) -> dict[str, object]:
-        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.Stand("")).confirms}
+        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.TombstoneProgress("")).confirms}
 
     def forget(self, *tombstones: Tombstone) -> None:
         """Note that something is forgotten, and seal that for home in the same transaction."""

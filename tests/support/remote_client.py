@@ -20,7 +20,7 @@ from crystal.app.context import default_paths
 from crystal.credentials.access import make_grant
 from crystal.mcp.offer import McpSettings
 from crystal.mcp.remote.gate import Rates
-from crystal.mcp.remote.server import Site, make_app
+from crystal.mcp.remote.server import ServerAddress, make_app
 from tests.support.mcp_client import INITIALIZE, ROOT
 
 BASE = "http://127.0.0.1:8643"
@@ -49,7 +49,7 @@ class Remote(TestClient):
         app = make_app(
             default_paths(),
             lambda: McpSettings(aliases),
-            Site(url="https://memory.example", sign_in_key=key),
+            ServerAddress(url="https://memory.example", sign_in_key=key),
             base,
             rates,
         )
@@ -128,6 +128,6 @@ def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert "Traceback" not in err, err
     assert process.returncode in (0, 130, -signal.SIGTERM, 128 + signal.SIGTERM), process.returncode

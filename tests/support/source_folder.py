@@ -13,8 +13,8 @@ from typing import Any
 
 from crystal.sources.sync import SourceReader, SyncReport, sync_source
 from crystal.store import Store
-from crystal.store.sources import files
-from crystal.store.sources.files import Maker
+from crystal.store.sources import source_files
+from crystal.store.sources.source_files import Maker
 
 DAY_NS = 86_400_000_000_000
 
@@ -34,11 +34,11 @@ def quick_store(path: Path) -> Iterator[Store]:
         yield store
 
 
-def source_in(store: Store, root: Path, name: str = "notes") -> files.Source:
+def source_in(store: Store, root: Path, name: str = "notes") -> source_files.FileSource:
     """The row of a source; it is made where it is missing."""
     with store.transaction():
-        files.put_source(store, name, str(root), 1)
-    return next(one for one in files.all_sources(store) if one.name == name)
+        source_files.put_source(store, name, str(root), 1)
+    return next(one for one in source_files.all_sources(store) if one.name == name)
 
 
 def sync(store: Store, root: Path, *, name: str = "notes", **read: Any) -> SyncReport:

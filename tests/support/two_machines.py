@@ -67,7 +67,7 @@ class RelayProcess:
         """End it, politely."""
         if self.process is not None:
             self.process.terminate()
-            self.process.communicate(timeout=20)
+            self.process.communicate(timeout=60)
             self.process = None
 
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
@@ -137,7 +137,7 @@ class Computer:
     def deliver(self) -> DeliveryReport:
         """Send what waits, and read what home tells."""
         with self.machine() as machine:
-            return deliver_relay(machine, insist=True)
+            return deliver_relay(machine, skip_delay=True)
 
     def poll(self) -> PollOutcome:
         """Take what devices sent."""

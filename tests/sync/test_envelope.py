@@ -20,16 +20,17 @@ from crystal.sync.envelope.blob import (
     MAX_CIPHERTEXT,
     MAX_SEQ,
     ZERO_TAG,
+    BlobHeader,
     Channel,
-    Header,
     open_blob,
     read_header,
     tag_of,
 )
-from crystal.sync.envelope.content import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.link import keys_of_link, link_keys
+from crystal.sync.envelope.packing import MAX_RAW, PART_BYTES, PayloadKind, padded_length
 from crystal.sync.envelope.refusals import EnvelopeError, MalformedError, UnknownVersionError
 from tests.support.envelope_blobs import KEYS, LINE, MAKE, NOW, SALT, SECRET, STREAM, opened, sealed, sealed_parts
+from tests.support.table import each_row
 
 MAX_PLAINTEXT = 8_257_536
 """The largest padded length whose ciphertext is within the limit."""
@@ -62,7 +63,7 @@ def test_what_is_sealed_is_opened(payload, channel, kind, stream, seq, prev, sal
     found = opened(blob, **place)
     assert (found.kind, found.created_at, found.payload, found.tag) == (kind, created_at, payload, tag_of(blob))
     assert found.header == read_header(blob)
-    assert found.header == Header(channel, more, KEYS.key_id, stream, seq, prev, salt, len(blob) - 148)
+    assert found.header == BlobHeader(channel, more, KEYS.key_id, stream, seq, prev, salt, len(blob) - 148)
 
 
 @given(payload=st.binary(max_size=3000), link=st.binary(min_size=32, max_size=32))
@@ -89,14 +90,14 @@ def test_sizes_around_nothing_and_every_step_of_the_padding_come_out() -> None:
         assert len(blob) - 164 <= padded_length(20 + size)
 
 
-@pytest.mark.parametrize("size", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, MAX_PLAINTEXT - 20])
+@each_row("size", [PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, MAX_PLAINTEXT - 20])
 def test_a_part_that_cannot_be_compressed_fits(size: int) -> None:
     blob = sealed(noise(size))
     assert len(blob) <= MAX_BLOB
     assert opened(blob).payload == noise(size)
 
 
-@pytest.mark.parametrize("size", [MAX_PLAINTEXT - 19, MAX_CIPHERTEXT - 36, MAX_CIPHERTEXT, MAX_CIPHERTEXT + 1])
+@each_row("size", [MAX_PLAINTEXT - 19, MAX_CIPHERTEXT - 36, MAX_CIPHERTEXT, MAX_CIPHERTEXT + 1])
 def test_what_does_not_fit_is_not_sealed(size: int) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         sealed(noise(size))
@@ -188,7 +189,7 @@ def test_parts_never_run_past_the_last_place() -> None:
 # ----------------------------------------------------------------------------------------------- what seal refuses
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"stream": bytes(15)},
@@ -214,7 +215,7 @@ def test_nothing_is_sealed_that_no_receiver_would_open(change: dict[str, object]
         sealed(**change)
 
 
-@pytest.mark.parametrize("length", [0, 16, 31, 33, 64])
+@each_row("length", [0, 16, 31, 33, 64])
 def test_a_secret_has_32_bytes(length: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         link_keys(bytes(length), "up")
@@ -279,10 +280,10 @@ def test_nothing_of_the_payload_is_in_the_blob() -> None:
 
 def test_a_header_is_read_without_a_key() -> None:
     header = read_header(sealed(channel=4, seq=9, prev=SALT, more=True))
-    assert header == Header(4, True, KEYS.key_id, STREAM, 9, SALT, SALT, 1040)
+    assert header == BlobHeader(4, True, KEYS.key_id, STREAM, 9, SALT, SALT, 1040)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "code", "kind"),
     [
         ({"magic": b"CRB2"}, "magic", MalformedError),
@@ -304,7 +305,7 @@ def test_a_header_that_is_wrong_is_not_read(change: dict[str, object], code: str
     assert isinstance(refused.value, DeniedError)
 
 
-@pytest.mark.parametrize("length", [0, 1, 31])
+@each_row("length", [0, 1, 31])
 def test_what_is_shorter_than_a_tag_has_none(length: int) -> None:
     with pytest.raises(MalformedError):
         tag_of(bytes(length))

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from crystal.sync.envelope import blob
 from crystal.sync.envelope.blob import MAX_BLOB, tag_of
-from crystal.sync.envelope.content import MAX_RAW
 from crystal.sync.envelope.link import link_keys
+from crystal.sync.envelope.packing import MAX_RAW
 from crystal.sync.envelope.refusals import (
     EnvelopeError,
     ForkedError,
@@ -24,6 +24,7 @@ from crystal.sync.envelope.refusals import (
     WrongKeyError,
 )
 from tests.support.envelope_blobs import KEYS, MAKE, SALT, SECRET, STREAM, opened, sealed
+from tests.support.table import each_row
 
 BLOB = sealed()
 
@@ -89,9 +90,7 @@ def other_keys() -> Iterator[tuple[str, bytes, str]]:
             yield f"{device.hex()} {generation} {root} {direction}", secret, direction
 
 
-@pytest.mark.parametrize(
-    ("secret", "direction"), [case[1:] for case in other_keys()], ids=[case[0] for case in other_keys()]
-)
+@each_row(("secret", "direction"), [case[1:] for case in other_keys()])
 def test_another_device_generation_root_or_direction_opens_nothing(secret: bytes, direction: str) -> None:
     theirs = link_keys(secret, direction)  # type: ignore[arg-type]
     with pytest.raises(WrongKeyError) as ours:
@@ -120,7 +119,7 @@ def test_a_blob_fits_its_own_place_and_no_other() -> None:
         assert code == (differs[0] if differs else "accepted")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "kind"),
     [
         ({"channel": 2}, MisplacedError),
@@ -165,7 +164,7 @@ def test_nothing_is_decoded_before_the_tag_fits(monkeypatch: pytest.MonkeyPatch)
 
     for name in ("check_fields", "AESGCM", "blob_key"):
         monkeypatch.setattr(blob, name, reached)
-    monkeypatch.setattr(blob.content, "unpack", reached)
+    monkeypatch.setattr(blob.packing, "unpack", reached)
     for at in range(116, len(BLOB)):
         changed = bytearray(BLOB)
         changed[at] ^= 0xFF

@@ -18,11 +18,12 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 import crystal.sync.envelope
 from crystal.sync.envelope.blob import open_blob
-from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import _expand, keys_of_link, link_keys
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.envelope.refusals import EnvelopeError
 from tests.support.docs_blocks import ROOT
 from tests.support.envelope_blobs import KNOWN, LINE, MAKE, SECRET, VECTORS, opened, sealed
+from tests.support.table import each_row
 
 CASES = {path.stem: json.loads(path.read_text("utf-8")) for path in sorted((VECTORS / "envelope").glob("*.json"))}
 SPEC = ROOT / "docs" / "spec" / "envelope.md"
@@ -58,7 +59,7 @@ def test_a_valid_vector_opens_to_what_it_says(name: str) -> None:
     assert found.tag.hex() == case["blob"][-64:]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["result"] == "invalid"])
+@each_row("name", [name for name, case in CASES.items() if case["result"] == "invalid"])
 def test_an_invalid_vector_is_refused_for_its_reason(name: str) -> None:
     with pytest.raises(EnvelopeError) as refused:
         open_case(CASES[name])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from crystal.errors import UsageError
 from crystal.sync.keys.derive import checked_secret, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import KEY_PREFIX, RelayKey, armor, format_key, parse_key, parse_key_file, unarmor
+from tests.support.table import each_row
 
 ROOT = bytes(range(32))
 DEVICE = bytes.fromhex("00112233445566778899aabbccddeeff")
@@ -57,13 +58,13 @@ def test_device_generation_and_root_each_give_another_secret() -> None:
     assert len(secrets) == 12
 
 
-@pytest.mark.parametrize("length", [0, 31, 33, 64])
+@each_row("length", [0, 31, 33, 64])
 def test_a_root_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=f"root is {length} bytes long, not 32"):
         device_secret(bytes(length), DEVICE, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("device", "generation"),
     [(b"", 1), (DEVICE[:15], 1), (DEVICE + b"x", 1), (DEVICE, 0), (DEVICE, -1), (DEVICE, 2**32)],
 )
@@ -79,7 +80,7 @@ def test_a_new_root_is_what_the_source_of_randomness_gives() -> None:
     assert new_root(os.urandom) != new_root(os.urandom)
 
 
-@pytest.mark.parametrize("broken", [bytes, lambda count: os.urandom(count - 1), lambda count: b"ab" * (count // 2)])
+@each_row("broken", [bytes, lambda count: os.urandom(count - 1), lambda count: b"ab" * (count // 2)])
 def test_a_broken_source_of_randomness_makes_no_root(broken) -> None:
     with pytest.raises(UsageError, match="new root"):
         new_root(broken)
@@ -112,7 +113,7 @@ def test_every_form_of_a_key_is_read(secret: bytes) -> None:
             assert parse_key_file(text.encode()) == root
 
 
-@pytest.mark.parametrize("words", [["-hex", "32"], ["-base64", "32"]])
+@each_row("words", [["-hex", "32"], ["-base64", "32"]])
 def test_what_openssl_prints_is_read(words: list[str]) -> None:
     printed = subprocess.run(["openssl", "rand", *words], capture_output=True, check=True, timeout=30).stdout
     key = parse_key_file(printed)
@@ -182,7 +183,7 @@ def unpadded_with_loose_bits() -> str:
     return good[:-1] + "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[at + 1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("", "is empty"),
@@ -233,7 +234,7 @@ def test_what_is_no_key_is_refused_with_its_reason(text: str, problem: str) -> N
     assert len(text) < 20 or text[4:16] not in caught.value.message + (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "problem"),
     [
         (b"", "is empty"),
@@ -252,7 +253,7 @@ def test_what_a_file_holds_that_is_no_key_is_refused(data: bytes, problem: str) 
         parse_key_file(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "payload",
     [
         b"",
@@ -328,7 +329,7 @@ def test_keys_are_equal_when_all_of_them_is() -> None:
     assert keys[0] != ROOT
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [("root", ROOT[:31]), ("device", ROOT), ("device", ROOT, DEVICE), ("root", ROOT, DEVICE), ("root", ROOT, None, 1)],
 )

@@ -9,6 +9,7 @@ from mnemonic import Mnemonic
 
 from crystal.errors import UsageError
 from crystal.sync.keys.word_codes import paper_words, parse_paper, word_list
+from tests.support.table import each_row
 
 # The English vectors of 256 bits that the standard names: github.com/trezor/python-mnemonic, vectors.json.
 VECTORS = {
@@ -27,7 +28,7 @@ ROOT = bytes.fromhex("911fec0fbd88029f6fa99164896c18d898c9232af18bdcca3e42d53b86
 WORDS = VECTORS[ROOT.hex()].split()
 
 
-@pytest.mark.parametrize("root", VECTORS, ids=lambda root: root[:8])
+@each_row("root", VECTORS)
 def test_the_vectors_of_bip39(root: str) -> None:
     assert list(paper_words(bytes.fromhex(root))) == VECTORS[root].split()
     assert parse_paper(VECTORS[root]).hex() == root
@@ -42,7 +43,7 @@ def test_a_root_comes_back_from_its_words(root: bytes) -> None:
     assert Mnemonic("english").check(" ".join(words))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         " ".join(WORDS).upper(),
@@ -64,7 +65,7 @@ def test_words_are_read_as_people_type_them(text: str) -> None:
     assert parse_paper(text) == ROOT
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "near"),
     [
         ("yoth", "youth"),
@@ -93,13 +94,13 @@ def test_a_wrong_word_of_the_list_is_found_most_of_the_time() -> None:
     assert found / len(tried) > 0.97  # 8 bits of checksum: 255 of 256
 
 
-@pytest.mark.parametrize("count", [1, 12, 23, 25, 48])
+@each_row("count", [1, 12, 23, 25, 48])
 def test_another_number_of_words_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match=f"has 24 words, these are {count}"):
         parse_paper(" ".join((WORDS * 2)[:count]))
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "1. 2. 3."])
+@each_row("text", ["", "  \n", "1. 2. 3."])
 def test_no_words_at_all_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is empty"):
         parse_paper(text)
@@ -118,7 +119,7 @@ def test_too_much_text_is_refused_before_it_is_read() -> None:
         parse_paper("abandon " * 100_000)
 
 
-@pytest.mark.parametrize("length", [0, 16, 31, 33])
+@each_row("length", [0, 16, 31, 33])
 def test_only_a_root_becomes_24_words(length: int) -> None:
     with pytest.raises(ValueError, match="not 32"):
         paper_words(bytes(length))

@@ -33,6 +33,7 @@ from crystal.sync.keys.places import (
 from crystal.sync.keys.secret_files import Trust, is_managed, problem_of_file
 from tests.support.fake_keyring import FakeKeyring
 from tests.support.key_files import ONE, OTHER, THREE, TOKEN, TWO, posix, put
+from tests.support.table import each_row
 
 
 def test_variables_win_over_the_setting_and_the_setting_over_the_command(at) -> None:
@@ -140,7 +141,7 @@ def info(mode: int, owner: int) -> os.stat_result:
     return os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, 0, 73, 0, 0, 0))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "owner", "own", "given", "managed"),
     [
         (0o600, 1000, True, True, True),
@@ -311,7 +312,7 @@ def test_a_real_command_that_fails_is_an_error(line: str, at) -> None:
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])
+@each_row("text", ["", " ", "two words", "crt_\n", "ünsafe", "x" * 1025, "a\0b"])
 def test_what_can_be_no_token_is_refused(text: str, at) -> None:
     with pytest.raises(UsageError):
         RelayToken(text)

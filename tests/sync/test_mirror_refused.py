@@ -6,7 +6,7 @@ import json
 import pytest
 
 from crystal.errors import DamagedError
-from crystal.store.sync.mirror_content import Content, VectorSpace
+from crystal.store.sync.mirror_content import ObjectRows, VectorSpace
 from crystal.sync.envelope.blob import open_blob
 from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
@@ -15,6 +15,7 @@ from crystal.sync.mirror.listing import parse_manifest
 from crystal.sync.mirror.publishing import on_told, roll_key
 from tests.support.mirror_world import assert_equal, bytes_of, world
 from tests.support.store_factory import add_turn
+from tests.support.table import each_row
 
 __all__ = ["world"]
 
@@ -94,12 +95,9 @@ def test_a_revoked_device_opens_nothing_that_came_after(world):
     assert open_blob(blob, keys, channel=2, stream=new.stream, seq=newest.number, prev=None).payload
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"format": 1}, {"objects": [[1]]}, {"stream": "zz"}, {"keys": ["x"]}, {"published_at": -1}, {"serving": [1]},
+@each_row("change", [{"format": 1}, {"objects": [[1]]}, {"stream": "zz"}, {"keys": ["x"]}, {"published_at": -1}, {"serving": [1]},
      {"\ud800": 1}, {"stream": "\ud800"},
-     {"objects": [[2, "AAAAAAAAAAA", 1, "A" * 43, 5], [1, "AAAAAAAAAAA", 1, "A" * 43, 5]]}],
-)  # fmt: skip
+     {"objects": [[2, "AAAAAAAAAAA", 1, "A" * 43, 5], [1, "AAAAAAAAAAA", 1, "A" * 43, 5]]}])  # fmt: skip
 def test_a_manifest_that_says_nothing_known_is_refused(world, change):
     add_turn(world.store, "one")
     body = world.publish()
@@ -108,14 +106,14 @@ def test_a_manifest_that_says_nothing_known_is_refused(world, change):
     assert not world.device().memo.exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"MIR1", b"[]", b"{}", b'{"format": 9}', b'{"format": 3}', b"\xff" * 100])
+@each_row("data", [b"", b"MIR1", b"[]", b"{}", b'{"format": 9}', b'{"format": 3}', b"\xff" * 100])
 def test_content_that_is_none_is_refused(data):
     with pytest.raises(DamagedError):
         unpack(data)
 
 
 def test_content_is_the_same_after_packing():
-    content = Content(3, b"m" * 16, {"private": [("uuid \u2028 数",)], "vector": [(5, "00FF0180"), (6, None)]},
+    content = ObjectRows(3, b"m" * 16, {"private": [("uuid \u2028 数",)], "vector": [(5, "00FF0180"), (6, None)]},
                       {"chunk": [1], "private": ["1e5"]}, VectorSpace(2, "p", "m", 4))  # fmt: skip
     assert unpack(pack(content)) == content
     for cut in range(0, len(pack(content)), 7):
@@ -123,18 +121,15 @@ def test_content_is_the_same_after_packing():
             unpack(pack(content)[:cut])
 
 
-@pytest.mark.parametrize("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
+@each_row("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
 def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
     on_told(world.store, told, now=1)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"rows": {"turn": [[1]]}}, {"rows": {"other": [[1]]}}, {"marks": "AA=="}, {"marks": ""}, {"first": "1"},
+@each_row("change", [{"rows": {"turn": [[1]]}}, {"rows": {"other": [[1]]}}, {"marks": "AA=="}, {"marks": ""}, {"first": "1"},
      {"rows": {"vector": [[1], ["00"]]}}, {"rows": {"vector": [["1"], [None]]}}, {"space": None}, {"space": [1, "p"]},
-     {"space": [1, "p", "m", 0]}, {"rows": {"private": [["a"], ["b"]]}}, {"gone": []}],
-)  # fmt: skip
+     {"space": [1, "p", "m", 0]}, {"rows": {"private": [["a"], ["b"]]}}, {"gone": []}])  # fmt: skip
 def test_content_with_something_else_in_a_field_is_refused(change):
-    content = Content(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
+    content = ObjectRows(3, b"m" * 8, {"vector": [(5, "00FF0180")]}, {}, VectorSpace(2, "p", "m", 4))
     with pytest.raises(DamagedError):
         unpack(json.dumps({**json.loads(pack(content)), **change}).encode())

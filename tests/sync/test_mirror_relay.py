@@ -8,7 +8,7 @@ import pytest
 from crystal.app import maintenance
 from crystal.app.sync.device import _keep_mirror
 from crystal.search.index import folder_of
-from crystal.search.index.reader import Absent, open_index
+from crystal.search.index.open_index import Absent, open_index
 from crystal.store.search import vectors
 from crystal.store.search.scope import where
 from crystal.store.search.space import delete_chunks

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from crystal.errors import UsageError
 from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, decode_bundle, encode_answer, encode_bundle
 from tests.support.pairing_bundle import SECRET, bundle
+from tests.support.table import each_row
 
 NAMES = st.text(max_size=16).filter(str.isprintable)
 BUNDLES = st.builds(
@@ -50,7 +51,7 @@ def test_a_bundle_has_one_form_only(one: Bundle, data: st.DataObject) -> None:
     assert encode_bundle(back) == whole
 
 
-@pytest.mark.parametrize(
+@each_row(
     "field",
     [
         {"url": ""},

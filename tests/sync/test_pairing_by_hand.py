@@ -22,6 +22,7 @@ from tests.support.docs_sample import write_sample
 from tests.support.over_httpx import OverHttpx
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, invited, is_joined, nothing_left
+from tests.support.table import each_row
 
 
 @pytest.mark.slow
@@ -138,7 +139,7 @@ def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
         here = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
     token = device_state(pairs.device)["token"].reveal()
     with pairs.device.open() as machine, RelayClient(URL, token, transport=OverHttpx(pairs.device_way)) as client:
-        assert deliver_relay(machine, client, insist=True).problem is None
+        assert deliver_relay(machine, client, skip_delay=True).problem is None
     with pairs.home.open() as machine, pairs.client() as client:
         poll_relay(machine, client)
         arrived = machine.store.rows("SELECT uuid FROM turns ORDER BY uuid")
@@ -146,7 +147,7 @@ def test_what_waits_for_a_former_home_goes_to_the_new_one(pairs: Pairs) -> None:
     assert arrived == here
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "shown"),
     [
         ("https://relay.example.org", "CRYSTAL-JOIN:7-APPLE-RIVER-STORY:HTTPS://RELAY.EXAMPLE.ORG"),
@@ -163,9 +164,7 @@ def test_the_string_of_the_qr_code_holds_code_and_address(url: str, shown: str) 
     assert (invited.code.text, invited.url) == ("7-apple-river-story", url.rstrip("/"))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "7", "7-apple-river", "crystal-join:", "crystal-join:7-apple-river-story", "crystal1:"]
-)
+@each_row("text", ["", "7", "7-apple-river", "crystal-join:", "crystal-join:7-apple-river-story", "crystal1:"])
 def test_what_is_no_invitation_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         pair_device.read_invitation(text)

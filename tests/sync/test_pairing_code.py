@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crystal.errors import UsageError
 from crystal.sync.keys.word_codes import PairingCode, new_code, parse_code
+from tests.support.table import each_row
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
 
@@ -31,7 +32,7 @@ def test_the_words_of_a_code_are_uniform() -> None:
     assert everything.words == ("zoo", "zoo", "zoo")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "7-apple-river-stone",
@@ -48,7 +49,7 @@ def test_a_code_is_read_as_people_type_it(text: str) -> None:
     assert parse_code(text) == CODE
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem", "hint"),
     [
         ("", "is empty", "7-apple-river-stone"),
@@ -72,7 +73,7 @@ def test_what_is_no_code_is_refused_with_its_reason(text: str, problem: str, hin
     assert hint in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("nameplate", [0, -1, 2**31])
+@each_row("nameplate", [0, -1, 2**31])
 def test_a_mailbox_without_a_number_gives_no_code(nameplate: int) -> None:
     with pytest.raises(ValueError, match="nameplate"):
         new_code(nameplate, os.urandom)

@@ -114,7 +114,7 @@ def test_what_is_remembered_here_is_sent_and_arrives(pairs: Pairs) -> None:
         pairs.device.open() as machine,
         RelayClient(URL, state["token"].reveal(), transport=OverHttpx(pairs.device_way)) as client,
     ):
-        assert deliver_relay(machine, client, insist=True).problem is None
+        assert deliver_relay(machine, client, skip_delay=True).problem is None
     with pairs.home.open() as machine, pairs.client() as client:
         poll_relay(machine, client)
         assert machine.store.rows("SELECT uuid FROM turns ORDER BY uuid") == here

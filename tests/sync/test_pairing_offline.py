@@ -23,6 +23,7 @@ from crystal.sync.keys.bundle import (
     parse_offline,
 )
 from crystal.sync.keys.forms import armor
+from tests.support.table import each_row
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -52,7 +53,7 @@ def test_the_word_is_short_and_holds_the_whole_bundle() -> None:
     assert parse_offline(text) == one
 
 
-@pytest.mark.parametrize("width", [1, 7, 40, 79])
+@each_row("width", [1, 7, 40, 79])
 def test_case_and_line_breaks_do_not_matter(width: int) -> None:
     one = bundle(ca="-----BEGIN CERTIFICATE-----\n" + "A" * 1200 + "\n-----END CERTIFICATE-----\n")
     text = format_offline(one)
@@ -99,7 +100,7 @@ def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataO
             parse_offline(text[:at] + other + text[at + 4 :])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("", "does not begin with crystal1:"),
@@ -159,7 +160,7 @@ def modules_of(drawn: str) -> list[list[int]]:
     return rows
 
 
-@pytest.mark.parametrize("text", ["7-APPLE-RIVER-STONE", "A", "x" * 500, "crystal1:" + "a" * 290, "ünïcode"])
+@each_row("text", ["7-APPLE-RIVER-STONE", "A", "x" * 500, "crystal1:" + "a" * 290, "ünïcode"])
 def test_the_picture_shows_the_modules_with_their_quiet_zone(text: str) -> None:
     drawn = qr_text(text)
     rows = modules_of(drawn)
@@ -173,7 +174,7 @@ def test_the_picture_shows_the_modules_with_their_quiet_zone(text: str) -> None:
     assert not any(itertools.chain(*edge))
 
 
-@pytest.mark.parametrize("text", ["7-APPLE-RIVER-STONE", "", None])
+@each_row("text", ["7-APPLE-RIVER-STONE", "", None])
 def test_the_picture_decodes_to_the_text(text: str | None) -> None:
     zxing = pytest.importorskip("zxingcpp", reason="a decoder of QR codes: pip install zxing-cpp")
     text = format_offline(bundle()).upper() if text is None else text or "https://example.org/?a=ä"

@@ -17,8 +17,9 @@ from crystal.sync.client import MAX_WAIT, RelayClient
 from crystal.sync.envelope.blob import MAX_BLOB
 from crystal.sync.transport import Pace, Timeouts
 from tests.support.hostile_relay import hostile, says_json
-from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client
+from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client, problem
 from tests.support.over_httpx import OverHttpx
+from tests.support.table import each_row
 
 # ------------------------------------------------------------------------------------------------- what is asked
 
@@ -33,7 +34,7 @@ def test_every_request_says_who_asks_and_which_version_it_speaks():
     assert "cookie" not in headers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "host"),
     [
         ("http://127.0.0.1:8600", "127.0.0.1:8600"),
@@ -56,8 +57,8 @@ def test_a_client_without_a_token_sends_none_and_one_with_a_claim_sends_that():
     assert fake.asked[1].headers["authorization"] == "Claim " + "A" * 43
 
 
-@pytest.mark.parametrize("resend", [False, True])
-@pytest.mark.parametrize(("status", "result"), [(201, "created"), (200, "duplicate")])
+@each_row("resend", [False, True])
+@each_row(("status", "result"), [(201, "created"), (200, "duplicate")])
 def test_a_blob_is_put_at_its_place_with_its_digest(status, result, resend):
     fake = Fake(status, {"seq": 7, "tag": BLOB[-32:].hex(), "result": result})
     assert client(fake).put(STREAM, 7, BLOB, resend=resend) == result
@@ -77,7 +78,7 @@ def test_a_path_in_front_of_the_relay_is_kept():
     assert json.loads(fake.asked[0].content) == {"upto": 5}
 
 
-@pytest.mark.parametrize(("wait", "said"), [(0, None), (-1, None), (2.5, "2.500"), (1e9, "30.000")])
+@each_row(("wait", "said"), [(0, None), (-1, None), (2.5, "2.500"), (1e9, "30.000")])
 def test_waiting_is_asked_for_within_bounds_and_the_client_waits_longer(wait, said):
     fake = Fake(200, {"change": 1, "streams": []})
     client(fake, timeouts=Timeouts(read=7)).streams(changed_after=3, wait=wait)
@@ -87,7 +88,7 @@ def test_waiting_is_asked_for_within_bounds_and_the_client_waits_longer(wait, sa
     assert asked.extensions["timeout"]["read"] == 7 + max(0.0, min(wait, MAX_WAIT))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "call",
     [
         lambda relay: relay.put(b"short", 1, BLOB),
@@ -143,15 +144,10 @@ def test_a_minor_version_is_fine():
     client(Fake(200, {"status": "ready"}, **{"Crystal-Relay-Version": "1.7"})).health()
 
 
-def problem(status, code="", **headers):
-    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
-    return Fake(status, body, kind="application/problem+json", **headers)
-
-
 # ------------------------------------------------------------------------------------------------------- tokens
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token", ["", " ", "a b", "a\r\nX: y", "a\n", "a\0", "\x7f", "t\u00f6ken", "\u202e", "x" * 513, "x" * 1_000_000]
 )
 def test_a_token_that_no_header_can_carry_is_refused_unseen(token):

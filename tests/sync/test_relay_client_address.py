@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from crystal.errors import UsageError
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
+from tests.support.table import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "base"),
     [
         ("https://relay.example.org", "https://relay.example.org"),
@@ -40,7 +41,7 @@ def test_addresses_are_read_into_one_form(url, base):
     assert (read.port or {"https": 443, "http": 80}[read.scheme]) == parse_address(url).port
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     (
         "http://relay.example.org http://192.168.1.5:8600 http://10.0.0.1 http://0.0.0.0:8600 http://[::]"
@@ -59,7 +60,7 @@ def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
         RelayClient(url, "token")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "",

@@ -16,6 +16,7 @@ from crystal.sync.errors import RelayProtocolError
 from crystal.sync.transport import Timeouts
 from tests.support.hostile_calls import BLOB, STREAM, ask, refused
 from tests.support.hostile_relay import answer, hostile, says, says_json
+from tests.support.table import each_row
 
 TAG = "ab" * 32
 pytestmark = pytest.mark.usefixtures("nothing_is_written")
@@ -55,7 +56,7 @@ NO_IDS = [
 ]
 
 
-@pytest.mark.parametrize("value", NO_IDS, ids=repr)
+@each_row("value", NO_IDS)
 def test_names_that_are_no_ids_are_refused(value):
     for call, body in {
         "streams": {"change": 1, "streams": [info(stream=value)]},
@@ -118,14 +119,14 @@ def with_value(document, path, value):
     return copied
 
 
-@pytest.mark.parametrize("name", PARSERS)
+@each_row("name", PARSERS)
 def test_good_answers_are_read_and_may_grow(name):
     grown = json.loads(json.dumps(GOOD[name]), object_hook=lambda one: {**one, "later": [1.5, None]})
     assert PARSERS[name](json.dumps(grown).encode()) == PARSERS[name](json.dumps(GOOD[name]).encode())
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: repr(value)[:20])
-@pytest.mark.parametrize("name", [name for name in PARSERS if name != "made"])
+@each_row("value", NO_NUMBERS)
+@each_row("name", [name for name in PARSERS if name != "made"])
 def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
     for path in places(GOOD[name]):
         if path[-1] in ("expires_at", "label") or (value is None and path[-1] in ("last_used_at", "revoked_at")):
@@ -134,7 +135,7 @@ def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
             PARSERS[name](json.dumps(with_value(GOOD[name], path, value)).encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         b"",
@@ -166,7 +167,6 @@ def test_numbers_that_are_none_are_refused_wherever_they_stand(name, value):
         b'{"change":1' + b"0" * 100_000 + b',"streams":[]}',
         json.dumps({"change": 1, "streams": [info(), info()]}).encode(),
     ],
-    ids=lambda body: repr(body[:40]),
 )
 def test_json_that_is_none_is_refused(body):
     with pytest.raises(ProtocolViolationError):

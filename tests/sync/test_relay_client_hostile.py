@@ -24,6 +24,7 @@ from crystal.sync.errors import (
 from crystal.sync.transport import Timeouts
 from tests.support.hostile_calls import BLOB, CALLS, QUICK, STREAM, TOKEN, ask, refused
 from tests.support.hostile_relay import VERSION, answer, drips, floods, hostile, says, says_json, silent
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_written")
 
@@ -104,8 +105,8 @@ def test_no_lie_gets_through(call, lie):
     refused(script, call, kind)
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("lie", ["nothing", "no HTTP", "a login page", "a redirect", "another version", "a refusal"])
+@each_row("call", CALLS)
+@each_row("lie", ["nothing", "no HTTP", "a login page", "a redirect", "another version", "a refusal"])
 def test_every_call_ends_in_an_error_of_ours(call, lie):
     script, kind = LIES[lie]
     refused(script, call, kind)
@@ -142,8 +143,8 @@ def test_the_environment_names_no_proxy(monkeypatch):
 # ------------------------------------------------------------------------------------------------- memory and time
 
 
-@pytest.mark.parametrize("call", ["get", "streams", "put", "health"])
-@pytest.mark.parametrize("declared", [b"Content-Length: 10737418240\r\n", b""])
+@each_row("call", ["get", "streams", "put", "health"])
+@each_row("declared", [b"Content-Length: 10737418240\r\n", b""])
 def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
     kind = b"application/octet-stream" if call == "get" else b"application/json"
     status = b"201 Created" if call == "put" else b"200 OK"
@@ -238,8 +239,8 @@ def test_a_million_list_items_are_refused_before_they_are_objects():
 # ------------------------------------------------------------------------------------------------ truncated, damaged
 
 
-@pytest.mark.parametrize("call", ["streams", "get"])
-@pytest.mark.parametrize("head", ["length", "chunked"])
+@each_row("call", ["streams", "get"])
+@each_row("head", ["length", "chunked"])
 def test_a_body_cut_off_is_not_taken_for_a_whole_one(call, head):
     body = b'{"change":1,"streams":[]}'
     kind = b"application/octet-stream" if call == "get" else b"application/json"
@@ -262,12 +263,12 @@ def test_bytes_that_are_not_those_of_the_digest_are_fetched_again_later():
     assert "damaged on the way" in refused(says(data), "get", RelayUnavailableError).message
 
 
-@pytest.mark.parametrize("kind", [b"text/plain", b"", b"application/json", b"application/octet-stream, text/html"])
+@each_row("kind", [b"text/plain", b"", b"application/json", b"application/octet-stream, text/html"])
 def test_bytes_of_another_kind_are_no_blob(kind):
     refused(says(answer(b"data", kind=kind)), "get", RelayProtocolError)
 
 
-@pytest.mark.parametrize("kind", [b"text/html", b"", b"application/octet-stream", b"application/jsonp"])
+@each_row("kind", [b"text/html", b"", b"application/octet-stream", b"application/jsonp"])
 def test_json_of_another_kind_is_no_answer(kind):
     refused(says(answer(b'{"change":1,"streams":[]}', kind=kind)), "streams", RelayProtocolError)
 
@@ -282,13 +283,13 @@ def problem(status, code, more=b""):
     return says(answer(body.encode(), status=b"%d Evil" % status, kind=b"application/problem+json", more=more))
 
 
-@pytest.mark.parametrize("code", ["no-blob", "body-lost", ""])
+@each_row("code", ["no-blob", "body-lost", ""])
 def test_what_is_not_there_is_told_from_a_place_that_is_none(code):
     assert refused(problem(404, code), "get", NotAtRelayError).code == code
     refused(problem(404, "not-found"), "get", RelayProtocolError)
 
 
-@pytest.mark.parametrize("code", ["evil \x1b[2J", "EVIL", "x" * 65, "../..", 7, None, ["a"], {"a": 1}, "\u0435vil"])
+@each_row("code", ["evil \x1b[2J", "EVIL", "x" * 65, "../..", 7, None, ["a"], {"a": 1}, "\u0435vil"])
 def test_a_code_of_no_code_is_not_shown(code):
     assert refused(problem(401, code), "get", RelayDeniedError).code == ""
 

@@ -16,14 +16,10 @@ from crystal.sync import errors
 from crystal.sync.client import RelayClient
 from crystal.sync.exchange import failure
 from crystal.sync.refusal import retry_after
-from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client
+from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client, problem
+from tests.support.table import each_row
 
 # --------------------------------------------------------------------------------------------------- refusals
-
-
-def problem(status, code="", **headers):
-    body = {"type": "about:blank", "title": "x", "status": status, "code": code, "detail": "x"}
-    return Fake(status, body, kind="application/problem+json", **headers)
 
 
 REFUSALS = [
@@ -60,7 +56,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("status", "code", "kind"), REFUSALS)
+@each_row(("status", "code", "kind"), REFUSALS)
 def test_each_refusal_is_an_error_of_its_own(status, code, kind):
     with pytest.raises(CrystalError) as refused:
         client(problem(status, code, **{"Retry-After": "7"})).get(STREAM, 1)
@@ -87,7 +83,7 @@ def test_what_something_in_between_says_is_no_fact_about_a_blob():
             client(fake).put(STREAM, 1, BLOB)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "date", "seconds"),
     [
         ("7", None, 7),
@@ -134,7 +130,7 @@ def of_module(module):
     return sorted(set(found), key=lambda one: one.__name__)
 
 
-@pytest.mark.parametrize("kind", of_module(httpcore), ids=lambda kind: kind.__name__)
+@each_row("kind", of_module(httpcore))
 def test_every_exception_of_the_engine_is_mapped(kind):
     class Throwing(httpcore.ConnectionPool):
         def handle_request(self, request):
@@ -147,7 +143,7 @@ def test_every_exception_of_the_engine_is_mapped(kind):
     assert "secret" not in f"{mapped.value.message}{mapped.value.hint}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         OSError("x"),
@@ -157,7 +153,6 @@ def test_every_exception_of_the_engine_is_mapped(kind):
         ssl.SSLError(1, "x"),
         TimeoutError(),
     ],
-    ids=lambda error: type(error).__name__,
 )
 def test_errors_from_below_are_mapped_too(error):
     assert isinstance(failure(error, "x"), errors.RelayUnavailableError)

@@ -11,6 +11,7 @@ from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayUnavailableError, RelayUntrustedError
 from crystal.sync.transport import Timeouts, tls_context
 from tests.support.hostile_relay import hostile, says_json
+from tests.support.table import each_row
 
 READY = says_json({"status": "ready"})
 QUICK = Timeouts(connect=5, read=5, write=5, total=5)
@@ -83,7 +84,7 @@ def test_a_certificate_of_tomorrow_is_refused(authority, ca_file):
     assert "not valid yet" in refusal(context, ca_file).message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("made_for", "asked"), [("relay.example.org", "localhost"), ("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.1")]
 )
 def test_a_certificate_of_another_is_refused(authority, ca_file, made_for, asked):
@@ -127,7 +128,7 @@ def test_a_handshake_that_never_ends_ends(ca_file):
         client.health()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [None, b"", b"no certificate", b"\0\xff", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
 )

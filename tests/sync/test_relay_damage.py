@@ -261,7 +261,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     world.settle(2)
     from crystal.model.capture import Segment, SegmentPiece, Watermark
     from crystal.sync.arrival import Arrivals, arrive
-    from crystal.sync.wire import Sent
+    from crystal.sync.wire import SentSegment
 
     home, store = world.home, device.store
     state = ledger.all_states(home.store, "laptop")[0]
@@ -271,7 +271,7 @@ def test_a_device_whose_lines_only_home_keeps_gives_them_to_the_next_home(world:
     lines = ((0, clean[:first]), (first + 1, clean[first + 1 : -1]))
     piece = SegmentPiece(0, size, "captured", None, clean, bytes(32), lines)
     mark = Watermark("a", size)
-    sent = Sent(Segment(state.origin, state.path, Watermark("a"), mark, (piece,)), {}, "past")
+    sent = SentSegment(Segment(state.origin, state.path, Watermark("a"), mark, (piece,)), {}, "past")
     from crystal.ingest.ingest import prepare
 
     arrivals = Arrivals(store, device.machine.home, lambda agent: device.machine.home / "agents" / agent / "memory")

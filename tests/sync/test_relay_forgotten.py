@@ -10,7 +10,7 @@ from crystal.errors import NotConfiguredError
 from crystal.store.forget.forgetting import add_tombstones, tombstones_after
 from crystal.store.sync import inbox, outbox, relay_forgotten
 from crystal.sync import forgotten
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import put_message
 from crystal.sync.tombstones import words_of
 from crystal.sync.wire import InvalidRecordError
@@ -19,6 +19,7 @@ from tests.support.killed import killed_at
 from tests.support.relay_fate import reopen, revoke, texts
 from tests.support.relay_tombstones import archive_of, confirmed, tombstone, uids
 from tests.support.relay_world import World
+from tests.support.table import each_row
 
 DAY = 86_400_000
 
@@ -199,7 +200,7 @@ def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: Worl
     assert not one.peer().sent, "the next heartbeat is sent in any case"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "told",
     [
         7,

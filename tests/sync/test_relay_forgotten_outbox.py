@@ -10,7 +10,7 @@ import pytest
 from crystal.errors import NotConfiguredError
 from crystal.store.forget.forgetting import add_tombstones
 from crystal.store.sync import inbox, outbox
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import put_message
 from tests.support.capture_machine import NOW, line
 from tests.support.killed import killed_at

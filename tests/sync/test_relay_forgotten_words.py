@@ -13,6 +13,7 @@ from crystal.sync.wire import InvalidRecordError
 from tests.support.capture_machine import NOW, line
 from tests.support.relay_tombstones import tombstone
 from tests.support.relay_world import Device, World
+from tests.support.table import each_row
 
 
 def test_a_tombstone_is_the_same_after_travelling() -> None:
@@ -63,7 +64,7 @@ def test_a_message_names_at_most_a_thousand_things() -> None:
         read_words(json.dumps(too_many).encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "row",
     [
         None,

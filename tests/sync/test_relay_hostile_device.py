@@ -13,7 +13,7 @@ from crystal.store.capture import ledger, privacy
 from crystal.store.sync import inbox, outbox
 from crystal.store.sync.refusal_counts import refusals
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.sending import open_another, put_message
 from tests.support.capture_machine import line
 from tests.support.relay_fate import archived, texts

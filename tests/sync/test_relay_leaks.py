@@ -20,7 +20,7 @@ from crystal.store.sync import outbox, relay_peers
 from crystal.store.sync.refusal_counts import refusals
 from crystal.store.texts import text_hash
 from crystal.sync.envelope.blob import HEADER_BYTES
-from crystal.sync.envelope.content import padded_length
+from crystal.sync.envelope.packing import padded_length
 from tests.support.capture_machine import line
 from tests.support.relay_fate import assert_settled, rotate
 from tests.support.relay_world import ROOT, World

@@ -39,7 +39,7 @@ def test_an_outage_costs_nothing_but_time(world: World, device: Device) -> None:
     device.weather.before = down
     for number in range(5):
         device.say("a", line(f"n {number}"))
-        device.deliver(insist=False)
+        device.deliver(skip_delay=False)
     assert len(asked) == 1, "the hooks of an outage do not ask again"
     problem = problems.find_problem(device.store, delivery.PART)
     assert problem is not None
@@ -51,7 +51,7 @@ def test_an_outage_costs_nothing_but_time(world: World, device: Device) -> None:
         assert problem.retry_at is not None
         waits.append(problem.retry_at - device.machine.now)
         world.pass_time(waits[-1] + 1)
-        device.deliver(insist=False)
+        device.deliver(skip_delay=False)
     assert waits[-1] >= 1_000_000
     assert max(waits) <= 1.5 * delivery.MAX_WAIT_MS
     assert len(set(waits)) > 3, "jitter"
@@ -78,7 +78,7 @@ def test_a_wait_written_by_a_wrong_clock_ends(world: World, device: Device) -> N
     device.deliver()
     device.weather.before = lambda request: None
     device.machine.now -= 3650 * DAY
-    assert device.deliver(insist=False).sent == 1
+    assert device.deliver(skip_delay=False).sent == 1
 
 
 def test_a_full_relay_does_not_keep_a_device_from_hearing_home(world: World, device: Device) -> None:

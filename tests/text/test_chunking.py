@@ -80,7 +80,7 @@ def test_ordinary_prose_gives_chunks_of_about_400_tokens_with_about_80_overlap()
 FILLER = "word " * 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("better", "worse"),
     [
         ("end.\n\n", "# Heading\n" + FILLER),
@@ -109,7 +109,7 @@ def test_a_heading_stays_with_what_it_heads() -> None:
     assert [chunk.text[:7] for chunk in split(text, tokens=100, overlap=0)] == ["aaaaaaa", "## Next"]
 
 
-@pytest.mark.parametrize("mark", ["```", "~~~", "````"])
+@each_row("mark", ["```", "~~~", "````"])
 def test_a_code_fence_that_fits_is_whole_in_one_chunk(mark: str) -> None:
     fence = f"{mark}python\n" + "code()\n\n" * 40 + f"{mark}\n"
     for before in range(0, 1600, 53):
@@ -171,7 +171,7 @@ def test_the_time_grows_with_the_length_and_not_faster() -> None:
     assert counts[1] <= counts[0] * 2.2
 
 
-@pytest.mark.parametrize(("tokens", "overlap"), [(0, 0), (-1, -2), (10, 10), (10, -1)])
+@each_row(("tokens", "overlap"), [(0, 0), (-1, -2), (10, 10), (10, -1)])
 def test_senseless_sizes_are_refused(tokens: int, overlap: int) -> None:
     with pytest.raises(ValueError, match="tokens must be positive"):
         split("text", tokens=tokens, overlap=overlap)

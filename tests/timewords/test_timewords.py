@@ -42,7 +42,7 @@ def test_a_time_is_one_span(text, expected):
     assert spans(text) == [expected]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("05/08/2023", ["2023-05-08..2023-05-09", "2023-08-05..2023-08-06"]),
@@ -164,7 +164,7 @@ def test_the_way_accents_are_written_does_not_matter():
         assert spans(unicodedata.normalize("NFC", text)) == [expected]
 
 
-@pytest.mark.parametrize("case", [str.upper, str.lower])
+@each_row("case", [str.upper, str.lower])
 def test_dates_with_a_year_do_not_depend_on_case(case):
     for text, expected in DATES:
         if text.isascii() and "20" in text and "T12" not in text:
@@ -224,9 +224,7 @@ def test_any_string_at_any_moment_gives_spans_in_order_and_raises_nothing(text, 
         assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize(
-    "unit", ["1.1. ", "May 8 ", "a ", "from 3 to ", "„", "'", "3月", "since the ", "last ", "2023-", "\0 1."]
-)
+@each_row("unit", ["1.1. ", "May 8 ", "a ", "from 3 to ", "„", "'", "3月", "since the ", "last ", "2023-", "\0 1."])
 def test_a_hostile_text_costs_little(unit):
     started = time.process_time()
     find_times(unit * 100_000, now=NOW, tz=BERLIN)
@@ -240,6 +238,6 @@ def test_every_pattern_has_a_meaning_and_every_tag_of_it_a_word():
     assert {frozenset(tags) for tags in lexicon().phrases.values()} <= lexicon().symbols.keys()
 
 
-@pytest.mark.parametrize("text", ["how does the parser read lines", "wie liest der Übersetzer Zeilen", "Сегодня"])
+@each_row("text", ["how does the parser read lines", "wie liest der Übersetzer Zeilen", "Сегодня"])
 def test_a_question_without_a_time_loads_no_grammar(text):
     assert not may_name_time(text)

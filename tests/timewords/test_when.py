@@ -72,13 +72,13 @@ def test_what_iso_prints_is_read_back(moment):
     assert parse_when(iso(ms) or "", now=NOW, tz=NEW_YORK) == ms
 
 
-@pytest.mark.parametrize(("text", "day"), [("3mo", 28), ("1mo", 30), ("12mo", 30)])
+@each_row(("text", "day"), [("3mo", 28), ("1mo", 30), ("12mo", 30)])
 def test_months_back_end_at_the_last_day_of_a_shorter_month(text, day):
     now = int(datetime(2026, 5, 30, 12, tzinfo=BERLIN).timestamp() * 1000)
     assert local(parse_when(text, now=now, tz=BERLIN), BERLIN).day == day
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("2026-11-20", "2026-11-20T23:00:00.000Z"),
@@ -97,7 +97,7 @@ def test_the_end_of_a_date_is_the_moment_after_it_and_a_moment_is_itself(text, e
     assert iso(end_of(text, now=NOW, tz=BERLIN)) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "2026-02-30", "9999-12-31", "9999-12", "tomorrow"])
+@each_row("text", ["", "x", "2026-02-30", "9999-12-31", "9999-12", "tomorrow"])
 def test_the_end_of_what_is_no_date_is_a_usage_problem(text):
     with pytest.raises(UsageError) as caught:
         end_of(text, now=NOW, tz=BERLIN, name="--as-of")
@@ -121,12 +121,9 @@ def test_without_a_zone_the_machines_own_is_meant():
     assert parse_when("2026-11-20", now=NOW) == expected
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(-3600, "in the future"), (-5, "just now"), (5, "just now"), (60, "1 minute ago"), (7200, "2 hours ago"),
+@each_row(("seconds", "words"), [(-3600, "in the future"), (-5, "just now"), (5, "just now"), (60, "1 minute ago"), (7200, "2 hours ago"),
      (86_400, "1 day ago"), (13 * 86_400, "13 days ago"), (21 * 86_400, "3 weeks ago"), (90 * 86_400, "2 months ago"),
-     (800 * 86_400, "2 years ago")],
-)  # fmt: skip
+     (800 * 86_400, "2 years ago")])  # fmt: skip
 def test_age_in_words(seconds, words):
     assert ago(NOW - seconds * 1000, NOW) == words
 
@@ -136,6 +133,6 @@ def test_the_clock_names_the_year_only_where_it_is_another():
     assert clock(NOW - 400 * 86_400_000, NOW, BERLIN) == "17 Oct 2025 02:00"
 
 
-@pytest.mark.parametrize("ms", [-(2**62), 2**62, -1, 0])
+@each_row("ms", [-(2**62), 2**62, -1, 0])
 def test_times_beyond_the_calendar_do_not_raise(ms):
     assert iso(ms) is None or len(iso(ms) or "") == 24

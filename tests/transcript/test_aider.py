@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
-from crystal.transcript import Source, SourceError, complete, reader_of
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
 
 REAL = (Path(__file__).parents[1] / "data" / "agents" / "aider" / "home" / ".aider.chat.history.md").read_bytes()
@@ -46,7 +47,7 @@ Done.
 
 def found(data: bytes) -> dict[str, list[tuple[str, str]]]:
     """Return what the reader finds in a file: (role, text) by the id of the record."""
-    source = Source(PurePath("/home/me/shop", FILE), data, lambda *_: iter(()), {})
+    source = Snapshot(PurePath("/home/me/shop", FILE), data, lambda *_: iter(()), {})
     told: dict[str, list[tuple[str, str]]] = {}
     for session in READER.conversations(source):
         for record in READER.records(source, session):

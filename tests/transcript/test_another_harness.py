@@ -15,7 +15,7 @@ from crystal import worker
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
 from crystal.hook import main as hook
-from crystal.transcript import reader_of
+from crystal.transcript.reader import reader_of
 from tests.support.command import crystal
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-transcript-reader.md"

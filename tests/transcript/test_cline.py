@@ -6,15 +6,15 @@ import json
 from pathlib import PurePath
 from typing import Any
 
-from crystal.transcript import Source
 from crystal.transcript.cline import READER
+from crystal.transcript.reader import Snapshot
 
 FOLDER = PurePath("sessions/1795665936745_9h4hb")
 NAMES = {"lead": "1795665936745_9h4hb.messages.json", "subagent": "agent_1795665937593_zjuhg4.messages.json"}
 SIDE = {"session_id": FOLDER.name, "cwd": "/tmp/demo/shop", "metadata": {"title": "Stones"}}
 
 
-def source(agent: str) -> Source:
+def source(agent: str) -> Snapshot:
     own = FOLDER.name if agent == "lead" else f"{FOLDER.name}__agent_1795665937593_zjuhg4"
     origin = {"mode": "user"} if agent == "lead" else {"mode": "subagent", "parentThreadId": FOLDER.name}
     messages = [
@@ -23,7 +23,7 @@ def source(agent: str) -> Source:
     whole: dict[str, Any] = {"agent": agent, "sessionId": own, "origin": origin, "messages": messages}
     path = FOLDER / NAMES[agent]
     sides = {side: json.dumps(SIDE).encode() for side in READER.side_files(path) if side.stem == FOLDER.name}
-    return Source(path, json.dumps(whole).encode(), lambda *_: iter(()), sides)
+    return Snapshot(path, json.dumps(whole).encode(), lambda *_: iter(()), sides)
 
 
 def test_a_subagents_file_belongs_to_its_session_and_has_its_folder_but_no_title() -> None:

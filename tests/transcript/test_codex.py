@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crystal.transcript import Context, completed, reader_of
+from crystal.transcript.line_context import Context
+from crystal.transcript.reader import completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 

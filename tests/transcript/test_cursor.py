@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Context, Source, SourceError, complete, reader_of
 from crystal.transcript.cursor_store import parts
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
 from tests.support.transcript_lines import json_values
 
@@ -131,7 +132,7 @@ def test_no_row_and_no_line_makes_it_fail(value: Any, other: Any) -> None:
     )
     rows = [("composerData:c", headed), ("bubbleId:c:b", text), ("composerData:d", text), ("bubbleId:d:b", text)]
     tables = {"cursorDiskKV": rows, "composerHeaders": [("c", text)], "ItemTable": [("composer.composerHeaders", text)]}
-    source = Source(
+    source = Snapshot(
         PurePath("User/globalStorage/state.vscdb"), b"", rows_of(tables), {PurePath("workspace.json"): b"[]"}
     )
     for conversation in READER.conversations(source):
@@ -160,7 +161,7 @@ def test_blobs_of_any_form_are_read_as_far_as_they_are_understood(root: bytes, o
     def find(sql: str, values: Any = ()) -> Iterator[Any]:
         return iter(rows[sql])
 
-    source = Source(PurePath("chats/x/session/store.db"), b"", find, {})
+    source = Snapshot(PurePath("chats/x/session/store.db"), b"", find, {})
     [conversation] = READER.conversations(source)
     assert [json.loads(one.line)["role"] for one in READER.records(source, conversation)] == ["user"]
 
@@ -174,4 +175,4 @@ def test_a_long_blob_that_is_no_record_takes_no_time() -> None:
 def test_lines_of_another_program_are_refused() -> None:
     for line in (b"", b"{}\n", b'{"type":"user","message":{"role":"user","content":"x"}}\n'):
         with pytest.raises(SourceError):
-            list(READER.conversations(Source(PurePath("a.jsonl"), line, lambda *_: iter(()), {})))
+            list(READER.conversations(Snapshot(PurePath("a.jsonl"), line, lambda *_: iter(()), {})))

@@ -15,19 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.transcript import (
-    Context,
-    SnapshotReader,
-    Source,
-    SourceError,
-    complete,
-    completed,
-    parse_completed,
-    reader_of,
-    without_context,
-)
+from crystal.transcript.line_context import Context, complete, parse_completed, without_context
+from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
@@ -135,7 +127,7 @@ def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st
     path, name = data.draw(st.sampled_from(samples.sample_files(harness)))
     content = path.read_bytes()
     cut = content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else changed(content, data)
-    source = Source(PurePath("/home/me", name), cut, samples.no_such_table, {})
+    source = Snapshot(PurePath("/home/me", name), cut, samples.no_such_table, {})
     read_or_refused(reader, source)
 
 
@@ -184,7 +176,7 @@ def test_a_database_of_another_form_is_read_or_refused(harness: str, data: st.Da
         read_changed(harness, database, name, *change)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("harness", "change"),
     [
         ("goose", "UPDATE messages SET role = x'fffe'"),
@@ -214,10 +206,10 @@ def read_changed(harness: str, database: apsw.Connection, name: str, change: str
 
     reader = reader_of(harness)
     assert isinstance(reader, SnapshotReader)
-    read_or_refused(reader, Source(PurePath("/home/me", name), b"", rows, {}))
+    read_or_refused(reader, Snapshot(PurePath("/home/me", name), b"", rows, {}))
 
 
-def read_or_refused(reader: SnapshotReader, source: Source) -> None:
+def read_or_refused(reader: SnapshotReader, source: Snapshot) -> None:
     """Read everything in a file. Records of one name have one content: the second would never be stored."""
     with contextlib.suppress(SourceError):
         for conversation in reader.conversations(source):
@@ -228,7 +220,7 @@ def read_or_refused(reader: SnapshotReader, source: Source) -> None:
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
 
 
-@pytest.mark.parametrize("harness", ["specstory", "cline"])
+@each_row("harness", ["specstory", "cline"])
 def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> None:
     for path, name in samples.sample_files(harness):
         data = path.read_bytes()
@@ -240,7 +232,7 @@ def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> 
             data = json.dumps(document).encode()
         reader = reader_of(harness)
         assert isinstance(reader, SnapshotReader)
-        read_or_refused(reader, Source(PurePath("/home/me", name), data, samples.no_such_table, {}))
+        read_or_refused(reader, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))
 
 
 def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +253,7 @@ def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypat
     assert "what somebody said" not in told
 
 
-@pytest.mark.parametrize("name", ["crystal", "cryst\\u0061l"])
+@each_row("name", ["crystal", "cryst\\u0061l"])
 def test_a_line_that_names_a_context_itself_does_not_choose_its_folder(name: str) -> None:
     line = f'{{"a":1,"{name}":{{"cwd":"/open","id":"codex:other","revised":true}}}}'.encode()
     real = Context(session="s", cwd="/private")

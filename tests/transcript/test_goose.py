@@ -10,8 +10,9 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Source, complete
 from crystal.transcript.goose import READER
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Record, Snapshot
 from tests.support.agent_samples import database_of
 
 SQL = Path(__file__).parents[1] / "data/agents/goose/home/.local/share/goose/sessions/sessions.db.sql"
@@ -28,7 +29,7 @@ def records(db: apsw.Connection, session: str) -> list[Record]:
     def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from db.execute(sql, values)  # type: ignore[arg-type]
 
-    source = Source(PurePath("sessions.db"), b"", rows, {})
+    source = Snapshot(PurePath("sessions.db"), b"", rows, {})
     [talk] = [one for one in READER.conversations(source) if session in (one.session, one.subagent)]
     return list(READER.records(source, talk))
 
@@ -56,7 +57,7 @@ def test_a_file_that_the_database_took_over_has_the_same_ids(db: apsw.Connection
     ]
     lines = [{"description": "Subagent task", "working_dir": "/tmp/demo/shop"}, *messages]
     data = "\n".join(map(json.dumps, lines)).encode()
-    document = Source(PurePath("20260724_3.jsonl"), data, lambda *_: iter(()), {})
+    document = Snapshot(PurePath("20260724_3.jsonl"), data, lambda *_: iter(()), {})
     [talk] = READER.conversations(document)
     from_file = list(READER.records(document, talk))
     assert [(one.id, one.line) for one in from_file] == [(one.id, one.line) for one in records(db, "20260724_3")]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.transcript import NOT_JSON, RecordCounts, TranscriptReader, count_records, reader_of
-from crystal.transcript.kinds import MAX_KINDS, OTHER
+from crystal.transcript.reader import TranscriptReader, reader_of
+from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
+from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 TYPE = re.compile(rb'("(?:type|role|kind)":\s*")([a-zA-Z_.]+)"')
@@ -27,7 +27,7 @@ def counted(reader: TranscriptReader, lines: list[bytes]) -> RecordCounts:
     return count_records(reader, placed, {turn.offset for turn in reader.turns(placed, "k", subagent=False)})
 
 
-@pytest.mark.parametrize("harness", samples.sampled())
+@each_row("harness", samples.sampled())
 def test_every_kind_in_the_samples_is_known(harness: str) -> None:
     lines = samples.stored_lines(harness)
     counts = counted(reader_of(harness), lines)
@@ -35,7 +35,7 @@ def test_every_kind_in_the_samples_is_known(harness: str) -> None:
     assert counts.said + counts.silent + sum(number for _, number in counts.unknown) == len(lines)
 
 
-@pytest.mark.parametrize("harness", WITH_KINDS)
+@each_row("harness", WITH_KINDS)
 def test_renamed_kinds_say_nothing_and_are_counted(harness: str) -> None:
     lines = samples.stored_lines(harness) if harness != CLAUDE_CODE else [line("quartz"), line("x", role="assistant")]
     before, counts = (counted(reader_of(harness), each) for each in (lines, [TYPE.sub(RENAMED, one) for one in lines]))

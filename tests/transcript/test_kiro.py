@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Conversation, Source, SourceError, complete, reader_of
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
 from tests.support.transcript_lines import json_values
 
 READER: Any = reader_of("kiro")
@@ -28,7 +29,7 @@ def text(words: str) -> dict[str, str]:
 
 def said(*lines: object, side: bytes = b"{}") -> list[tuple[str, str | None, str]]:
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    source = Source(FILE, data, lambda *_: iter(()), {FILE.with_suffix(".json"): side})
+    source = Snapshot(FILE, data, lambda *_: iter(()), {FILE.with_suffix(".json"): side})
     [session] = READER.conversations(source)
     records = READER.records(source, session)
     told = [(at, complete(one.line, one.context._replace(id=one.id))) for at, one in enumerate(records)]
@@ -75,11 +76,11 @@ def test_no_row_makes_it_fail(value: Any, other: Any) -> None:
             return iter([("conversations",)])
         return iter([(whole,)] if sql.startswith("SELECT value") else [("/home/me", whole), ("x", json.dumps(value))])
 
-    source = Source(PurePath("data.sqlite3"), b"", rows, {})
+    source = Snapshot(PurePath("data.sqlite3"), b"", rows, {})
     assert [one.session for one in READER.conversations(source)] == ["c"]
     lines = [
         (0, complete(one.line, one.context._replace(id=one.id)))
-        for one in READER.records(source, Conversation("c", ""))
+        for one in READER.records(source, SessionStamp("c", ""))
     ]
     list(READER.turns(lines, "", subagent=False))
 
@@ -87,4 +88,4 @@ def test_no_row_makes_it_fail(value: Any, other: Any) -> None:
 def test_lines_of_another_program_are_refused() -> None:
     for line in (b"", b'{"role":"user","content":"x"}\n'):
         with pytest.raises(SourceError):
-            list(READER.conversations(Source(FILE, line, lambda *_: iter(()), {})))
+            list(READER.conversations(Snapshot(FILE, line, lambda *_: iter(()), {})))

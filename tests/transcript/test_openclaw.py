@@ -10,9 +10,10 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Source, SourceError
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
+from crystal.transcript.reader import Record, Snapshot, SourceError
+from tests.support.table import each_row
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -23,11 +24,11 @@ SESSION = "5d7e0c1a-0001-4a7b-8c9d-0e1f2a3b4c5d"
 FILE = Path(__file__).parents[1] / f"data/agents/openclaw/home/.openclaw/agents/main/sessions/{SESSION}.jsonl"
 
 
-def document(data: bytes, name: str = FILE.name) -> Source:
-    return Source(PurePath("sessions", name), data, lambda *_: iter(()), {})
+def document(data: bytes, name: str = FILE.name) -> Snapshot:
+    return Snapshot(PurePath("sessions", name), data, lambda *_: iter(()), {})
 
 
-def database(*statements: tuple[str, tuple[object, ...]]) -> Source:
+def database(*statements: tuple[str, tuple[object, ...]]) -> Snapshot:
     db = apsw.Connection(":memory:")
     db.execute(
         "CREATE TABLE transcript_events (session_id TEXT, seq INTEGER, event_json TEXT, event_zstd BLOB);"
@@ -39,10 +40,10 @@ def database(*statements: tuple[str, tuple[object, ...]]) -> Source:
     def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from db.execute(sql, values)  # type: ignore[arg-type]
 
-    return Source(PurePath("openclaw-agent.sqlite"), b"", rows, {})
+    return Snapshot(PurePath("openclaw-agent.sqlite"), b"", rows, {})
 
 
-def records(source: Source) -> list[Record]:
+def records(source: Snapshot) -> list[Record]:
     [talk] = READER.conversations(source)
     assert talk.session == SESSION
     return list(READER.records(source, talk))
@@ -75,9 +76,7 @@ def test_an_entry_has_the_id_that_it_has_in_a_session_of_pi() -> None:
     assert [uuid for uuid, _ in both if uuid] == [ours[line] for uuid, line in both if uuid]
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b'{"type":"user"}\n', b"\x28\xb5\x2f\xfd damaged", zstd.compress(b"x" * 99)[:-4]]
-)
+@each_row("data", [b"", b'{"type":"user"}\n', b"\x28\xb5\x2f\xfd damaged", zstd.compress(b"x" * 99)[:-4]])
 def test_what_is_no_session_is_named(data: bytes) -> None:
     with pytest.raises(SourceError):
         list(READER.conversations(document(data)))
@@ -90,8 +89,8 @@ def test_a_trace_of_the_program_is_no_session() -> None:
 def test_a_copy_before_a_compaction_gives_no_session_of_its_own() -> None:
     data = b'{"type":"session","id":"s1"}\n{"type":"message","id":"m1","message":{"role":"user","content":"hi"}}\n'
     copy = "a.checkpoint.11111111-2222-4333-8444-555555555555.jsonl"
-    assert list(READER.conversations(Source(PurePath("sessions", copy), data, rows_of_nothing, {}))) == []
-    assert len(list(READER.conversations(Source(PurePath("sessions", "a.jsonl"), data, rows_of_nothing, {})))) == 1
+    assert list(READER.conversations(Snapshot(PurePath("sessions", copy), data, rows_of_nothing, {}))) == []
+    assert len(list(READER.conversations(Snapshot(PurePath("sessions", "a.jsonl"), data, rows_of_nothing, {})))) == 1
 
 
 def rows_of_nothing(*_: object) -> Iterator[tuple[object, ...]]:

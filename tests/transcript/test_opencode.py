@@ -9,28 +9,29 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
-import pytest
 
 from crystal.model.capture import Turn
-from crystal.transcript import Source, complete
+from crystal.transcript.line_context import complete
 from crystal.transcript.opencode import READER
+from crystal.transcript.reader import Snapshot
+from tests.support.table import each_row
 
 DATA = Path(__file__).parents[1] / "data/agents/opencode/home/.local/share/opencode"
 
 
 @contextlib.contextmanager
-def opened(name: str) -> Iterator[tuple[apsw.Connection, Source]]:
+def opened(name: str) -> Iterator[tuple[apsw.Connection, Snapshot]]:
     db = apsw.Connection(":memory:")
     db.execute((DATA / f"{name}.sql").read_text("utf-8")).fetchall()
 
     def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from db.execute(sql, values)  # type: ignore[arg-type]
 
-    yield db, Source(PurePath(name), b"", rows, {})
+    yield db, Snapshot(PurePath(name), b"", rows, {})
     db.close()
 
 
-def said(source: Source) -> dict[str, list[Turn]]:
+def said(source: Snapshot) -> dict[str, list[Turn]]:
     """Return the turns of each conversation, the copies too."""
     turns = {}
     for talk in READER.conversations(source):
@@ -72,7 +73,7 @@ def test_both_generations_give_a_message_the_same_id() -> None:
     assert second == both
 
 
-@pytest.mark.parametrize("state", ["running", "completed"])
+@each_row("state", ["running", "completed"])
 def test_a_conversation_that_changed_has_another_stamp(state: str) -> None:
     with opened("opencode.db") as (db, source):
         db.execute("DELETE FROM event_sequence").fetchall()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from crystal.model.capture import Project
 from crystal.transcript.project import find_project, without_credentials
+from tests.support.table import each_row
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes and modes of POSIX")
@@ -92,7 +93,7 @@ def test_no_repository_gives_the_folder_alone(tmp_path: Path) -> None:
     assert find_project(str(folder)) == Project(str(folder), name="notes")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cwd", "name"),
     [
         ("/gone/for/good", "good"),
@@ -191,7 +192,7 @@ def test_any_config_gives_a_storable_remote_or_none(tmp_path: Path, config: byte
     assert remote is None or "\0" not in remote.encode().decode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "clean"),
     [
         ("https://example.org/a.git", "https://example.org/a.git"),
@@ -230,7 +231,6 @@ def test_a_remote_is_shown_without_user_and_password(address: str, clean: str | 
     before=st.text("a1:@?#%[]", max_size=4),
     after=st.text("a1:@/?#%[]", max_size=6),
 )
-@settings(max_examples=100)
 def test_no_password_survives(scheme: str, before: str, after: str) -> None:
     clean = without_credentials(f"{scheme}me{before}:s3cr3t{after}@example.org/a.git")
     assert clean is None or "s3cr3t" not in clean

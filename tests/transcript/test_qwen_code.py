@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crystal.capture import files
+from crystal.capture import finder
 from crystal.capture.safe_open import Folders
 from crystal.config.paths import resolve_places
 from tests.support import agent_samples as samples
@@ -33,6 +33,6 @@ def test_the_subagents_of_a_session_lie_beside_its_folder(home: Path) -> None:
     folders = Folders(resolve_places({}, home).transcript_roots)
     project = home / ".qwen" / "projects" / "-tmp-demo-project"
     path = project / "chats" / "87fa5058-6730-4827-9b58-7120b873c406.jsonl"
-    found = files.subagents_of(path, folders, files.root_of(path, folders))
+    found = finder.subagents_of(path, folders, finder.root_of(path, folders))
     assert [one.path for one in found] == sorted((project / "subagents").rglob("agent-*.jsonl"))
     assert len(found) == 1

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path, PurePath
 
-from crystal.transcript import Source
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import SourceError
+from crystal.transcript.reader import Snapshot, SourceError
 from crystal.transcript.specstory import READER
 
 SAMPLES = Path(__file__).parents[1] / "data/agents/specstory/home"
 
 
 def texts(data: bytes) -> dict[str, str]:
-    one = Source(PurePath("history/one.md"), data, lambda *_: iter(()), {})
+    one = Snapshot(PurePath("history/one.md"), data, lambda *_: iter(()), {})
     try:
         talks = list(READER.conversations(one))
     except SourceError:

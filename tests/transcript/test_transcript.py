@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
+from crystal.transcript import parts
 from crystal.transcript.claude_code.reader import READER
+from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
 DATA = Path(__file__).parent.parent / "data" / "transcripts"
@@ -34,7 +36,7 @@ def in_file(name: str) -> list[Turn]:
 # -- the real client -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(EXPECTED))
+@each_row("name", sorted(EXPECTED))
 def test_a_real_transcript_gives_exactly_its_turns(name: str) -> None:
     assert [[turn.role, turn.tool, turn.full_length, turn.text[:72]] for turn in in_file(name)] == EXPECTED[name]
 
@@ -68,14 +70,14 @@ def test_a_fork_gives_the_turns_of_its_origin_the_same_identities() -> None:
 # -- what is a turn ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["y", "1", "👍", "  y\n", "\u200b", "\u2028a\u0085b", "[", "<", "/exit?"])
+@each_row("text", ["y", "1", "👍", "  y\n", "\u200b", "\u2028a\u0085b", "[", "<", "/exit?"])
 def test_no_message_is_too_short_to_keep_and_its_text_is_exact(text: str) -> None:
     assert said(line_of("user", text)) == [("user", text)]
     assert said(line_of("user", [{"type": "text", "text": text}])) == [("user", text)]
     assert said(line_of("assistant", [{"type": "text", "text": text}])) == [("assistant", text)]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t\u2003", "\u2028", "\0", " \0\0\n"])
+@each_row("text", ["", " ", "\n\t\u2003", "\u2028", "\0", " \0\0\n"])
 def test_a_text_with_nothing_in_it_is_no_turn(text: str) -> None:
     assert said(line_of("user", text), line_of("assistant", [{"type": "text", "text": text}])) == []
     assert said(line_of("assistant", [{"type": "thinking", "thinking": text, "signature": "c2ln"}])) == []
@@ -97,7 +99,7 @@ def test_thinking_is_a_turn_and_its_signature_is_not() -> None:
     assert said(line_of("assistant", blocks)) == [("thinking", "hm")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "arguments", "text"),
     [
         ("Bash", {"description": "say hi", "command": "echo hi"}, "Bash: echo hi\ndescription: say hi"),
@@ -146,7 +148,7 @@ def test_a_tool_result_names_its_tool_when_the_call_was_seen() -> None:
     assert [(turn.role, turn.tool) for turn in turns(result)] == [("tool_result", None)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "text"),
     [
         ("plain", "plain"),
@@ -162,7 +164,7 @@ def test_a_tool_result_is_its_texts(content: object, text: str) -> None:
     assert said(line_of("user", [block])) == [("tool_result", text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         None,
@@ -200,12 +202,27 @@ def test_a_long_tool_result_keeps_head_and_tail_and_tells_its_length() -> None:
     assert 1900 < len(tail) <= 2000 + len(marker)
 
 
-@pytest.mark.parametrize("length", [8000, 8001, 60_000])
+@each_row("length", [8000, 8001, 60_000])
 def test_the_text_of_a_long_result_is_never_longer_than_head_tail_and_marker(length: int) -> None:
     [turn] = turns(line_of("user", [{"type": "tool_result", "tool_use_id": "t", "content": "x" * length}]))
     assert turn.full_length == length
     assert len(turn.text) <= 8000 + len("\n[... 100000 characters left out ...]\n")
     assert ("left out" in turn.text) == (length > 8000)
+
+
+def test_a_text_that_nobody_can_have_typed_keeps_head_and_tail_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TEXT_HEAD", 900)
+    monkeypatch.setattr(parts, "TEXT_TAIL", 100)
+    for length, is_whole in ((1000, True), (1001, False)):
+        line = line_of("user", "y" * length)
+        [turn] = turns(line)
+        assert (turn.full_length, turn.text == "y" * length, "left out" in turn.text) == (
+            length,
+            is_whole,
+            not is_whole,
+        )
+        with parts.whole_results():
+            assert [one.text for one in turns(line)] == ["y" * length]
 
 
 def test_what_is_said_in_a_subagent_has_that_role_and_what_is_done_keeps_its_own() -> None:
@@ -260,7 +277,7 @@ def test_the_words_given_to_a_prompt_command_are_a_turn() -> None:
 # -- what never is -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         {"type": "api-request-blob", "message": {"role": "user", "content": "hi"}},
@@ -311,13 +328,13 @@ MACHINERY = [
 ]
 
 
-@pytest.mark.parametrize("text", MACHINERY)
-@pytest.mark.parametrize("before", ["", "\n ", "<system-reminder>\nx\n</system-reminder>\n"])
+@each_row("text", MACHINERY)
+@each_row("before", ["", "\n ", "<system-reminder>\nx\n</system-reminder>\n"])
 def test_what_the_client_writes_in_the_users_name_is_no_turn(text: str, before: str) -> None:
     assert said(line_of("user", before + text), line_of("user", [{"type": "text", "text": before + text}])) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "why does <command-name>/clear</command-name> appear in the transcript?",
@@ -335,8 +352,8 @@ def test_a_person_may_write_about_the_clients_tags(text: str) -> None:
     assert said(line_of("user", text)) == [("user", text)]
 
 
-@pytest.mark.parametrize("tag", ["system-reminder", "ide_opened_file", "ide_selection", "user-prompt-submit-hook"])
-@pytest.mark.parametrize("role", ["user", "tool_result"])
+@each_row("tag", ["system-reminder", "ide_opened_file", "ide_selection", "user-prompt-submit-hook"])
+@each_row("role", ["user", "tool_result"])
 def test_injected_context_is_taken_out_and_the_rest_stays(tag: str, role: str) -> None:
     block = f"<{tag}>\nAs you answer, <b>remember</b>\n</{tag}>"
     for text, left in {

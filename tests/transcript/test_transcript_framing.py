@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import RawSegment
-from crystal.transcript import last_newline, read_segment
 from crystal.transcript.claude_code.reader import READER
+from crystal.transcript.framing import last_newline, read_segment
+from tests.support.table import each_row
 
 SESSION = "1f35fa49-4fbf-45ec-8a6d-f234f365aa9d"
 file_bytes = st.lists(st.sampled_from([b"\n", b"a", b"{}", b"\r", "\u2028\u0085".encode(), b"x" * 9])).map(b"".join)
@@ -54,7 +55,7 @@ def test_a_file_that_gives_few_bytes_a_read_reads_the_same(whole: bytes, start: 
     assert read_segment(Dribble(whole), start, limit=limit) == expected
 
 
-@pytest.mark.parametrize("data", [b"", b"torn", b"line\n", b"line\ntorn"])
+@each_row("data", [b"", b"torn", b"line\n", b"line\ntorn"])
 def test_nothing_complete_gives_an_empty_segment_also_beyond_the_end(data: bytes) -> None:
     for start in (data.rfind(b"\n") + 1, len(data), len(data) + 1, 1 << 40):
         assert read_segment(io.BytesIO(data), start) == RawSegment(start, b"")
@@ -85,7 +86,7 @@ def test_the_last_newline_far_from_the_end_is_found_across_blocks() -> None:
     assert last_newline(io.BytesIO(data), len(data)) == 6
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "expected"),
     [
         (f"/h/.claude/projects/-p/{SESSION}.jsonl", (SESSION, SESSION, None)),

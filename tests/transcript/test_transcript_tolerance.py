@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from crystal.transcript import LineFacts
 from crystal.transcript.claude_code.reader import READER
 from crystal.transcript.line import parse_line
+from crystal.transcript.reader import LineFacts
+from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
 # -- no line makes it fail -----------------------------------------------------------------------------------------
@@ -66,8 +67,8 @@ def test_any_bytes_are_taken_in_silence(line: bytes) -> None:
     READER.title([(0, line)])
 
 
-@pytest.mark.parametrize("depth", [500, 1100, 100_000])
-@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+@each_row("depth", [500, 1100, 100_000])
+@each_row("brackets", [("[", "]"), ('{"a":', "}")])
 def test_deep_nesting_is_read_or_skipped_and_what_follows_is_kept(depth: int, brackets: tuple[str, str]) -> None:
     nested = brackets[0] * depth + '"leaf"' + brackets[1] * depth
     call = (
@@ -79,7 +80,7 @@ def test_deep_nesting_is_read_or_skipped_and_what_follows_is_kept(depth: int, br
         assert found[0][1].endswith("leaf")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "text"),
     [
         (b'"lone \\ud83d end \\ud83d\\ude00"', "lone \ufffd end 😀"),
@@ -93,7 +94,7 @@ def test_what_sqlite_would_refuse_is_replaced_and_the_rest_stays(raw: bytes, tex
     assert said(line) == [("user", text)]
 
 
-@pytest.mark.parametrize("extra", [b'"x":NaN', b'"x":-Infinity', b'"x":1e999', b'"x":' + b"9" * 6000, b'"x":1,"x":2'])
+@each_row("extra", [b'"x":NaN', b'"x":-Infinity', b'"x":1e999', b'"x":' + b"9" * 6000, b'"x":1,"x":2'])
 def test_odd_numbers_do_not_cost_the_line(extra: bytes) -> None:
     assert said(b'{"type":"user","message":{"content":"hi"},' + extra + b"}") == [("user", "hi")]
 
@@ -121,7 +122,7 @@ def test_a_line_without_uuid_gets_one_from_its_place_and_bytes() -> None:
 # -- facts, times, titles ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         (WHEN, 1795218713936),

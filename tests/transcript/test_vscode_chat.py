@@ -6,11 +6,12 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crystal.transcript import Context, Conversation, Source, SourceError, complete, reader_of
+from crystal.transcript.line_context import Context, complete
+from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
+from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 HOME = Path(__file__).parents[1] / "data" / "agents" / "vscode-chat" / "home"
@@ -18,9 +19,9 @@ HOME = Path(__file__).parents[1] / "data" / "agents" / "vscode-chat" / "home"
 READER: Any = reader_of("vscode-chat")
 
 
-def source(data: bytes, **sides: bytes) -> Source:
+def source(data: bytes, **sides: bytes) -> Snapshot:
     beside: dict[PurePath, bytes] = {LOG.parent.parent / f"{name}.json": content for name, content in sides.items()}
-    return Source(PurePath(LOG), data, lambda *_: iter(()), beside)
+    return Snapshot(PurePath(LOG), data, lambda *_: iter(()), beside)
 
 
 def said(data: bytes) -> list[str]:
@@ -43,7 +44,7 @@ def test_a_log_cut_anywhere_gives_what_its_whole_lines_say(cut: int) -> None:
 
 
 def test_a_log_that_was_compacted_gives_the_same_records() -> None:
-    requests = [json.loads(record.line) for record in READER.records(source(LOG.read_bytes()), Conversation("s", ""))]
+    requests = [json.loads(record.line) for record in READER.records(source(LOG.read_bytes()), SessionStamp("s", ""))]
     [chat] = READER.conversations(source(LOG.read_bytes()))
     merged: dict[str, Any] = {}
     for request in requests:
@@ -63,7 +64,7 @@ def test_a_prompt_that_was_sent_again_in_other_words_replaces_the_first() -> Non
     assert said(b"\n".join(json.dumps(line).encode() for line in (first, again))) == ["two", "to two"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("workspace", "folder"),
     [
         ({"folder": "file:///home/me/shop%20floor"}, "/home/me/shop floor"),

@@ -10,7 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript import Record, Source, SourceError, complete
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import Record, Snapshot, SourceError
 from crystal.transcript.tables import unpacked
 from crystal.transcript.zed import READER
 from tests.support.agent_samples import database_of
@@ -27,11 +28,11 @@ def db() -> Iterator[apsw.Connection]:
     connection.close()
 
 
-def source_of(db: apsw.Connection) -> Source:
+def source_of(db: apsw.Connection) -> Snapshot:
     def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from db.execute(sql, values)  # type: ignore[arg-type]
 
-    return Source(PurePath("threads.db"), b"", rows, {})
+    return Snapshot(PurePath("threads.db"), b"", rows, {})
 
 
 def records(db: apsw.Connection, ident: str) -> list[Record]:

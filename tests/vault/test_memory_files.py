@@ -15,7 +15,7 @@ import pytest
 from crystal.app import memory_files as app
 from crystal.app.context import open_machine
 from crystal.app.memories import remember
-from crystal.app.memory_files import Answers, file_list
+from crystal.app.memory_files import BlockDecisions, file_list
 from crystal.errors import CrystalError
 from crystal.install import file_change
 from crystal.store.isolation import source_via
@@ -108,7 +108,7 @@ def test_a_person_may_refuse_what_the_block_says(agents: Path) -> None:
     lines = agents.read_bytes().split(b"\r\n")
     agents.write_bytes(b"\r\n".join(one for one in lines if b"okapis" not in one))
     with open_machine() as machine, file_list(machine) as listed:
-        listed.compared(agents).run(Answers())
+        listed.compared(agents).run(BlockDecisions())
     assert "quaggas" not in texts()
     assert "okapis drink tea" in texts()
     assert b"\r\n- quaggas\r\n" in agents.read_bytes()
@@ -213,7 +213,7 @@ def _killed_sync(after: int) -> bool:
         (file_change, "replace_file"), (app, "remember"), (app, "edit"), (app, "deprecate"), (app, "save_files"),
     )  # fmt: skip
     with open_machine() as machine, killed_at_call(calls, after) as run, file_list(machine) as listed:
-        listed.compared(listed.paths[0]).run(Answers(adds=True, hides=True))
+        listed.compared(listed.paths[0]).run(BlockDecisions(adds=True, hides=True))
     return run.is_killed
 
 
@@ -229,7 +229,7 @@ def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:
         editor.start()
         editor.join()
         with pytest.raises(CrystalError):
-            one.run(Answers())
+            one.run(BlockDecisions())
     assert agents.read_bytes().startswith(b"# My rules")
 
 

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import expect
 
 from crystal.app.context import open_machine
-from crystal.store.capture.hooks import add_hook_runs
+from crystal.store.capture.hook_runs import add_hook_runs
 from tests.support.browser import Watched, chromium, find_browser
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember, start_and_import, transcript_line

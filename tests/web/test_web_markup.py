@@ -14,7 +14,7 @@ from crystal.web.markup import (
     MAX_MARKDOWN,
     MAX_STEPS,
     PAGE_SECONDS,
-    Patience,
+    TimeBudget,
     changes_of,
     code_of_file,
     markdown,
@@ -45,14 +45,14 @@ def check(html: str) -> Elements:
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)), max_size=40).map("".join))
 def test_markdown_makes_nothing_active(text):
-    check(str(markdown(text, Patience())))
+    check(str(markdown(text, TimeBudget())))
 
 
 def test_no_hostile_text_makes_anything_active():
     for text in hostile_texts(500):
-        check(str(markdown(text, Patience())))
-        check(str(markdown(f"```html\n{text}\n```", Patience())))
-        check(str(code_of_file(text, "x.html", Patience())))
+        check(str(markdown(text, TimeBudget())))
+        check(str(markdown(f"```html\n{text}\n```", TimeBudget())))
+        check(str(code_of_file(text, "x.html", TimeBudget())))
         assert (
             check(str(marked(text, [(0, 2)], 0, len(text)))).text == text.replace("\r\n", "\n").replace("\r", "\n")
             or "\0" in text
@@ -76,7 +76,7 @@ def test_no_text_takes_long():
     ]
     begin = time.process_time()
     for text in texts:
-        check(str(markdown(text, Patience())))
+        check(str(markdown(text, TimeBudget())))
     assert time.process_time() - begin < len(texts), "a second each, of the processor"
 
 
@@ -84,21 +84,21 @@ def test_no_text_takes_long():
 def test_no_code_takes_long_to_colour():
     for language, part in (("java", "\n"), ("java", "a "), ("c", "\n"), ("markdown", "\n"), ("go", '"\\')):
         begin = time.process_time()
-        markdown(f"```{language}\n{part * (MAX_CODE // len(part) - 1)}\n```", Patience())
+        markdown(f"```{language}\n{part * (MAX_CODE // len(part) - 1)}\n```", TimeBudget())
         assert time.process_time() - begin < 1.5, (language, part)
 
 
 @pytest.mark.slow
 def test_a_page_of_hostile_code_takes_as_long_as_its_time():
     for text in (f"```java\n{'a ' * 1_990}\n```", f"```go\n{chr(34) * 3_990}\n```", "[" * 770, "a*_" * 9_000):
-        patience, begin = Patience(), time.monotonic()
+        patience, begin = TimeBudget(), time.monotonic()
         shown = [str(markdown(text, patience)) for _ in range(100)]
         assert time.monotonic() - begin < 5 * PAGE_SECONDS, text[:20]
         assert all(check(one).text.strip() for one in shown)
 
 
 def test_without_time_texts_are_shown_as_they_are_written():
-    over = Patience(end=0.0)
+    over = TimeBudget(end=0.0)
     assert str(markdown("**<b>**", over)) == '<pre class="plain">**&lt;b&gt;**</pre>'
     assert str(code_of_file("import <os>", "x.py", over)) == "import &lt;os&gt;"
     call = "Edit: a\nold_string: one\ntwo\nnew_string: one"
@@ -115,7 +115,7 @@ def test_without_time_texts_are_shown_as_they_are_written():
     ("```nosuch\n<b>\n```", "<code>&lt;b&gt;\n</code>"),
 ])  # fmt: skip
 def test_images_and_links(text, expected):
-    assert expected in str(markdown(text, Patience()))
+    assert expected in str(markdown(text, TimeBudget()))
 
 
 @each_row(("text", "signs"), [
@@ -126,13 +126,13 @@ def test_images_and_links(text, expected):
     ("Bash: echo old_string", None), ("Edit: a\nold_string: only", None), ("", None),
 ])  # fmt: skip
 def test_changes_of_files(text, signs):
-    found = changes_of(text, Patience())
+    found = changes_of(text, TimeBudget())
     assert signs == (None if found is None else "".join(line.sign for line in found[1]))
 
 
 @given(st.text("ab\n", max_size=60), st.text("ab\n", max_size=60))
 def test_a_change_holds_both_sides(old, new):
-    found = changes_of(f"Edit: f\nold_string: {old}\nnew_string: {new}", Patience())
+    found = changes_of(f"Edit: f\nold_string: {old}\nnew_string: {new}", TimeBudget())
     assert found is not None
     sides = {"-": old.rstrip("\n"), "+": new.rstrip("\n")}
     for sign, text in sides.items():

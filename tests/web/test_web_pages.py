@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,27 @@ from crystal.web.pages.search import LIMIT
 from crystal.web.pages.session import PER_PAGE
 from tests.support.command import crystal
 from tests.support.exports import SESSION, exported, remember, remember_samples, start_and_import, transcript_line
+from tests.support.homes import live_in
 from tests.support.web_client import Client, Elements
 from tests.support.web_hostile import hostile_texts
 from tests.support.web_memory import write_year
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose memory has the samples; its tests only add to it."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        live_in(home, patch)
+        remember_samples(home)
+    return home
+
+
+@pytest.fixture
+def samples(sampled: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    live_in(sampled, monkeypatch)
+    return sampled
+
 
 MAIN_PAGES = [view.path for view in VIEWS]
 
@@ -63,8 +82,7 @@ def test_every_page_shows_hostile_texts_as_words(home):
     checked(client.send_form("/forget/preview", query="script evil example").text)
 
 
-def test_the_hits_are_those_of_the_command_line(home):
-    remember_samples(home)
+def test_the_hits_are_those_of_the_command_line(samples):
     crystal("remember", "the parser reads lines")
     client = Client()
     for query, words in (
@@ -84,8 +102,7 @@ def test_the_hits_are_those_of_the_command_line(home):
         assert "<html" not in part
 
 
-def test_a_facet_narrows_and_is_taken_back(home):
-    remember_samples(home)
+def test_a_facet_narrows_and_is_taken_back(samples):
     client = Client()
     facets = re.findall(r'<a href="(/search\?[^"]*role=[^"&]+[^"]*)"', client.get("/search?q=the").text)
     assert facets
@@ -111,10 +128,9 @@ def test_a_hit_leads_to_its_turn_in_its_session(home):
     assert client.get("/turn/x").status_code == 404
 
 
-def test_the_pages_of_a_session_hold_each_turn_once(home):
-    remember_samples(home)
-    write_year(home, datetime(2026, 11, 20, tzinfo=timezone.utc), sessions=3)
-    remember(home, [f"line {number}" for number in range(3 * PER_PAGE)])
+def test_the_pages_of_a_session_hold_each_turn_once(samples):
+    write_year(samples, datetime(2026, 11, 20, tzinfo=timezone.utc), sessions=3)
+    remember(samples, [f"line {number}" for number in range(3 * PER_PAGE)])
     start_and_import()
     with open_reader() as machine:
         store = machine.store

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.work.blame import MIN_RUN, SLACK_MS, WINDOW_MS, Edit, Line, attribute
-from crystal.work.lines import hasher, line_hashes, plain_line
+from crystal.work.blame import MIN_RUN, SLACK_MS, WINDOW_MS, FileEdit, Line, attribute
+from crystal.work.line_hashes import hasher, line_hashes, plain_line
 
 DAY = 86_400_000
 NOW = 100 * DAY
 
 
-def wrote(*edits: tuple[Edit, Sequence[int]]) -> tuple[list[Edit], dict[int, list[int]]]:
+def wrote(*edits: tuple[FileEdit, Sequence[int]]) -> tuple[list[FileEdit], dict[int, list[int]]]:
     by_line: dict[int, list[int]] = {}
     for at, (_, lines) in enumerate(edits):
         for line in lines:
@@ -22,15 +22,15 @@ def wrote(*edits: tuple[Edit, Sequence[int]]) -> tuple[list[Edit], dict[int, lis
     return [edit for edit, _ in edits], by_line
 
 
-def edit(turn: int, at: int = NOW, name: str = "a.py", session: int = 0) -> Edit:
-    return Edit(turn, 0, session or turn, at, name)
+def edit(turn: int, at: int = NOW, name: str = "a.py", session: int = 0) -> FileEdit:
+    return FileEdit(turn, 0, session or turn, at, name)
 
 
 def lines(*hashes: int | None, at: int | None = None) -> list[Line]:
     return [Line(one, at, "a.py") for one in hashes]
 
 
-def turns_of(found: Sequence[Edit | None]) -> list[int]:
+def turns_of(found: Sequence[FileEdit | None]) -> list[int]:
     return [0 if one is None else one.turn for one in found]
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.parts import call_text
-from crystal.work.calls import Call, calls_of, command_key
+from crystal.work.calls import ToolCall, calls_of, command_key
 from tests.support.table import each_row
 
 lines = st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12), max_size=6)
@@ -57,11 +56,11 @@ def test_each_agents_edits_are_read(
 def test_a_command_is_one_line_without_its_description() -> None:
     text = call_text("Bash", {"command": "cd /code/shop &&\n  make  test 2>&1 | tail -30", "description": "Run tests"})
     assert calls_of("Bash", text) == [
-        Call(False, "cd /code/shop && make test 2>&1 | tail -30", "make test", about="Run tests")
+        ToolCall(False, "cd /code/shop && make test 2>&1 | tail -30", "make test", about="Run tests")
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "key"),
     [
         ("make test 2>&1", "make test"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crystal.app.context import Machine, default_paths, this_home
 from crystal.app.migrate.lance import copied_tables
-from crystal.capture import files
+from crystal.capture import finder
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.config.harnesses import HARNESSES, Root
@@ -19,8 +19,8 @@ from crystal.config.stores import LANCEDB, MEMORY_CRYSTAL, MEMORY_STORES, MOVED
 from crystal.config.table import Config
 from crystal.errors import ForeignStoreError, NotFoundError, UsageError
 from crystal.store import Store
-from crystal.store.migrate import refuse_foreign
-from crystal.transcript import reader_of
+from crystal.store.upgrade import refuse_foreign
+from crystal.transcript.reader import reader_of
 from crystal.transcript.stores import StoreReader
 
 LEGACY = "legacy"
@@ -59,7 +59,7 @@ class FoundStore:
         """
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(copied_tables(machine, self.path)) if self.name == LANCEDB else self.path
-            found = files.examine(path, ANYWHERE)
+            found = finder.examine(path, ANYWHERE)
             if found is None:
                 raise UsageError(f"{path} does not exist", hint="see which stores are here: crystal migrate")
             yield Container(found, Root(path.parent, self.name, self.number))
@@ -89,7 +89,7 @@ def named_store(name: str, path: Path | None) -> FoundStore:
         raise UsageError(f"crystal does not know the memory program {name!r}", hint=f"known: {known}")
     if path is not None:
         if not path.exists():
-            raise UsageError(f"{path} does not exist", hint="name the file of the store")
+            raise NotFoundError(f"{path} does not exist", hint="name the file of the store")
         if name != LANCEDB and not path.is_file():
             raise UsageError(f"{path} is no file", hint="name the file of the store")
         return FoundStore(name, path)

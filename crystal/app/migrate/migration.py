@@ -18,7 +18,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.migrate.found import FoundStore
-from crystal.capture.backfill import Past, has_transcript, is_export_of_known, plan_file, repeats_forgotten
+from crystal.capture.backfill import PastFile, has_transcript, is_export_of_known, plan_file, repeats_forgotten
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import opened_source
@@ -35,7 +35,7 @@ from crystal.store.search import vectors
 from crystal.store.texts import text_hash
 from crystal.text.chunking import split
 from crystal.transcript.line import clean_text
-from crystal.transcript.reader import Source
+from crystal.transcript.reader import Snapshot
 from crystal.transcript.stores import StoredMemory, StoredVector, StoreRow
 
 NEW, KNOWN = "new", "known"
@@ -62,7 +62,7 @@ class RowCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorCounts:
+class TakenVectors:
     """The vectors of a store: how many it has, of which model, and how many chunks here have got one of them now."""
 
     read: int = 0
@@ -109,7 +109,7 @@ class Migration:
                 counts.left_out[state] += 1
         return counts
 
-    def plan(self) -> list[Past]:
+    def plan(self) -> list[PastFile]:
         """Return the conversations with rows that are new."""
         capture = replace(make_capture(self.machine), anywhere=True)
         return plan_file(capture, self.container, named=True)
@@ -125,16 +125,16 @@ class Migration:
                 taken += 1
         return taken
 
-    def keep_vectors(self) -> VectorCounts:
+    def keep_vectors(self) -> TakenVectors:
         """Give the chunks of what came the vectors that their texts had, if they are of the model that is set."""
         with self._source() as source:
             found = self.found.reader.vectors(source)
             first = next(found, None)
             if first is None:
-                return VectorCounts()
+                return TakenVectors()
             model = self.found.reader.models.get(len(first.data) // 4)
             if model is None or model != self._chosen_model():
-                return VectorCounts(1 + sum(1 for _ in found), model)
+                return TakenVectors(1 + sum(1 for _ in found), model)
             dimension, store = len(first.data) // 4, self.machine.store
             generation = vectors.ensure_generation(store, *model, dimension, self.machine.now())
             read, kept = 1, self._put_vectors(generation, [first])
@@ -143,14 +143,14 @@ class Migration:
                 kept += self._put_vectors(generation, [one for one in some if len(one.data) == 4 * dimension])
         if not vectors.pending_chunks(store, generation, 1):
             vectors.promote(store, generation)
-        return VectorCounts(read, model, is_chosen=True, kept=kept)
+        return TakenVectors(read, model, is_chosen=True, kept=kept)
 
     # ------------------------------------------------------------------------------------------------------- rows
 
-    def _source(self) -> AbstractContextManager[Source]:
+    def _source(self) -> AbstractContextManager[Snapshot]:
         return opened_source(self.container.found.path, self.container.root.place.form, ANYWHERE, {})
 
-    def _rows(self, source: Source) -> Iterator[tuple[Hashable, str]]:
+    def _rows(self, source: Snapshot) -> Iterator[tuple[Hashable, str]]:
         known: dict[tuple[str, str | None], tuple[dict[str, str], str]] = {}
         given = set()
         for row in self.found.reader.rows(source):

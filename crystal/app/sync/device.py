@@ -31,7 +31,7 @@ from crystal.store.forget.forgetting import newest_tombstone
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
-from crystal.store.sync.relay_forgotten import Stand, open_again, read_stand, tell_all_again
+from crystal.store.sync.relay_forgotten import TombstoneProgress, open_again, read_stand, tell_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
 from crystal.store.work import index
 from crystal.sync.client import RelayClient
@@ -67,7 +67,7 @@ def deliver_relay(
     machine: Machine,
     client: RelayClient | None = None,
     *,
-    insist: bool = False,
+    skip_delay: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> DeliveryReport:
     """Send what waits, read what home tells, bring the mirror up to date. One process at a time.
@@ -75,7 +75,7 @@ def deliver_relay(
     Args:
         machine: A device.
         client: The relay; opened from the settings when not given.
-        insist: The user asks for it now: try even during the delay after an outage.
+        skip_delay: The user asks for it now: try even during the delay after an outage.
         should_stop: Asked between blobs.
 
     Raises:
@@ -90,32 +90,32 @@ def deliver_relay(
                 # The holder checks once more after releasing it, see below.
                 return DeliveryReport(problem=BUSY)
             with opened_relay(machine, client) as relay:
-                report = _deliver(machine, relay, peer, insist=insist, should_stop=should_stop)
+                report = _deliver(machine, relay, peer, skip_delay=skip_delay, should_stop=should_stop)
         if report.problem or should_stop() or not backlog(machine.store).unsent:
             return report
 
 
-def deliver_soon(machine: Machine, *, seconds: float, insist: bool = False) -> DeliveryReport | None:
+def deliver_soon(machine: Machine, *, seconds: float, skip_delay: bool = False) -> DeliveryReport | None:
     """Deliver if this machine is a device that has joined, within a time. What fails is in the store's problems."""
     if machine.config.role != "device" or home_peer(machine.store) is None:
         return None
     deadline = time.monotonic() + seconds
     try:
-        return deliver_relay(machine, insist=insist, should_stop=lambda: time.monotonic() > deadline)
+        return deliver_relay(machine, skip_delay=skip_delay, should_stop=lambda: time.monotonic() > deadline)
     except CrystalError as error:
         record_problem(machine.store, PART, error.message, now_ms())
         return DeliveryReport(problem=error.message, exit_code=error.exit_code)
 
 
 def _deliver(
-    machine: Machine, client: RelayClient, peer: Peer, *, insist: bool, should_stop: Callable[[], bool]
+    machine: Machine, client: RelayClient, peer: Peer, *, skip_delay: bool, should_stop: Callable[[], bool]
 ) -> DeliveryReport:
     store, keys, mirror = machine.store, relay_keys(machine), device_mirror(machine.places)
     link = link_to_home(peer, keys)
     while True:
         past = PastReport()
         send_forgotten(machine, link)
-        if not _rests(machine) or insist:
+        if not _rests(machine) or skip_delay:
             past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
         about = {
             "mirror": mirror.told(),
@@ -132,10 +132,10 @@ def _deliver(
             send_all=lambda: _send_all(machine),
             on_state=lambda current, document: _on_state(machine, current, document),
             on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
-            about=lambda about=about: {**about, "forgotten": (read_stand(store) or Stand("")).confirms},  # type: ignore[misc]
+            about=lambda about=about: {**about, "forgotten": (read_stand(store) or TombstoneProgress("")).confirms},  # type: ignore[misc]
             keep_ms=machine.config.relay_keep_days * 86_400_000,
         )
-        report = delivery.deliver(should_stop=should_stop, insist=insist)
+        report = delivery.deliver(should_stop=should_stop, skip_delay=skip_delay)
         if not report.problem and not should_stop():
             _fetch_mirror(machine, mirror, client, should_stop)
         finish_soon(machine)

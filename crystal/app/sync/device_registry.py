@@ -21,8 +21,8 @@ from crystal.store.sync.relay_peers import Peer, digest_of
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document, newest_documents, read_document
 from crystal.sync.envelope.blob import Channel, open_blob, seal
-from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import LinkKeys, link_keys
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.handover import KnownDevice, known_devices
 from crystal.sync.keys.derive import DEVICE_ID_BYTES, device_secret, shared_prefix

@@ -1,7 +1,7 @@
 """Hand the role of home to a device, and take it over. Both can be interrupted anywhere and run again.
 
-Which device the old home becomes is written down before the heir is told of it, so that what runs again is the device
-that the heir knows. From the first telling on this machine takes nothing more that devices send.
+The device that becomes home is written down before it is told, so that a second run goes on with the same one. Once it
+is told, this machine takes nothing more that devices send.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
 from crystal.errors import UsageError
 from crystal.store import Store
-from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.notes import drop_note, read_fields, read_note, write_note
 from crystal.store.sync import past, relay_peers
 from crystal.store.sync.adopt import adopt_memories, adopt_turns
 from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
@@ -36,13 +36,13 @@ PROMOTING = "relay_promoting"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HandoverPlan:
     """A handover that was begun: the new home's device id in hexadecimal, its name, and this machine's row as a device.
 
     The row is among the devices until the handover ends, so that the new home is told of it like of any other.
     """
 
-    heir: str
+    new_home: str
     name: str
     own: int
 
@@ -50,25 +50,26 @@ class Plan:
 # -------------------------------------------------------------------------------------------------------- handing over
 
 
-def read_plan(store: Store) -> Plan | None:
+def read_plan(store: Store) -> HandoverPlan | None:
     """Return the handover that was begun and is not finished."""
-    text = read_note(store, DEMOTING)
-    return None if text is None else Plan(**json.loads(text))
+    return read_fields(store, DEMOTING, HandoverPlan)
 
 
-def _begin(machine: Machine, heir: Peer, client: RelayClient) -> tuple[Plan, str]:
+def _begin(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[HandoverPlan, str]:
     """Write down which device this machine becomes; return that with its token. From here on no poll takes anything."""
     poll_relay(machine, client)
     device_id, up, down = os.urandom(16), os.urandom(8), os.urandom(8)
     made, config = make_token(client, up, down), machine.config
     link = NewLink(device_id, "device", config.device, config.agent_id, 1, up, down, made.id, vouches=True)
     with machine.store.transaction():
-        plan = Plan(heir.device_id.hex(), heir.name, relay_peers.add_peer(machine.store, link, now_ms()))
+        plan = HandoverPlan(
+            new_home.device_id.hex(), new_home.name, relay_peers.add_peer(machine.store, link, now_ms())
+        )
         write_note(machine.store, DEMOTING, json.dumps(asdict(plan)))
     return plan, made.token
 
 
-def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, ...]:
+def hand_over(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[str, ...]:
     """Send the new home everything, then become its device; return notes for the user.
 
     Raises:
@@ -78,17 +79,17 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     """
     store, places, plan = machine.store, key_places(machine), read_plan(machine.store)
     check_writable(places)
-    if plan is not None and plan.heir != heir.device_id.hex():
+    if plan is not None and plan.new_home != new_home.device_id.hex():
         raise UsageError(f"{plan.name} was already chosen as home", hint=f"crystal demote --to {plan.name}")
     token = None
     if plan is None:
-        plan, token = _begin(machine, heir, client)
+        plan, token = _begin(machine, new_home, client)
     keys, me = relay_keys(machine), peer_by_id(store, plan.own)
     is_told = keys.keys[0].device_id == me.device_id  # the key of a device is kept after the new home was told
     if token is None and not (is_told and f"_{me.token_id}_" in read_token(places).reveal()):
         token = give_token(machine, client, me)
     if not is_told:
-        _tell(machine, client, heir, keys)
+        _tell(machine, client, new_home, keys)
         key = RelayKey("device", device_secret(keys.root, me.device_id, 1), me.device_id, 1)
         write_key(places, key, replace=True)
     if token is not None:
@@ -108,13 +109,13 @@ def hand_over(machine: Machine, heir: Peer, client: RelayClient) -> tuple[str, .
     )
 
 
-def _tell(machine: Machine, client: RelayClient, heir: Peer, keys: Keyring) -> None:
+def _tell(machine: Machine, client: RelayClient, new_home: Peer, keys: Keyring) -> None:
     store = machine.store
     theirs = client.make_token("home", ["home"])
-    devices = known_devices(store, but=heir.device_id)
-    body: dict[str, Any] = state_for(machine, peer_by_id(store, heir.id), keys)
-    body["handover"] = to_words(Handover(keys.root, theirs.token, heir.name, devices))
-    put_document(store, client, link_to_device(heir, keys), Channel.RECEIPTS, body, now_ms())
+    devices = known_devices(store, but=new_home.device_id)
+    body: dict[str, Any] = state_for(machine, peer_by_id(store, new_home.id), keys)
+    body["handover"] = to_words(Handover(keys.root, theirs.token, new_home.name, devices))
+    put_document(store, client, link_to_device(new_home, keys), Channel.RECEIPTS, body, now_ms())
 
 
 # --------------------------------------------------------------------------------------------------------- taking over

@@ -62,7 +62,7 @@ DONE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Invited:
+class Invitation:
     """What the user gave: a code with or without the relay's address, or a whole bundle."""
 
     code: PairingCode | None = None
@@ -94,7 +94,7 @@ class Joined:
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def read_invitation(text: str) -> Invited:
+def read_invitation(text: str) -> Invitation:
     """Read what home showed: the code, the string of its QR code, or that of an offline pairing.
 
     The relay's address may stand in a line of its own after the code.
@@ -104,17 +104,17 @@ def read_invitation(text: str) -> Invited:
     """
     first, _, rest = text.strip().partition("\n")
     if "://" in rest and ":" not in first:
-        return Invited(parse_code(first), rest.strip())
+        return Invitation(parse_code(first), rest.strip())
     word = "".join(text.split())
     if word.lower().startswith(OFFLINE_PREFIX):
-        return Invited(bundle=parse_offline(word))
+        return Invitation(bundle=parse_offline(word))
     if word.lower().startswith(JOIN_PREFIX):
         word = word if any(letter.islower() for letter in word) else word.lower()
         code, colon, url = word[len(JOIN_PREFIX) :].partition(":")
         if not colon or not url:
             raise UsageError("the string of the QR code is cut off", hint="copy it again, whole")
-        return Invited(parse_code(code), url)
-    return Invited(parse_code(text))
+        return Invitation(parse_code(code), url)
+    return Invitation(parse_code(text))
 
 
 # ---------------------------------------------------------------------------------------------------------- joining

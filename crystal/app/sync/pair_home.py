@@ -119,7 +119,7 @@ def _take_answer(machine: Machine, peer: Peer, answer: BundleReceipt, asked: str
 
 
 def pair_offline(machine: Machine, client: RelayClient, *, name: str | None) -> Paired:
-    """Make a device and the string that makes another machine this device. Whoever has the string is the device.
+    """Make a device and the string that makes another machine this device. Anyone who has the string is the device.
 
     Raises:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.

@@ -35,7 +35,7 @@ from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document
 from crystal.sync.envelope.blob import Channel
-from crystal.sync.envelope.content import PayloadKind
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.forgotten import read_told
 from crystal.sync.handover import Handover, from_words, take_devices
@@ -164,18 +164,18 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     if to is None:
         names = ", ".join(peer.name for peer in devices)
         raise UsageError("this home has devices", hint=f"say which becomes home: crystal demote --to NAME ({names})")
-    heir = find_peer(machine.store, to)
-    if heir.revoked_at is not None:
-        raise UsageError(f"{heir.name} was revoked", hint="choose a device that is in use")
+    new_home = find_peer(machine.store, to)
+    if new_home.revoked_at is not None:
+        raise UsageError(f"{new_home.name} was revoked", hint="choose a device that is in use")
     with opened_relay(machine, client) as relay:
-        return RoleChange("device", heir.name, hand_over(machine, heir, relay))
+        return RoleChange("device", new_home.name, hand_over(machine, new_home, relay))
 
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
     """Become standalone: what waits is sent once more, and taken into this machine's own memory in any case."""
     peer = relay_peers.home_peer(machine.store)
     assert peer is not None
-    report = None if force else deliver_relay(machine, client, insist=True)
+    report = None if force else deliver_relay(machine, client, skip_delay=True)
     waiting = outbox.backlog(machine.store).blobs
     if waiting and not force:
         why = f": {report.problem}" if report is not None and report.problem else ""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from crystal.config.paths import refused
+from crystal.embedding.local.encoder import Array, Encoder, runtime_errors
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, hash_file, hold_file
-from crystal.embedding.local.model import Array, Encoder, runtime_errors
 from crystal.errors import UsageError
 
 INT8_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from crystal.embedding.local.build import GRAPHS, INT8_GRAPHS, ModelSource, has_external_data
-from crystal.embedding.local.catalog import KnownModel
 from crystal.embedding.local.extra import import_package
+from crystal.embedding.local.known_models import KnownModel
 from crystal.embedding.local.manifest import TOKENIZER, hash_file
 from crystal.errors import DamagedError, DeniedError, UnavailableError, UsageError
 from crystal.provider_http.post import shown

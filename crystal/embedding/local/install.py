@@ -15,11 +15,11 @@ from pathlib import Path
 
 from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder, write_private
 from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource, build_model
-from crystal.embedding.local.catalog import KNOWN, KnownModel
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
+from crystal.embedding.local.known_models import KNOWN, KnownModel
 from crystal.embedding.local.manifest import FILE, ModelManifest, check_files, checked_name, read_manifest
-from crystal.errors import DamagedError, NotConfiguredError, UsageError
+from crystal.errors import DamagedError, NotConfiguredError, NotFoundError, UsageError
 
 UNFINISHED = ".unfinished-"
 
@@ -55,11 +55,11 @@ def remove_model(home: Path, name: str) -> None:
     """Delete an installed model.
 
     Raises:
-        NotConfiguredError: It is not installed.
+        NotFoundError: It is not installed.
     """
     folder = home / checked_name(name)
     if not folder.is_dir():
-        raise NotConfiguredError(f"the model {name} is not installed", hint="crystal models list")
+        raise NotFoundError(f"the model {name} is not installed", hint="run: crystal models list")
     with alone_in(home):
         trash = _unfinished(home)
         try:

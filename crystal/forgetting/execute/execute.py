@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from crystal.capture.lock import try_lock
 from crystal.config.paths import delete_file
 from crystal.errors import CrystalError, UnavailableError
-from crystal.forgetting.execute import file_cleanup, rows
+from crystal.forgetting.execute import delete_rows, file_cleanup
 from crystal.forgetting.plan.planner import complete
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.search.index import discard
 from crystal.store import Store
-from crystal.store.forget import forgetting, forgotten_rows, forgotten_work
+from crystal.store.forget import forgetting, forgotten_rows, forgotten_work, unused_bytes
 from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
 from crystal.summarize.due import summarize_anew
@@ -27,6 +28,9 @@ from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
 LOG_MS = 1_500
 """Time to wait for other processes that read."""
+
+ATTEMPTS = 5
+"""Another process may write between the moments when the log is emptied and when the file is locked."""
 
 
 def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
@@ -45,7 +49,7 @@ def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
         with context.store.transaction():
             forgetting.add_tombstones(context.store, tombstones, now)
             for row, lines in plan.places:
-                forgotten_work.add_work(context.store, rows.ARCHIVE, str(row), list(lines), now)
+                forgotten_work.add_work(context.store, delete_rows.ARCHIVE, str(row), list(lines), now)
             context.on_tombstones(context.store, tombstones)
         pending = _finish(context, now)
     counts = Counter(item.kind for item in plan.items)
@@ -79,7 +83,7 @@ def _finish(context: ForgetContext, now: int) -> Sequence[str]:
     try:
         reconcile_tombstones(context.store, context.ldm_home, now)
         with context.mirror() as (mirror, problem):
-            rows.delete_here(context, mirror, now)
+            delete_rows.delete_here(context, mirror, now)
             return Finisher(context, mirror, now).run(problem)
     except CrystalError as error:
         return [error.message]
@@ -99,16 +103,16 @@ class Finisher:
         self._pending += [] if problem is None else [problem]
         context = self._context
         self._archives()
-        for work in forgotten_work.works(self._store, rows.FILE):
+        for work in forgotten_work.works(self._store, delete_rows.FILE):
             self._try(delete_file, context.ldm_home / work.target, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
         if context.outbox is not None:
             self._try(context.outbox.clean)
-        context.progress("removing it from the search index", 0, 0)
         for store in self._stores:
-            self._try(file_cleanup.purge_index, store, self._now)
-        for work in forgotten_work.works(self._store, rows.SESSION):
+            told = partial(context.progress, "removing it from the search index")
+            self._try(file_cleanup.purge_index, store, self._now, told)
+        for work in forgotten_work.works(self._store, delete_rows.SESSION):
             self._try(self._session, work, done=[work])
         if not self._pending:
             self._end()
@@ -127,7 +131,7 @@ class Finisher:
 
     def _archives(self) -> None:
         by_transcript: dict[int | None, list[ForgetWork]] = {}
-        for work in forgotten_work.works(self._store, rows.ARCHIVE):
+        for work in forgotten_work.works(self._store, delete_rows.ARCHIVE):
             transcript = forgotten_rows.transcript_of_row(self._store, int(work.target))
             by_transcript.setdefault(transcript, []).append(work)
         forgotten_work.end_works(self._store, by_transcript.pop(None, []))
@@ -170,17 +174,17 @@ class Finisher:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Close the tombstones if no other file holds anything: rewrite the databases, and empty their logs.
+        """Close the tombstones if no other file holds anything: empty the logs of the databases, and clear the files.
 
-        The logs of all of them come first: no database is rewritten in vain while another one is being read.
+        The logs of all of them come first: no database is cleared in vain while another one is being read.
         """
-        self._context.progress("rewriting the database", 0, 0)
-        for step in (empty_log, rewrite):
+        clear = partial(clear_database, progress=partial(self._context.progress, "clearing the database"))
+        for step in (empty_log, clear):
             for store in self._stores if not self._pending else ():
                 self._try(step, store)
-        if self._pending or forgotten_work.work_kinds(self._store) - {rows.SWEPT}:
+        if self._pending or forgotten_work.work_kinds(self._store) - {delete_rows.SWEPT}:
             return
-        swept = forgotten_work.works(self._store, rows.SWEPT)
+        swept = forgotten_work.works(self._store, delete_rows.SWEPT)
         with self._store.transaction():
             forgotten_work.end_tombstones(self._store, [work.target for work in swept], self._now)
             forgotten_work.end_works(self._store, swept)
@@ -196,12 +200,20 @@ def empty_log(store: Store) -> None:
         raise UnavailableError(f"{store.path.name}: another process is reading it")
 
 
-def rewrite(store: Store) -> None:
-    """Rewrite a database: SQLite deletes securely, but leaves copies between the cells when it moves them.
+def clear_database(store: Store, progress: Callable[[int, int], None] = lambda *_: None) -> None:
+    """Remove what was deleted from the file of a database: SQLite leaves copies between the cells of its pages.
 
     Raises:
-        StoreBusyError, UnavailableError: Another process reads it, or the disk has no space for the copy.
+        StoreBusyError, UnavailableError: Another process uses it, or the disk has no space for the copy.
     """
-    if not space.rewrite(store):
-        raise UnavailableError(f"{store.path.name}: the disk has no space for a copy of it")
+    if not unused_bytes.can_clear(store):
+        if not space.rewrite(store):
+            raise UnavailableError(f"{store.path.name}: the disk has no space for a copy of it")
+    elif not any(_cleared(store, progress) for _ in range(ATTEMPTS)):
+        raise UnavailableError(f"{store.path.name}: another process is writing to it")
     empty_log(store)
+
+
+def _cleared(store: Store, progress: Callable[[int, int], None]) -> bool:
+    empty_log(store)
+    return unused_bytes.clear_unused(store, progress)

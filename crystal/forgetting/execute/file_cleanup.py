@@ -8,10 +8,9 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from crystal import transcript
 from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
 from crystal.errors import UnavailableError
 from crystal.forgetting.match.archive_lines import text_of_row
@@ -19,7 +18,7 @@ from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.memories.record import DAMAGED_SUFFIX
 from crystal.search.index import bring_up_to_date, folder_of
-from crystal.search.index.files import files_in, path_of, remove_file
+from crystal.search.index.index_files import files_in, path_of, remove_file
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.forget import forgotten_rows, forgotten_work
@@ -27,6 +26,8 @@ from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.health import checks
 from crystal.store.search import index_log
 from crystal.summarize.markdown import file_stem
+from crystal.transcript.line_context import parse_completed
+from crystal.transcript.reader import reader_of
 
 _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) \d+ -->\s*$")
 INDEX_SECONDS = 300.0
@@ -85,7 +86,7 @@ def _may_live(process: str) -> bool:
     return int(process) != os.getpid()
 
 
-def purge_index(store: Store, now: int) -> None:
+def purge_index(store: Store, now: int, progress: Callable[[int, int], None] = lambda *_: None) -> None:
     """Remove what was deleted from the store from all files of the derived index.
 
     Raises:
@@ -95,7 +96,7 @@ def purge_index(store: Store, now: int) -> None:
         return
     folder = folder_of(store.path)
     try:
-        if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS):
+        if bring_up_to_date(store, now=now, budget_seconds=INDEX_SECONDS, progress=progress):
             raise UnavailableError(f"the search index {folder} is not up to date", hint="the next run continues")
         known = {path_of(folder, name) for name in index_log.listed(store)}
         for path in files_in(folder):
@@ -180,7 +181,7 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
 def _records_among(row: KeptRow, numbers: set[int], ldm_home: Path) -> list[str]:
     """Return the ids of records in the lines of a row with these numbers."""
     lines = (text_of_row(row, ldm_home) or b"").split(b"\n")
-    idents = (transcript.parse_completed(lines[number])[1].id for number in numbers if number < len(lines))
+    idents = (parse_completed(lines[number])[1].id for number in numbers if number < len(lines))
     return [ident.partition(":")[2] for ident in idents if ident is not None]
 
 
@@ -194,7 +195,7 @@ def _without(row: KeptRow, numbers: set[int], ldm_home: Path) -> bytes:
     Empty as well if it cannot be read: it is unknown whether it holds the text.
     """
     lines = (text_of_row(row, ldm_home) or b"").split(b"\n")[:-1]
-    shell_of = transcript.reader_of(row.harness).shell_of
+    shell_of = reader_of(row.harness).shell_of
     kept = [shell_of(line) if number in numbers else line for number, line in enumerate(lines)]
     return b"".join(line + b"\n" for line in kept) if any(line.strip() for line in kept) else b""
 
@@ -207,7 +208,7 @@ def title_left(store: Store, session_id: str, ldm_home: Path) -> str | None:
     rows = [row for row in forgotten_rows.kept_rows_of_session(store, session_id) if row.subagent is None]
     if not rows:
         return None
-    reader = transcript.reader_of(rows[0].harness)
+    reader = reader_of(rows[0].harness)
     texts = ((row.start, text_of_row(row, ldm_home) or b"") for row in rows)
     lines = ((start, line) for start, text in texts for line in text.split(b"\n")[:-1])
     return reader.title(one for one in lines if reader.facts(one[1]).is_bookkeeping)

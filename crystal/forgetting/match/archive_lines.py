@@ -12,15 +12,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal import transcript
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
-from crystal.forgetting.match.terms import Terms, may_hold, readable
+from crystal.forgetting.match.query_terms import Terms, may_hold, readable
 from crystal.forgetting.request import Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.transcript.line import parse_line
+from crystal.transcript.reader import is_forgotten, reader_of
 
 
 class ArchivedMatch(NamedTuple):
@@ -92,21 +92,20 @@ class ArchiveSearch:
         lines = text.split(b"\n")[:-1]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
-        reader = transcript.reader_of(row.harness)
-        facts = [reader.facts(line) for line in lines]
+        facts = [*map(reader_of(row.harness).facts, lines)]
         at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
         cwd = next((one.cwd for one in facts if one.cwd is not None), None)
         placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
         turns = _turns_by_offset(row, placed)
         for number, ((place, line), own) in enumerate(zip(placed, facts, strict=True)):
             at, cwd = own.timestamp_ms or at, own.cwd or cwd
-            if not line.strip() or transcript.is_forgotten(line):
+            if not line.strip() or is_forgotten(line):
                 continue
             ids = tuple(turns.get(place, ()))
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
             if own.uuid in self._lines or not self._lines.isdisjoint(ids):
                 because: Because | None = "copy"
-            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
+            elif self._is_in_scope(row, *when):
                 because = "session"
             else:
                 because = self._repeats(row, line, ids, is_hit=number in hit)
@@ -114,6 +113,9 @@ class ArchiveSearch:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
             elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
+
+    def _is_in_scope(self, row: KeptRow, at: int | None, cwd: str | None) -> bool:
+        return any(scope.holds(row.session_id, at, cwd) for scope in self._scopes)
 
     def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:
         """Return why a line goes because of its text, or None."""
@@ -131,7 +133,7 @@ class ArchiveSearch:
 
 def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, None]]:
     found: dict[int, dict[str, None]] = {}
-    for turn in transcript.reader_of(row.harness).turns(lines, row.key, subagent=row.subagent is not None):
+    for turn in reader_of(row.harness).turns(lines, row.key, subagent=row.subagent is not None):
         found.setdefault(turn.offset, {})[turn.uuid] = None
     return found
 
@@ -148,9 +150,7 @@ def began_at(rows: Iterable[KeptRow], ldm_home: Path) -> int | None:
     session.
     """
     facts = (
-        transcript.reader_of(row.harness).facts(line)
-        for row in rows
-        for line in (text_of_row(row, ldm_home) or b"").split(b"\n")
+        reader_of(row.harness).facts(line) for row in rows for line in (text_of_row(row, ldm_home) or b"").split(b"\n")
     )
     return min((one.timestamp_ms for one in facts if one.uuid is None and one.timestamp_ms is not None), default=None)
 
@@ -162,7 +162,7 @@ def _has_words(terms: Terms, line: bytes, harness: str, *, whole: bool) -> bool:
     """
     if not may_hold(terms, line):
         return False
-    fields, envelope = parse_line(line) or {}, transcript.reader_of(harness).envelope
+    fields, envelope = parse_line(line) or {}, reader_of(harness).envelope
     texts = list(_texts({name: value for name, value in fields.items() if name not in envelope}))
     if whole:
         texts = ["\n".join(texts) if fields else line.decode("utf-8", "replace")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
-from crystal.forgetting.match.patterns import TextMatcher, words_of
-from crystal.forgetting.request import ForgetContext, ForgetPlan
+from crystal.forgetting.match.indexed_turns import Candidates, candidates_of
+from crystal.forgetting.match.patterns import TextMatcher, body_stretches, words_of
+from crystal.forgetting.match.window_hashes import WindowHashes
+from crystal.forgetting.request import ForgetContext, ForgetPlan, Progress, counted
+from crystal.search.index.index_files import IndexDamagedError
 from crystal.search.index.terms import Tokenize, beginning_of, document_words
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
@@ -20,6 +23,11 @@ SCOPES = ("session", "project", "before")
 MAX_BEGINNINGS = 500
 """Beginnings of words that are looked for in a text faster than it is taken apart."""
 
+READING = "reading what stays"
+READ_AT_ONCE = 500
+MAX_READ = 50_000
+"""Texts that are read to find words of which every other text has some."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForgottenText:
@@ -30,7 +38,7 @@ class ForgottenText:
         sessions: Ids of the sessions that something is forgotten from, with forks.
         texts: The texts.
         asked: The word or phrase of the query.
-        bodies: The texts as the store compresses them.
+        bodies: The texts as the store compresses them, hashed.
         is_scope: Something is forgotten by place or time: the same text elsewhere stays.
     """
 
@@ -39,7 +47,7 @@ class ForgottenText:
     sessions: frozenset[str] = frozenset()
     texts: tuple[str, ...] = field(default=(), repr=False)
     asked: tuple[str, ...] = field(default=(), repr=False)
-    bodies: tuple[bytes, ...] = field(default=(), repr=False)
+    bodies: WindowHashes | None = field(default=None, repr=False)
     is_scope: bool = False
 
 
@@ -58,32 +66,89 @@ def forgotten_text(context: ForgetContext, plan: ForgetPlan) -> ForgottenText:
             frozenset(touched | set(plan.sessions)),
             tuple(dict.fromkeys(text for text in texts if text.strip())),
             plan.needles,
-            tuple(bodies),
+            body_stretches(bodies),
             any(kind in SCOPES for kind, _, _ in plan.kinds),
         )
 
 
-def text_matcher(stores: Sequence[Store], lines: Collection[str], memories: Collection[str]) -> TextMatcher:
+def text_matcher(
+    stores: Sequence[Store], lines: Collection[str], memories: Collection[str], progress: Progress
+) -> TextMatcher:
     """Return what finds repetitions of lines and memories that are about to be forgotten."""
     texts = forgotten_rows.texts_of(stores, lines, memories)
     words = {word for text in texts for word in words_of(text)}
-    return TextMatcher(texts, rare_words(stores, words, lines, memories))
+    return TextMatcher(texts, rare_words(stores, words, lines, memories, progress))
 
 
 def rare_words(
-    stores: Sequence[Store], words: Collection[str], lines: Collection[str], memories: Collection[str]
+    stores: Sequence[Store],
+    words: Collection[str],
+    lines: Collection[str],
+    memories: Collection[str],
+    progress: Progress = lambda *_: None,
 ) -> set[str]:
     """Return the words that nothing but these lines and memories says."""
     left = set(words)
     for store in stores:
-        sought = _SoughtWords(left, tokenizer(store))
-        in_files = (ForgottenSource("", "", text) for text in texts_of_files(store))
-        for said in chain(forgotten_rows.each_text(store), in_files):
-            if not left:
-                break
-            if said.uuid not in lines and said.uid not in memories and sought.may_be_in(said.text):
-                left -= sought.words_in(said.text)
+        texts = _RetainedTexts(store, left, lines, memories)
+        texts.read(forgotten_rows.each_text(store, ()))
+        texts.read(ForgottenSource("", "", text) for text in texts_of_files(store))
+        texts.read_newest()
+        texts.look_up(progress)
+        left = texts.left
     return left
+
+
+class _RetainedTexts:
+    """The texts of a store that stay, read until each of some words was found, or is known to be in none.
+
+    Attributes:
+        left: The words that were not found.
+    """
+
+    def __init__(self, store: Store, words: Collection[str], lines: Collection[str], memories: Collection[str]) -> None:
+        self.left = set(words)
+        self._store, self._lines, self._memories = store, lines, memories
+        self._sought = _SoughtWords(words, tokenizer(store))
+
+    def read(self, texts: Iterable[ForgottenSource]) -> None:
+        """Look for all the words in some texts."""
+        for said in texts:
+            if not self.left:
+                return
+            is_gone = said.uuid in self._lines or said.uid in self._memories
+            if not is_gone and self._sought.may_be_in(said.text):
+                self.left -= self._sought.words_in(said.text)
+
+    def read_newest(self) -> None:
+        """Read texts as long as that finds more words than are found by a look into the index in this time."""
+        newest = sorted(traces.newest_turns(self._store, MAX_READ), reverse=True)
+        for at in range(0, len(newest), READ_AT_ONCE):
+            before = len(self.left)
+            if before < READ_AT_ONCE:
+                return
+            self.read(forgotten_rows.texts_of_turns(self._store, newest[at : at + READ_AT_ONCE]))
+            if before - len(self.left) < READ_AT_ONCE:
+                return
+
+    def look_up(self, progress: Progress) -> None:
+        """Read for each word the turns that may say it; all turns if the index cannot tell for one."""
+        gone, is_known = forgotten_rows.turns_of(self._store, self._lines, None) | {0}, False
+        with contextlib.suppress(IndexDamagedError), candidates_of(self._store) as found:
+            words = counted(sorted(self.left), READING, len(self.left), progress)
+            is_known = found is not None and all(self._is_looked_up(word, found, gone) for word in words)
+        if not is_known:
+            count = traces.count_turns(self._store)
+            self.read(counted(forgotten_rows.each_text(self._store), READING, count, progress))
+
+    def _is_looked_up(self, word: str, candidates: Candidates, gone: set[int]) -> bool:
+        """Read turns until one says a word, nearly always the first. False if the index does not know which may."""
+        turns = candidates.saying(word) if word in self.left else set()
+        listed, at, count = sorted((turns or set()) - gone), 0, 1
+        while word in self.left and at < len(listed):
+            self.read(forgotten_rows.texts_of_turns(self._store, listed[at : at + count]))
+            at, count = at + count, min(2 * count, READ_AT_ONCE)
+        return turns is not None
 
 
 class _SoughtWords:

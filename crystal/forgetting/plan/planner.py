@@ -18,9 +18,9 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
-from crystal.forgetting.match.terms import Terms, folded
+from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
-    Limit,
+    PreviewLimit,
     Scope,
     find_duplicates,
     find_target,
@@ -39,8 +39,8 @@ from crystal.store.search.candidates import each_file
 
 TEXT_CHARACTERS = 300
 
-MAX_READ = 4_000
-"""Texts that a preview of a large memory reads: half a second."""
+MAX_READ = 1_500
+"""Texts that a preview of a large memory reads: a third of a second."""
 
 MAX_LOOKED_UP = 100
 """Texts whose repetitions such a preview looks up: another half."""
@@ -109,7 +109,7 @@ class _Planner:
         is_large = not self.is_scope and any(map(forgotten_rows.is_large, self.every))
         self._select(MAX_READ if is_large else None)
         is_brief = is_large and bool(self.lines or self.memories or self.unread)
-        self._add_repetitions(Limit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
+        self._add_repetitions(PreviewLimit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
         if not self.unread:
             self._search_archives(is_brief=is_brief)
         plan = replace(self._listed(), is_brief=is_brief, unread=self.unread, source_files=self._source_files())
@@ -149,7 +149,7 @@ class _Planner:
             self._add(found, asked)
             self.unread += unread
 
-    def _add_repetitions(self, limit: Limit | None) -> None:
+    def _add_repetitions(self, limit: PreviewLimit | None) -> None:
         """Add what repeats the selected texts, as far as a ``limit`` allows; and later summaries."""
         if not self.is_scope:
             for found, because in find_duplicates(
@@ -187,9 +187,8 @@ class _Planner:
         if is_brief and sum(row.length for row in rows) > MAX_ARCHIVE_BYTES:
             return
         texts = None
-        if not is_empty and not is_brief:
-            self.context.progress("reading what stays", 0, 0)
-            texts = text_matcher(self.every, self.lines, self.memories)
+        if rows and not is_empty and not is_brief:
+            texts = text_matcher(self.every, self.lines, self.memories, self.context.progress)
         search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         for found in search.run(told, self.context.ldm_home):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.terms import Terms, folded, repetitions
-from crystal.forgetting.plan.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
+from crystal.forgetting.match.query_terms import Terms, folded, repetitions
 from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
 from crystal.hook.remember import judged
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
@@ -26,7 +26,7 @@ from crystal.store.sessions.conversations import place_of_chunk
 SHOWN = 8
 
 
-class Limit(NamedTuple):
+class PreviewLimit(NamedTuple):
     """What a preview of a large memory does at most: texts that it looks up, and texts that it reads for that."""
 
     looked_up: int
@@ -199,7 +199,7 @@ def find_duplicates(
     lines: Collection[str],
     memories: Collection[str],
     terms: Terms | None = None,
-    limit: Limit | None = None,
+    limit: PreviewLimit | None = None,
 ) -> Iterator[tuple[Selection, Because]]:
     """Return equal texts, quotations, requests to remember one of the memories, and the client's summaries.
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from crystal.embedding.local.manifest import ModelManifest, check_files, installed_models
 from crystal.errors import CrystalError
-from crystal.search.index.files import MAGIC, TRAILER
+from crystal.search.index.index_files import MAGIC, TRAILER
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -17,28 +17,27 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from crystal import transcript
 from crystal.errors import CrystalError, DamagedError
 from crystal.forgetting.match.forgotten_text import ForgottenText, rare_words
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE, MultiPatternMatcher
 from crystal.forgetting.match.patterns import (
     PatternSet,
     Source,
-    body_stretches,
     index_words,
     is_word,
     own_words,
     stretches_of,
     words_of,
 )
-from crystal.forgetting.match.terms import folded
+from crystal.forgetting.match.query_terms import folded
 from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
-from crystal.search.index.files import MAGIC
+from crystal.search.index.index_files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import read_blocks
 from crystal.store.search.tokenizer import tokenizer
+from crystal.transcript.reader import find_facts, is_forgotten
 
 MAX_TRACES = 10_000
 MAX_TRANSCRIPTS = 10_000
@@ -139,12 +138,11 @@ class _Search:
         self.unread: list[Unread] = []
         self.files = self.size = 0
         texts = (*forgotten.texts, *forgotten.asked)
-        self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
         words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
-        stretches = set().union(*self.stretches.values())
-        self.words = rare_words(stores, words - stretches, forgotten.lines, forgotten.memories)
-        bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
-        self.patterns = PatternSet(stretches, self.words, bodies)
+        stretches = {word for text in texts for word in _stretches(text) if is_word(word)}
+        gone = (forgotten.lines, forgotten.memories)
+        self.words = rare_words(stores, words - stretches, *gone, context.progress)
+        self.patterns = PatternSet(texts, self.words, forgotten.bodies, _stretches)
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
         self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
         self.retained: set[Source] = set()
@@ -251,7 +249,7 @@ class _Search:
         is_touched = session is None or session in self.forgotten.sessions
         for offset, _ in self.ids.find(text):
             line = _line_at(text, offset)
-            if transcript.find_facts(line).uuid in self.forgotten.lines and not transcript.is_forgotten(line):
+            if find_facts(line).uuid in self.forgotten.lines and not is_forgotten(line):
                 yield offset, "line", ""
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
@@ -260,14 +258,14 @@ class _Search:
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
-        facts = transcript.find_facts(line)
+        facts = find_facts(line)
         if facts.uuid is None or facts.uuid in self.forgotten.lines:
             return False
         if any(traces.has_line(store, facts.uuid) for store in self.stores):
             return True
         where = (session or facts.session_id or "", facts.timestamp_ms, facts.cwd)
-        is_forgotten = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
-        return self.forgotten.is_scope and not is_forgotten
+        is_blocked = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
+        return self.forgotten.is_scope and not is_blocked
 
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 
@@ -308,7 +306,7 @@ class _Search:
         for (file, kind, _), (offset, times) in self.findings.items():
             one = found.get((file, kind), Trace(file, offset, kind, 0))
             found[file, kind] = Trace(file, min(offset, one.offset), kind, one.times + times)
-        by_rows_only = sum(self.retained.issuperset(self.stretches[text]) for text in self.forgotten.texts)
+        by_rows_only = sum(self.retained.issuperset(_stretches(text)) for text in self.forgotten.texts)
         return ForgetProof(
             self.files,
             self.size,
@@ -318,6 +316,10 @@ class _Search:
             tuple(self.unread),
             tuple(dict.fromkeys(trace.file for trace in found.values() if trace.kind == TRANSCRIPT)),
         )
+
+
+def _stretches(text: str) -> list[str]:
+    return [one for one in stretches_of(text) if one.lower() not in own_words()]
 
 
 def _held(wanted: Mapping[bytes, set[Source]], datas: Iterator[bytes]) -> set[Source]:

@@ -16,7 +16,7 @@ from typing import Any
 from crystal.install import jsontext
 from crystal.install.jsontext import JsonSyntaxError, Node
 from crystal.install.live import json_entries
-from crystal.install.live.json_entries import Found
+from crystal.install.live.json_entries import FoundEntry
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
 # PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
@@ -115,15 +115,15 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _entries(text: str) -> list[Found]:
+def _entries(text: str) -> list[FoundEntry]:
     return [one for one in json_entries.find(text) if one.path[0] == "hooks"]
 
 
-def _event_of(found: Found) -> str:
+def _event_of(found: FoundEntry) -> str:
     return found.path[1] if len(found.path) > 1 else ""
 
 
-def _strays(entries: Sequence[Found]) -> list[Found]:
+def _strays(entries: Sequence[FoundEntry]) -> list[FoundEntry]:
     """Return our entries of events no longer used, and all but the first of an event."""
     seen: set[str] = set()
     strays = []

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.install.claude_settings.settings_file import SettingsFacts, read_facts
+from crystal.install.claude_settings.claude_file import SettingsFacts, read_facts
 
 INSTALLED_PLUGINS = Path("plugins", "installed_plugins.json")
 _MANAGED = {

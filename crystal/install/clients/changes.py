@@ -16,7 +16,7 @@ from crystal.errors import CrystalError, DamagedError, UsageError
 from crystal.install.clients.entry_text import document_of, entry_in, with_server, without_server
 from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
-from crystal.install.record import Made, made_of_nothing, read_record, remove_empty, write_record
+from crystal.install.undo import Undo, made_of_nothing, read_record, remove_empty, write_record
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
@@ -36,7 +36,7 @@ class ClientPlan(FileChange):
     """
 
     client: Client
-    made: Made | None
+    made: Undo | None
     entry: Mapping[str, Any] | None
     program: str | None = None
     had_entry: bool = False
@@ -74,7 +74,7 @@ class ClientFacts:
 
 
 def plan_add(
-    client: Client, entry: ServerCommand, record: Mapping[str, Made], program: str | None = None
+    client: Client, entry: ServerCommand, record: Mapping[str, Undo], program: str | None = None
 ) -> ClientPlan:
     """Plan to have exactly one entry of ours in a client's file. If it is there, the plan changes nothing.
 
@@ -108,7 +108,7 @@ def plan_add(
     return ClientPlan(client.file, target, before, after_bytes, client, made, shall, program, old is not None)
 
 
-def plan_remove(client: Client, record: Mapping[str, Made], program: str | None = None) -> list[ClientPlan]:
+def plan_remove(client: Client, record: Mapping[str, Undo], program: str | None = None) -> list[ClientPlan]:
     """Plan to remove our entry, also from the file of an earlier run if the client's folder has moved.
 
     Raises:
@@ -154,7 +154,7 @@ def read_facts(client: Client) -> ClientFacts:
     return ClientFacts(data is not None or client.folder.is_dir(), entry if is_ours(entry) else None)
 
 
-def _plan_remove(client: Client, path: Path, made: Made | None, program: str | None) -> ClientPlan:
+def _plan_remove(client: Client, path: Path, made: Undo | None, program: str | None) -> ClientPlan:
     target, before = read_whole(path)
     unchanged = ClientPlan(path, target, before, before, client, made, None)
     if before is None or not NAMED.search(before):
@@ -211,10 +211,10 @@ def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | N
         raise DamagedError("the entry cannot be changed without changing others")
 
 
-def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Made:
+def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Undo:
     """Return the record of this change, to undo it later."""
     made = made_of_nothing(client.file, target, text)
-    return made or Made(str(client.file), "entry" if had_entry or client.servers in document else "servers")
+    return made or Undo(str(client.file), "entry" if had_entry or client.servers in document else "servers")
 
 
 def _mend(client: Client) -> str:

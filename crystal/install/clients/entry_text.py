@@ -18,7 +18,7 @@ from crystal.config.settings_file import parse, parse_fragment
 from crystal.errors import DamagedError, UsageError
 from crystal.install import jsontext
 from crystal.install.clients.known import SERVER, Client, ServerCommand, is_ours, updated
-from crystal.install.jsontext import Edit, JsonSyntaxError, Node
+from crystal.install.jsontext import JsonSyntaxError, Node, TextEdit
 
 EMPTY = "{}\n"
 BLANK_END = re.compile(r"^(?:[ \t]*(?:#[^\n]*)?\r?\n)*[ \t]*(?:#[^\n]*)?\Z", re.MULTILINE)
@@ -112,7 +112,7 @@ def without_server(client: Client, text: str, *, group_too: bool) -> str:
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
-def _next_json_edit(plain: str, client: Client, entry: ServerCommand) -> Edit | None:
+def _next_json_edit(plain: str, client: Client, entry: ServerCommand) -> TextEdit | None:
     """Return the next change that the document needs; each one moves the places of the others."""
     root, group = _json_servers(plain, client.servers)
     found = group.child(SERVER) if group else None

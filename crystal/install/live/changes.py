@@ -20,7 +20,7 @@ from crystal.install import jsontext
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
-from crystal.install.record import LIVE, Made, made_of_nothing, missing_folders, read_record, remove_empty, write_record
+from crystal.install.undo import LIVE, Undo, made_of_nothing, missing_folders, read_record, remove_empty, write_record
 
 MEND = "nothing was changed there; correct that place, then run the command again"
 MODE = 0o700
@@ -42,7 +42,7 @@ class LiveChange(FileChange):
         executable: True if the file is a program.
     """
 
-    made: Made | None = None
+    made: Undo | None = None
     is_own: bool = False
     folders: tuple[str, ...] = ()
     executable: bool = False
@@ -81,7 +81,7 @@ def folder_of(name: str, env: Mapping[str, str], home: Path) -> Path:
     return home_of(MECHANISMS[name].place, env, home)
 
 
-def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[str, Made]) -> LivePlan:
+def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[str, Undo]) -> LivePlan:
     """Plan to have exactly our entries and files in an agent's folder. If they are there, nothing changes."""
     changes, problems = [], []
     for part in MECHANISMS[name].parts(command, folder):
@@ -161,13 +161,13 @@ def missing_scripts(name: str, env: Mapping[str, str], home: Path) -> list[str]:
 # -- one file
 
 
-def _plan_part(path: Path, part: Part, made: Made | None) -> LiveChange:
+def _plan_part(path: Path, part: Part, made: Undo | None) -> LiveChange:
     target, before = read_whole(path)
     _refuse_read_only(path, target, before)
     if isinstance(part, OwnFile):
         if before is not None and not _is_own(before):
             raise UsageError(f"{path} is not crystal's and stays", hint=_by_hand(part))
-        made = made or Made(str(path), "own", None, missing_folders(target))
+        made = made or Undo(str(path), "own", None, missing_folders(target))
         return LiveChange(path, target, before, part.text.encode(), made, True, executable=part.executable)
     mark, text = decoded(path, before or b"", MEND)
     with json_errors(path, text, MEND):
@@ -176,7 +176,7 @@ def _plan_part(path: Path, part: Part, made: Made | None) -> LiveChange:
     return LiveChange(path, target, before, mark + encoded(path, after), made)
 
 
-def _text_with(path: Path, text: str, part: SharedFile, made: Made | None) -> str:
+def _text_with(path: Path, text: str, part: SharedFile, made: Undo | None) -> str:
     document = text if text.strip() else part.empty
     kept = made.kept if made else _containers(document, part)
     after = json_entries.added(document, part.entries, kept)
@@ -184,9 +184,9 @@ def _text_with(path: Path, text: str, part: SharedFile, made: Made | None) -> st
     return after
 
 
-def _made(path: Path, target: Path, text: str | None, part: SharedFile) -> Made:
+def _made(path: Path, target: Path, text: str | None, part: SharedFile) -> Undo:
     made = made_of_nothing(path, target, text)
-    return made or Made(str(path), "entry", kept=_containers(text or "", part))
+    return made or Undo(str(path), "entry", kept=_containers(text or "", part))
 
 
 def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
     return () if json_entries.ours(text) else json_entries.containers(text, part.entries)
 
 
-def _plan_removal(path: Path, made: Made | None, *, is_own: bool) -> LiveChange:
+def _plan_removal(path: Path, made: Undo | None, *, is_own: bool) -> LiveChange:
     target, before = read_whole(path)
     unchanged = LiveChange(path, target, before, before, None, is_own, made.folders if made else ())
     if before is None or not (_is_own(before) or json_entries.PLUGIN_FOLDER.encode() in before):

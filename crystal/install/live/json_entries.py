@@ -1,6 +1,6 @@
 """Add crystal's entries to a JSON file that an agent and its user share, and remove them, changing nothing else.
 
-Comments may stand in the file. An entry is ours if it runs crystal's hook, whoever put it there; OpenClaw's two name
+Comments may stand in the file. An entry is ours if it runs crystal's hook, also one added by hand; OpenClaw's two name
 our plugin instead. Every result is compared with what was there before by ``others``, which knows nothing of the edit.
 """
 
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
         return tuple(".".join(self.path[:end]) for end in range(1, len(self.path) + 1))
 
 
-class Found(NamedTuple):
+class FoundEntry(NamedTuple):
     """An entry of ours: the containers and values from the document to it, and their keys without lists' indexes."""
 
     steps: tuple[tuple[Node, Child], ...]
@@ -84,7 +84,7 @@ def removed(text: str, kept: Sequence[str]) -> str:
         text = without_entry(text, plain, entries[-1], kept)
 
 
-def without_entry(text: str, plain: str, found: Found, kept: Sequence[str]) -> str:
+def without_entry(text: str, plain: str, found: FoundEntry, kept: Sequence[str]) -> str:
     """Return the document without one entry that was found in ``plain``, the text without comments; see ``removed``."""
     return jsontext.without(text, plain, *_outermost(found, kept))
 
@@ -140,7 +140,7 @@ def _runs_hook(command: object) -> bool:
     return isinstance(command, str) and OURS.search(command) is not None
 
 
-def find(plain: str) -> Iterator[Found]:
+def find(plain: str) -> Iterator[FoundEntry]:
     """Yield our entries in a document without comments, in its order."""
     root = jsontext.parse(plain)
     for section in root.children if isinstance(root.value, dict) else ():
@@ -148,17 +148,17 @@ def find(plain: str) -> Iterator[Found]:
             yield from _below(((root, section),), (str(section.key),))
 
 
-def _below(steps: tuple[tuple[Node, Child], ...], path: tuple[str, ...]) -> Iterator[Found]:
+def _below(steps: tuple[tuple[Node, Child], ...], path: tuple[str, ...]) -> Iterator[FoundEntry]:
     node = steps[-1][1].node
     for child in node.children:
         further = (*steps, (node, child))
         if is_ours(child.key, child.node.value):
-            yield Found(further, path)
+            yield FoundEntry(further, path)
         else:
             yield from _below(further, path if child.key is None else (*path, child.key))
 
 
-def _outermost(found: Found, kept: Sequence[str]) -> tuple[Node, Child]:
+def _outermost(found: FoundEntry, kept: Sequence[str]) -> tuple[Node, Child]:
     """Return what to remove with an entry: the largest part around it that has nothing else in it."""
     steps, path = list(found.steps), list(found.path)
     while len(steps) > 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal.config.harness import Place
-from crystal.install.claude_settings.settings_file import hook_line
+from crystal.install.claude_settings.claude_file import hook_line
 from crystal.install.live.json_entries import Entry
 
 PLUGINS = Path(__file__).parent / "plugins"

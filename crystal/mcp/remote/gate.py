@@ -17,11 +17,11 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from crystal.credentials.access import Doorkeeper, Grant
+from crystal.credentials.access import Grant, TokenChecker
 from crystal.credentials.access_log import AccessLog, LogEntry
 from crystal.errors import CrystalError
-from crystal.serving.checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 from crystal.serving.rates import Rate
+from crystal.serving.request_checks import LOCAL_NAMES, name_of_host, read_body, with_headers
 
 HEADERS = {
     "cache-control": "no-store",
@@ -61,7 +61,7 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, door: Doorkeeper, log: AccessLog, names: frozenset[str], rates: Rates | None = None,
+        self, app: ASGIApp, door: TokenChecker, log: AccessLog, names: frozenset[str], rates: Rates | None = None,
         sign_in: tuple[str, ...] = (), url: str = "",
     ) -> None:  # fmt: skip
         self._app, self._door, self._log, self._rates = app, door, log, rates or Rates()

@@ -35,10 +35,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from crystal.credentials.access import SCOPES, Doorkeeper, Grant, hash_of, new_token
+from crystal.credentials.access import SCOPES, Grant, TokenChecker, hash_of, new_token
 from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
 from crystal.mcp.remote.gate import METADATA
-from crystal.serving.checks import LOCAL_NAMES, is_same
+from crystal.serving.request_checks import LOCAL_NAMES, is_same
 
 CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
@@ -52,7 +52,7 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewp
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingSignIn:
     """A sign-in that the user has not approved yet, or whose token was not fetched yet.
 
     Attributes:
@@ -90,10 +90,10 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         url: The server's address, without a path.
     """
 
-    def __init__(self, door: Doorkeeper, requests: RequestList, key: bytes, url: str) -> None:
+    def __init__(self, door: TokenChecker, requests: RequestList, key: bytes, url: str) -> None:
         self._door, self._requests, self._url = door, requests, url
         self._key = hashlib.blake2b(b"sign-in", key=key).digest()
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, PendingSignIn] = {}
 
     def routes(self) -> list[Route]:
         """Return the routes of the authorization server, and what says where it is."""
@@ -146,7 +146,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         host = urlsplit(str(params.redirect_uri)).netloc
         asked = tuple(one for one in SCOPES if one in (params.scopes or ("read",)))
         request = self._requests.add(client.client_name or "an assistant", host, asked, hash_of(token))
-        waiting = Waiting(request, token, client, params)
+        waiting = PendingSignIn(request, token, client, params)
         kept = [one for one in self._waiting.values() if not one.is_over][-MAX_WAITING:]
         self._waiting = {one.ident: one for one in (*kept, waiting)}
         return f"{self._url}{CONSENT}?id={waiting.ident}"
@@ -169,10 +169,10 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         )
         return RedirectResponse(back, 302)
 
-    def _granted(self, waiting: Waiting) -> Grant | None:
+    def _granted(self, waiting: PendingSignIn) -> Grant | None:
         return self._door.find(waiting.token, time.time_ns() // 1_000_000)
 
-    def _with_code(self, code: str) -> Waiting | None:
+    def _with_code(self, code: str) -> PendingSignIn | None:
         found = (one for one in self._waiting.values() if one.code and is_same(code, one.code))
         return next((one for one in found if one.code_ends > time.time()), None)
 

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from crystal import __version__
 from crystal.mcp.catalog import CONNECTOR, REMEMBERING, Schema, Tool
-from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, Message
-from crystal.mcp.remote.transport import MAX_BODY, UNNAMED, Transport, challenge
-from crystal.serving.checks import read_body
+from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, RpcMessage
+from crystal.mcp.remote.http_transport import MAX_BODY, UNNAMED, Transport, challenge
+from crystal.serving.request_checks import read_body
 
 OPENAPI = "/openapi.json"
 TEXT: Schema = {"type": "string"}
@@ -114,7 +114,7 @@ async def _fetch(transport: Transport, request: Request) -> Response:
 async def _call(transport: Transport, request: Request, tool: Tool, arguments: dict[str, Any]) -> Response:
     """Call a tool as MCP does, and return its JSON."""
     given = arguments if tool.is_json else {**arguments, "response_format": "json"}
-    message = Message(1, "tools/call", {"name": tool.name, "arguments": given})
+    message = RpcMessage(1, "tools/call", {"name": tool.name, "arguments": given})
     try:
         answer = await transport.call(request, message, UNNAMED)
     except McpError as error:

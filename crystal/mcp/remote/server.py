@@ -16,23 +16,23 @@ from starlette.types import ASGIApp
 
 from crystal.config.packages import install_command
 from crystal.config.paths import Places
-from crystal.credentials.access import Doorkeeper
+from crystal.credentials.access import TokenChecker
 from crystal.credentials.access_log import AccessLog
 from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.offer import Settings
 from crystal.mcp.remote.gate import Gate, Rates
+from crystal.mcp.remote.http_transport import Transport
 from crystal.mcp.remote.plain import refuse, routes
-from crystal.mcp.remote.transport import Transport
-from crystal.serving.checks import name_of_host
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
+from crystal.serving.request_checks import name_of_host
 
 DEFAULT_PORT = 8643
 PATH = "/mcp"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ServerAddress:
     """Where the server is reached.
 
     Attributes:
@@ -53,7 +53,7 @@ class Site:
     behind_proxy: bool = False
     sign_in_key: bytes | None = None
 
-    def checked(self) -> Site:
+    def checked(self) -> ServerAddress:
         """Return it, if tokens cannot be read on their way here.
 
         Raises:
@@ -92,9 +92,9 @@ class Site:
         return self.url.rstrip("/") if self.url else f"{scheme}://{host}:{port}"
 
 
-def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Rates | None = None) -> ASGIApp:
+def make_app(places: Places, settings: Settings, site: ServerAddress, url: str, rates: Rates | None = None) -> ASGIApp:
     """Return the application; ``url`` is its address, without a path."""
-    log, door = AccessLog(places.access_log), Doorkeeper(places.access)
+    log, door = AccessLog(places.access_log), TokenChecker(places.access)
     transport = Transport(settings, log, url)
     mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
     signing, paths = _sign_in(places, door, site.sign_in_key, url)
@@ -103,7 +103,7 @@ def make_app(places: Places, settings: Settings, site: Site, url: str, rates: Ra
     return Gate(app, door, log, site.names, rates, paths, url)
 
 
-def _sign_in(places: Places, door: Doorkeeper, key: bytes | None, url: str) -> tuple[list[Route], tuple[str, ...]]:
+def _sign_in(places: Places, door: TokenChecker, key: bytes | None, url: str) -> tuple[list[Route], tuple[str, ...]]:
     """Return the routes of the sign-in with OAuth, and their paths; none without a key.
 
     Raises:
@@ -118,7 +118,7 @@ def _sign_in(places: Places, door: Doorkeeper, key: bytes | None, url: str) -> t
     return SignIn(door, RequestList(places.access_requests), key, url).routes(), PATHS
 
 
-def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str], None]) -> None:
+def serve(places: Places, settings: Settings, site: ServerAddress, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -136,7 +136,7 @@ def serve(places: Places, settings: Settings, site: Site, ready: Callable[[str],
     tls = None
     if site.certificate is not None and site.key is not None:
         tls = checked_certificate(site.certificate, site.key)
-    if site.sign_in_key is None and not Doorkeeper(places.access).grants():
+    if site.sign_in_key is None and not TokenChecker(places.access).grants():
         raise NotConfiguredError("nobody may ask this memory yet", hint="run: crystal access make --label NAME")
     with listen(site.port, DEFAULT_PORT, "crystal mcp --http", site.host) as listening:
         url = site.address(listening.getsockname()[1])

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.documents import distinct
-from crystal.search.index.files import Array
-from crystal.search.index.parts import IndexPart
+from crystal.search.index.attributes import distinct
+from crystal.search.index.index_files import Array
+from crystal.search.index.index_parts import IndexPart
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.documents import NAMES, NO_TIME
-from crystal.search.index.files import Array
-from crystal.search.index.parts import IndexPart
+from crystal.search.index.attributes import NAMES, NO_TIME
+from crystal.search.index.index_files import Array
+from crystal.search.index.index_parts import IndexPart
 from crystal.store import Store
 from crystal.store.search import index_source
 from crystal.store.search.scope import ScopeCondition

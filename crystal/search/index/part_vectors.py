@@ -145,7 +145,7 @@ def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-class Meanings:
+class PartVectors:
     """The vectors of one part, over its arrays as ``build_arrays`` gives them, or as maps of a file."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
@@ -183,7 +183,7 @@ class Meanings:
         return found * self._scale.take(ordinals)
 
 
-def likely(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
+def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
     """Return rows that include the ``k`` nearest to a question, ascending: some more than ``k``, if there are.
 
     Args:
@@ -219,7 +219,7 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
     return found
 
 
-def _candidates(parts: Sequence[Meanings], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
+def _candidates(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
     """Return the rows of each part that are worth scoring, ascending."""
     allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
     counts = [

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from crystal.search.index.files import (
+from crystal.search.index.index_files import (
     IndexDamagedError,
     check_file,
     files_in,
@@ -22,7 +22,7 @@ from crystal.search.index.files import (
     prove_room,
     remove_file,
 )
-from crystal.search.index.parts import MAX_DOCUMENTS
+from crystal.search.index.index_parts import MAX_DOCUMENTS
 from crystal.search.index.step import IndexStep
 from crystal.store import Store
 from crystal.store.search import index_log

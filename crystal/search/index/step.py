@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from crystal.search.index.files import (
+from crystal.search.index.index_files import (
     SYMPTOMS,
     Array,
     IndexDamagedError,
@@ -20,8 +20,8 @@ from crystal.search.index.files import (
     remove_file,
     write_file,
 )
+from crystal.search.index.index_parts import MAX_DOCUMENTS, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.search.index.part_vectors import build_arrays
-from crystal.search.index.parts import MAX_DOCUMENTS, IndexPart, build_part, merge_parts, open_meanings, open_part
 from crystal.store import Store
 from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Change, Log, PartFile, State

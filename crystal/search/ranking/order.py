@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crystal.search.index.reader import Index, Mask
+from crystal.search.index.open_index import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
-from crystal.search.ranking.listing import collapsed, mixed
 from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
     Preferences,
@@ -22,6 +21,7 @@ from crystal.search.ranking.scoring import (
     rank_numbers,
     session_scores,
 )
+from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
@@ -49,7 +49,7 @@ class RankingRequest:
     """The parsed question, the number of answers, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
-    given the question and texts, and gives places in their list, or None.
+    given the question and the answers, and gives places in their list, or None.
     """
 
     text: str
@@ -57,7 +57,7 @@ class RankingRequest:
     limit: int
     preferences: Preferences
     wordings: tuple[str, ...] = ()
-    reorder: Callable[[str, Sequence[str]], Sequence[int] | None] | None = None
+    reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None = None
 
 
 def fields_of(
@@ -266,13 +266,13 @@ def _reorder(order: list[RankedAnswer], wanted: RankingRequest) -> None:
     """Let a model put the best answers into order, if one was asked to."""
     if wanted.reorder is None:
         return
-    places = wanted.reorder(wanted.text, [one.chunk.text for one in order])
+    places = wanted.reorder(wanted.text, order)
     if places is None:
         return
     scores = sorted((order[at].score for at in places), reverse=True)
     moved = [order[at] for at in places]
-    order[: len(moved)] = moved
-    for place, (one, score) in enumerate(zip(moved, scores, strict=True), 1):
+    for place, (at, one, score) in enumerate(zip(sorted(places), moved, scores, strict=True), 1):
+        order[at] = one
         one.score = score
         one.scores["model"] = float(place)
 

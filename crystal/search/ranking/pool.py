@@ -16,8 +16,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.documents import NO_TIME, distinct
-from crystal.search.index.reader import Index
+from crystal.search.index.attributes import NO_TIME, distinct
+from crystal.search.index.open_index import Index
 from crystal.text.query import UNSPACED
 
 Floats = npt.NDArray[np.float32]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crystal.model.capture import Fusion, Recency
-from crystal.search.index.documents import NO_TIME
+from crystal.search.index.attributes import NO_TIME
 from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool, within
 
 RRF_K = 60

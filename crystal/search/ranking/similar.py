@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from crystal.search.ranking.late import looked_at, weights_of
-from crystal.search.ranking.listing import collapsed
 from crystal.search.ranking.order import read_answers
 from crystal.search.ranking.pool import Field, pool_of
+from crystal.search.ranking.shown_list import collapsed
 from crystal.search.results import RankedAnswer, SearchedStore
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crystal.search.index.reader import Index
+from crystal.search.index.open_index import Index
 from crystal.search.results import RankedAnswer
 
 AROUND = 150

@@ -13,8 +13,8 @@ from itertools import islice
 
 import numpy as np
 
-from crystal.search.index.documents import distinct
-from crystal.search.index.reader import Floats, Index, Mask, Ordinals
+from crystal.search.index.attributes import distinct
+from crystal.search.index.open_index import Floats, Index, Mask, Ordinals
 from crystal.search.index.terms import Tokenize, beginning_of, normalised
 from crystal.store import Store
 from crystal.store.search.candidates import texts_of

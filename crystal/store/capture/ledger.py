@@ -7,11 +7,11 @@ transaction that uses them; a claim fails if another process was there first.
 import hashlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import BEFORE_CRYSTAL, Origin, Segment, SegmentPiece, Watermark
-from crystal.store.connection import Row, Store
+from crystal.store.connection import Store
 
 
 class TranscriptState(NamedTuple):
@@ -44,21 +44,21 @@ def stored_path(path: Path | str) -> str | bytes:
     return text
 
 
-def _state(row: Row) -> TranscriptState:
+def _state(*row: Any) -> TranscriptState:
     mark = Watermark._make((*row[7:12], bytes(row[12])))
     return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, row[13], row[14])
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
     """Return the state of one transcript, or None if it was never seen."""
-    row = store.row(f"SELECT {_COLUMNS} FROM capture_state WHERE device = ? AND transcript = ?", (device, transcript))
-    return None if row is None else _state(row)
+    where = "WHERE device = ? AND transcript = ?"
+    return store.find(_state, f"SELECT {_COLUMNS} FROM capture_state {where}", (device, transcript))
 
 
 def all_states(store: Store, device: str | None = None) -> list[TranscriptState]:
     """Return the state of every transcript ever seen (on one device)."""
     where, values = ("", ()) if device is None else (" WHERE device = ?", (device,))
-    return [_state(row) for row in store.rows(f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)]
+    return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)
 
 
 def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:

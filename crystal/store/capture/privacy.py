@@ -7,7 +7,7 @@ from typing import NamedTuple
 from crystal.store.connection import Store
 
 
-class Mark(NamedTuple):
+class PrivatePeriod(NamedTuple):
     """A private period: ``from_at`` to ``until_at`` (None: still open), in one session or all.
 
     With a ``folder`` only what is said in it or below.
@@ -20,10 +20,10 @@ class Mark(NamedTuple):
     folder: str | None = None
 
 
-def marks(store: Store) -> tuple[Mark, ...]:
+def marks(store: Store) -> tuple[PrivatePeriod, ...]:
     """Return all marks, oldest first."""
     return tuple(
-        Mark(*row)
+        PrivatePeriod(*row)
         for row in store.rows("SELECT session_id, reason, from_at, until_at, folder FROM private_marks ORDER BY id")
     )
 

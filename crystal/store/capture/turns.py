@@ -14,7 +14,7 @@ from crystal.store.texts import text_hash
 CONVERSATION = "conversation"
 
 
-class Added(NamedTuple):
+class AddedTurns(NamedTuple):
     """The result of a write: new rows, and turns that were stored already."""
 
     turns: int
@@ -28,7 +28,7 @@ def add_turns(
     said: Sequence[tuple[Turn, int | None, list[Chunk]]],
     projects: dict[str, Project],
     title: str | None,
-) -> Added:
+) -> AddedTurns:
     """Write the turns of one stretch of transcript. Inside a transaction; writing the same again changes nothing.
 
     Args:
@@ -39,7 +39,7 @@ def add_turns(
         title: A title that the transcript gives the session, or None.
     """
     if not said and title is None:
-        return Added(0, 0, 0)
+        return AddedTurns(0, 0, 0)
     session = _session(store, origin)
     folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
     stored = _stored(store, {turn.uuid for turn, _, _ in said})
@@ -64,7 +64,7 @@ def add_turns(
     _note_copies(store, copies, session)
     newest = next_turn + len(turn_rows) - 1 if turn_rows else 0
     _touch_session(store, session, turns, folders, newest, title)
-    return Added(len(turn_rows), len(chunk_rows), len(copies))
+    return AddedTurns(len(turn_rows), len(chunk_rows), len(copies))
 
 
 def _next_id(store: Store, table: str) -> int:

@@ -230,7 +230,7 @@ def is_session_forgotten(store: Store, session_id: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------- blocking
 
 
-class Blocks(NamedTuple):
+class Tombstones(NamedTuple):
     """All tombstones, read once to check many lines."""
 
     store: Store
@@ -243,7 +243,7 @@ class Blocks(NamedTuple):
         return at is not None and any(mark.holds(session_id, at, cwd) for mark in self.marks)
 
 
-def read_blocks(store: Store) -> Blocks | None:
+def read_blocks(store: Store) -> Tombstones | None:
     """Return the tombstones that block lines, or None if nothing was ever forgotten."""
     if not is_anything_forgotten(store):
         return None
@@ -251,7 +251,7 @@ def read_blocks(store: Store) -> Blocks | None:
         "SELECT DISTINCT session_id, folder, until_at FROM private_marks WHERE reason = ? AND until_at IS NOT NULL",
         (FORGOTTEN,),
     )
-    return Blocks(store, tuple(ForgottenScope(*row) for row in rows))
+    return Tombstones(store, tuple(ForgottenScope(*row) for row in rows))
 
 
 def is_line_forgotten(store: Store, uuid: str) -> bool:

@@ -31,9 +31,13 @@ class ForgottenSource(NamedTuple):
 
 def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[ForgottenSource]:
     """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
-    wanted = ("",) if turns is None else (f"WHERE c.turn IN {_SOME}", as_json(turns))
-    yield from _texts_of_turns(store, *wanted)
+    yield from _texts_of_turns(store, "") if turns is None else texts_of_turns(store, turns)
     yield from _texts_of_memories(store, "")
+
+
+def texts_of_turns(store: Store, turns: Collection[int]) -> Iterator[ForgottenSource]:
+    """Yield the texts of some turns."""
+    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", as_json(turns))
 
 
 def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:

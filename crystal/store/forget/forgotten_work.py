@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
 from crystal.store.forget.forgotten_rows import as_json
+from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space
 
 MANY = 1_000
@@ -63,7 +64,9 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
 
 
 def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str, str, str | None]]:
-    """Delete what was derived from sessions: title, summary, log line. Sessions without a turn go. In a transaction.
+    """Delete what was derived from sessions: title, summary, log line, a model's answers. Those without a turn go.
+
+    Inside a transaction.
 
     Returns:
         (session, agent, path of the summary below the agent's folder) of each that was stored.
@@ -74,6 +77,7 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str
         if row is None:
             continue
         ident, agent, path = row
+        drop_notes(store, f"{MODEL_ANSWER}{ident}:")
         turns = "(SELECT id, ts FROM turns WHERE session = ?1 UNION ALL SELECT t.id, t.ts FROM turn_copies c"
         turns += " JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
         newest = store.value(f"SELECT max(id) FROM {turns}", (ident,))
@@ -88,6 +92,7 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str
                 (ident, newest or 0),
             )
         done.append((session_id, agent, path))
+    store.execute(f"DELETE FROM meta WHERE {ANSWER_ALONE}", (MODEL_ANSWER,))
     return done
 
 

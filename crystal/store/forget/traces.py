@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 
 from crystal.store.connection import Store, translated
 from crystal.store.forget.forgotten_rows import as_json, each_text
+from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER
 from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
@@ -48,19 +49,25 @@ _NAMES = (
 )
 
 
-def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
-    """Return the compressed texts of lines and memories, or the blocks that they are in."""
-    found = {
-        body
-        for name, wanted in (("t.uuid", lines), ("m.uid", memories))
-        for (body,) in store.rows(
-            "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
-            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
-            (as_json(wanted),),
-        )
-    }
-    return list(found)
+def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
+    """Yield the compressed texts of lines and memories, or the blocks that they are in."""
+    blocks = set[int]()
+    with translated(store.path):
+        for name, wanted in (("t.uuid", lines), ("m.uid", memories)):
+            for block, body in store.db.execute(
+                "SELECT block_of(c.body), c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+                " LEFT JOIN memories m ON m.id = c.memory"
+                f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
+                (as_json(wanted),),
+            ):
+                if block is None:
+                    yield body
+                else:
+                    blocks.add(block)
+        for (body,) in store.db.execute(
+            "SELECT body FROM text_blocks WHERE id IN (SELECT value FROM json_each(?))", (as_json(blocks),)
+        ):
+            yield body
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
@@ -115,7 +122,8 @@ def values(store: Store) -> Iterator[tuple[str, bytes]]:
 
 
 def entries_alone(store: Store) -> int:
-    """Return how many vectors, and how many texts in blocks, belong to no chunk."""
+    """Return how many vectors and texts in blocks belong to no chunk, and how many answers of a model to no session."""
     tables = [f"{table_of(one.id)}_rowids" for one in generations(store)]
     sql = "SELECT count(*) FROM {} WHERE rowid NOT IN (SELECT id FROM chunks)"
-    return texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)
+    answers = int(store.value(f"SELECT count(*) FROM meta WHERE {ANSWER_ALONE}", (MODEL_ANSWER,)))
+    return answers + texts_alone(store) + sum(int(store.value(sql.format(table))) for table in tables)

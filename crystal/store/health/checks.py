@@ -15,10 +15,10 @@ from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store, changed_definition, translated
 from crystal.store.memories import memories
-from crystal.store.migrate import one_line
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
 from crystal.store.texts import text_hash
+from crystal.store.upgrade import one_line
 from crystal.store.work.index import TABLES
 
 PROGRESS_STEPS = 1_000

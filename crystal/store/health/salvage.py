@@ -18,7 +18,7 @@ from typing import Any
 import apsw
 
 from crystal.config.harnesses import HARNESSES
-from crystal.store import migrate
+from crystal.store import upgrade
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
 
@@ -28,7 +28,7 @@ _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_s
 _DERIVED = frozenset(
     "turns turn_copies chunks text_blocks source_collections source_files sources embedding_generations problems"
     " hook_runs refusals index_state index_parts index_log mirror_home mirror_keys mirror_objects mirror_rows"
-    " mirror_trash mirror_applied work_calls work_lines".split()
+    " mirror_trash mirror_applied work_calls work_lines work_errors".split()
 )
 """Tables that are rebuilt, or start empty."""
 
@@ -91,7 +91,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
-    store.db.execute(dict(migrate.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
+    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):
@@ -161,16 +161,16 @@ def _mend_header(path: Path) -> None:
     """Replace the first 100 bytes if they are not those of a crystal.db, which are the same in every store."""
     with path.open("r+b") as file:
         header = file.read(100)
-        is_ours = header[60:64] <= struct.pack(">I", migrate.MAX_VERSION) and header[68:72] == struct.pack(
-            ">I", migrate.APPLICATION_ID
+        is_ours = header[60:64] <= struct.pack(">I", upgrade.MAX_VERSION) and header[68:72] == struct.pack(
+            ">I", upgrade.APPLICATION_ID
         )
-        if is_ours and header.startswith(migrate.HEADER) and header[16:24] == b"\x10\x00\x02\x02\x00\x40\x20\x20":
+        if is_ours and header.startswith(upgrade.HEADER) and header[16:24] == b"\x10\x00\x02\x02\x00\x40\x20\x20":
             return
         pages = path.stat().st_size // _DEFAULT_PAGE_SIZE
         file.seek(0)
-        file.write(migrate.HEADER + b"\x10\x00\x02\x02\x00\x40\x20\x20")
+        file.write(upgrade.HEADER + b"\x10\x00\x02\x02\x00\x40\x20\x20")
         file.write(
-            struct.pack(">IIIIIIIIIIII", 1, pages, 0, 0, 1, 4, 0, 0, 1, migrate.newest(), 0, migrate.APPLICATION_ID)
+            struct.pack(">IIIIIIIIIIII", 1, pages, 0, 0, 1, 4, 0, 0, 1, upgrade.newest(), 0, upgrade.APPLICATION_ID)
         )
         file.write(bytes(20) + struct.pack(">II", 1, 3_054_000))
 

@@ -3,7 +3,7 @@
 import fnmatch
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crystal.store.connection import Store
@@ -45,7 +45,7 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
 
     If a folder that is isolated holds a whole repository, other folders of the repository belong to it.
     """
-    sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM projects ORDER BY id"
+    sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM main.projects ORDER BY id"
     rows = [row for store in stores for row in store.rows(sql)] if patterns else []
     repositories = {name: found for _, root, identity in rows if (found := outermost(patterns, root))
                     for name in (root, identity) if name}  # fmt: skip
@@ -63,11 +63,17 @@ def named_folders(store: Store, names: Iterable[str]) -> frozenset[str]:
     return frozenset(cwd for (cwd,) in found)
 
 
-def isolated_sessions(store: Store, patterns: Sequence[str]) -> dict[str, str]:
-    """Return the sessions of isolated projects, each with the outermost folder that is isolated."""
+def isolated_sessions(store: Store, patterns: Sequence[str], among: Collection[str] | None = None) -> dict[str, str]:
+    """Return the sessions of isolated projects, each with the outermost folder that is isolated.
+
+    ``among`` are the sessions that are looked at, None for all.
+    """
     folders = isolated_projects([store], patterns).folders
+    some = "" if among is None else " WHERE s.session_id IN (SELECT value FROM json_each(?1))"
     sql = (
-        "SELECT session_id, cwd FROM sessions s JOIN projects p ON p.id = s.project UNION"
-        " SELECT session_id, cwd FROM chunks c JOIN sessions s ON s.id = c.session JOIN projects p ON p.id = c.project"
+        f"SELECT s.session_id, p.cwd FROM main.sessions s JOIN main.projects p ON p.id = s.project{some}"
+        " UNION SELECT s.session_id, p.cwd FROM main.sessions s JOIN main.chunks c ON c.session = s.id"
+        f" JOIN main.projects p ON p.id = c.project{some}"
     )
-    return {session: folders[cwd] for session, cwd in store.rows(sql) if cwd in folders} if folders else {}
+    rows = store.rows(sql, () if among is None else (json.dumps([*among]),)) if folders else ()
+    return {session: folders[cwd] for session, cwd in rows if cwd in folders}

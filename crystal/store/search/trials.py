@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from crystal.store.connection import Store
 
@@ -12,7 +13,7 @@ class Sampled:
     """The first chunk of a turn, and what was asked before it.
 
     ``id`` is the chunk's, ``uuid`` the turn's. ``before`` is the text of the user's turn that came before, None where
-    there is none.
+    there is none; ``before_id`` is its chunk's.
     """
 
     id: int
@@ -21,7 +22,8 @@ class Sampled:
     role: str
     session_id: str
     ts: int | None
-    before: str | None
+    before: str | None = None
+    before_id: int | None = None
 
 
 def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
@@ -38,16 +40,16 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
         (least, limit),
     )
     return [
-        Sampled(ident, uuid, text, role, own, ts, _asked_before(store, turn, session) if role == "assistant" else None)
+        Sampled(ident, uuid, text, role, own, ts, *(_asked_before(store, turn, session) if role == "assistant" else ()))
         for ident, uuid, text, role, own, ts, turn, session in rows
     ]
 
 
-def _asked_before(store: Store, turn: int, session: int) -> str | None:
-    """Return what the user said last before a turn, if only the assistant's own actions are between."""
-    return store.find(
-        str,
-        "SELECT c.text FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
+def _asked_before(store: Store, turn: int, session: int) -> tuple[Any, ...]:
+    """Return what the user said last before a turn, and its chunk, if only the assistant's own actions are between."""
+    row = store.row(
+        "SELECT c.text, c.id FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
         " WHERE t.session = ? AND t.id < ? AND t.role = 'user' ORDER BY t.id DESC LIMIT 1",
         (session, turn),
     )
+    return row or ()

@@ -36,37 +36,26 @@ class Generation(NamedTuple):
     serving: bool
 
 
-class VectorCounts(NamedTuple):
-    """The progress of one generation: chunks that have a vector, that wait for one, and that its provider refuses."""
-
-    stored: int
-    pending: int
-    refused: int
-
-
 # ----------------------------------------------------------------------------------------------------- generations
+
+
+_GENERATIONS = "SELECT id, provider, model, dimension, serving FROM embedding_generations"
 
 
 def generations(store: Store) -> list[Generation]:
     """Return every generation, oldest first."""
-    rows = store.rows("SELECT id, provider, model, dimension, serving FROM embedding_generations ORDER BY id")
-    return [_generation(row) for row in rows]
+    return store.all(_generation, f"{_GENERATIONS} ORDER BY id")
 
 
 def serving_generation(store: Store) -> Generation | None:
     """Return the generation that searches use, or None before the first one."""
-    row = store.row("SELECT id, provider, model, dimension, serving FROM embedding_generations WHERE serving = 1")
-    return None if row is None else _generation(row)
+    return store.find(_generation, f"{_GENERATIONS} WHERE serving = 1")
 
 
 def find_generation(store: Store, provider: str, model: str, dimension: int) -> Generation | None:
     """Return the generation of a model, or None."""
-    row = store.row(
-        "SELECT id, provider, model, dimension, serving FROM embedding_generations"
-        " WHERE provider = ? AND model = ? AND dimension = ?",
-        (provider, model, dimension),
-    )
-    return None if row is None else _generation(row)
+    where = "WHERE provider = ? AND model = ? AND dimension = ?"
+    return store.find(_generation, f"{_GENERATIONS} {where}", (provider, model, dimension))
 
 
 def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
@@ -127,8 +116,7 @@ def drop_generation(store: Store, generation: int) -> None:
             _drop(store, generation)
 
 
-def _generation(row: Sequence[Any]) -> Generation:
-    ident, provider, model, dimension, serving = row
+def _generation(ident: int, provider: str, model: str, dimension: int, serving: int) -> Generation:
     return Generation(ident, provider, model, dimension, bool(serving))
 
 
@@ -142,8 +130,7 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
         (ident, provider, model, dimension, now),
     )
     create_table(store, ident, dimension)
-    # What one provider refused, another may accept.
-    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
+    ask_again(store)  # what one provider refused, another may accept
     first = serving_generation(store) is None
     if first:
         _serve(store, ident)
@@ -302,6 +289,16 @@ def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> No
                 _settle(store, ident, generation, -generation)
 
 
+def ask_again(store: Store) -> None:
+    """Let chunks wait again whose waiting ended without a vector. Inside a transaction."""
+    store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
+
+
+def refused_chunks(store: Store, generation: int) -> list[int]:
+    """Return the chunks whose waiting for ``generation`` ended without a vector."""
+    return [ident for (ident,) in store.rows("SELECT id FROM chunks WHERE vector_generation = ?", (-generation,))]
+
+
 def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
     settled = store.value(
         "UPDATE chunks SET vector_generation = ? WHERE id = ? AND vector_generation >= 0 AND vector_generation < ?"
@@ -326,15 +323,6 @@ def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
 def has_any(store: Store, generation: int) -> bool:
     """Return True if a generation has any vector."""
     return store.value(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1") is not None
-
-
-def vector_counts(store: Store, generation: int) -> VectorCounts:
-    """Return the progress of a generation."""
-    return VectorCounts(
-        stored=store.value(f"SELECT count(*) FROM {table_of(generation)}_rowids"),
-        pending=count_pending(store, generation),
-        refused=store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (-generation,)),
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------- search

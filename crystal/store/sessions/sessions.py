@@ -19,7 +19,7 @@ CALL_CHARACTERS = 500
 MAX_CALLS = 100_000
 
 
-class Counts(NamedTuple):
+class SessionCounts(NamedTuple):
     """The contents of a session: number of messages of the human, of the assistant, tool calls, subagents."""
 
     user: int = 0
@@ -28,7 +28,7 @@ class Counts(NamedTuple):
     subagents: int = 0
 
 
-class SaidTurn(NamedTuple):
+class SummaryTurn(NamedTuple):
     """A turn as input of a summary: ``text`` is at most its beginning, ``length`` the whole in characters."""
 
     id: int
@@ -73,16 +73,7 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
     )
 
 
-def said_where(store: Store, session: int) -> list[tuple[str, str, int, str | None]]:
-    """Return session id, program, time in ms and folder of each turn of a session; a copied one's are its own."""
-    return store.rows(
-        f"SELECT DISTINCT s.session_id, s.harness, coalesce(t.ts, 0), p.cwd FROM {ALL_TURNS} t"
-        " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project",
-        (session,),
-    )
-
-
-def count_turns(store: Store, session: int) -> Counts:
+def count_turns(store: Store, session: int) -> SessionCounts:
     """Count the contents of a session. A message of several blocks is one."""
     row = store.row(
         "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
@@ -91,13 +82,13 @@ def count_turns(store: Store, session: int) -> Counts:
         f" FROM {ALL_TURNS}",
         (session,),
     )
-    return Counts() if row is None else Counts(*row)
+    return SessionCounts() if row is None else SessionCounts(*row)
 
 
-def read_calls(store: Store, session: int) -> list[SaidTurn]:
+def read_calls(store: Store, session: int) -> list[SummaryTurn]:
     """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
     return store.all(
-        SaidTurn,
+        SummaryTurn,
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
         f" FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'tool_call'"
         " ORDER BY t.ts IS NULL DESC, t.ts DESC, t.id DESC LIMIT ?3) ORDER BY ts IS NULL, ts, id",
@@ -105,7 +96,7 @@ def read_calls(store: Store, session: int) -> list[SaidTurn]:
     )
 
 
-def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[SaidTurn]:
+def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[SummaryTurn]:
     """Return the messages of a session under ``roles``, in order.
 
     Args:
@@ -123,7 +114,7 @@ def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, to
     kept = _both_ends(rows, each, total)
     texts = turn_texts(store, [int(row[0]) for row in kept], each)
     return [
-        SaidTurn(ident, role, texts[ident][1], tool, ts, subagent, length)
+        SummaryTurn(ident, role, texts[ident][1], tool, ts, subagent, length)
         for ident, role, tool, ts, subagent, length in kept
         if ident in texts and texts[ident][1]
     ]

@@ -23,7 +23,7 @@ Random = Callable[[int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class Published:
     """The progress of publishing, see the table ``mirror_home``."""
 
     stream: bytes
@@ -58,12 +58,14 @@ _LISTED = f"SELECT {_COLUMNS} FROM mirror_objects WHERE sha256 IS {{}} NULL ORDE
 # ------------------------------------------------------------------------------------------------------------ home
 
 
-def home(store: Store) -> Home | None:
+def home(store: Store) -> Published | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    return store.find(Home, "SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home")
+    return store.find(
+        Published, "SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home"
+    )
 
 
-def begin(store: Store, random: Random, now: int) -> Home:
+def begin(store: Store, random: Random, now: int) -> Published:
     """Begin to publish, if that was not done yet: from now on, changes are noted."""
     found = home(store)
     if found is not None:

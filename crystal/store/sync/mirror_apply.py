@@ -18,7 +18,7 @@ import apsw
 from crystal.store.connection import Store, translated
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
-from crystal.store.sync.mirror_content import KINDS, Content, Row, VectorSpace
+from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row, VectorSpace
 from crystal.store.text_blocks import put_texts
 from crystal.store.texts import text_hash
 
@@ -26,7 +26,7 @@ COPY_PAGES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class MirrorProgress:
     """The progress of a mirror: everything up to ``position`` is in it.
 
     ``published_at`` is of the newest complete manifest.
@@ -46,10 +46,10 @@ def open_mirror(path: Path) -> Store:
     return store
 
 
-def applied(store: Store) -> Applied:
+def applied(store: Store) -> MirrorProgress:
     """Return the progress of a mirror."""
     row = store.row("SELECT position, mark, published_at FROM mirror_applied")
-    return Applied() if row is None else Applied(*row)
+    return MirrorProgress() if row is None else MirrorProgress(*row)
 
 
 def count_chunks(store: Store) -> int:
@@ -57,7 +57,7 @@ def count_chunks(store: Store) -> int:
     return int(store.value("SELECT count(*) FROM chunks"))
 
 
-def apply(store: Store, content: Content, since: Applied) -> bool:
+def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
     """Apply one object and note its place, in one transaction. False if another process was faster.
 
     Raises:
@@ -108,7 +108,7 @@ def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
 # ------------------------------------------------------------------------------------------------------------ rows
 
 
-def _put(store: Store, kind: str, content: Content) -> None:
+def _put(store: Store, kind: str, content: ObjectRows) -> None:
     columns = KINDS[kind].columns
     store.execute_many(
         f"INSERT OR REPLACE INTO {KINDS[kind].table} ({', '.join(columns)}) VALUES ({_marks(columns)})",
@@ -116,7 +116,7 @@ def _put(store: Store, kind: str, content: Content) -> None:
     )
 
 
-def _put_texts(store: Store, kind: str, content: Content) -> None:
+def _put_texts(store: Store, kind: str, content: ObjectRows) -> None:
     """Insert chunks with their words; one whose words have changed is inserted anew."""
     *columns, _ = KINDS[kind].columns
     rows = content.rows[kind]
@@ -131,7 +131,7 @@ def _put_texts(store: Store, kind: str, content: Content) -> None:
     _update(store, columns, [row[:-1] for row in rows if known.get(row[0]) == row[-1]])
 
 
-def _put_origins(store: Store, kind: str, content: Content) -> None:
+def _put_origins(store: Store, kind: str, content: ObjectRows) -> None:
     """Change chunks whose words stay."""
     _update(store, KINDS[kind].columns, content.rows[kind])
 
@@ -147,7 +147,7 @@ def _texts(store: Store, ids: Sequence[int]) -> dict[int, str]:
     return {row[0]: row[1] for row in known if row is not None}
 
 
-def _put_vectors(store: Store, kind: str, content: Content) -> None:
+def _put_vectors(store: Store, kind: str, content: ObjectRows) -> None:
     """Store vectors of chunks that are there, and which chunks the model refuses."""
     space = content.space
     assert space is not None
@@ -162,7 +162,7 @@ def _put_vectors(store: Store, kind: str, content: Content) -> None:
     )
 
 
-_PUT: dict[str, Callable[[Store, str, Content], None]] = {
+_PUT: dict[str, Callable[[Store, str, ObjectRows], None]] = {
     "text": _put_texts,
     "chunk": _put_origins,
     "vector": _put_vectors,

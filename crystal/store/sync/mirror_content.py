@@ -72,7 +72,7 @@ class VectorSpace:
 
 
 @dataclass(slots=True)
-class Content:
+class ObjectRows:
     """The rows of one object.
 
     Attributes:

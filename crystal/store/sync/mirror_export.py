@@ -12,8 +12,8 @@ from typing import Any
 
 from crystal.store.connection import Store
 from crystal.store.search.vectors import serving_generation, table_of
-from crystal.store.sync.mirror import FORGOTTEN, Home, Listed, Random, home, space_of
-from crystal.store.sync.mirror_content import KINDS, Content, Row, VectorSpace
+from crystal.store.sync.mirror import FORGOTTEN, Listed, Published, Random, home, space_of
+from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row, VectorSpace
 
 RAW_BYTES = 6 << 20
 """Approximate bytes of one object before sealing; what does not fit comes with the next position."""
@@ -43,7 +43,7 @@ def decide(store: Store, random: Random, now: int, raw_bytes: int = RAW_BYTES) -
         return True
 
 
-def _follow_serving(store: Store, at: Home) -> VectorSpace | None:
+def _follow_serving(store: Store, at: Published) -> VectorSpace | None:
     """Return the model whose vectors are sent; note all its vectors if it began to serve since."""
     serving = serving_generation(store)
     generation = 0 if serving is None else serving.id
@@ -99,9 +99,9 @@ def _mark_forgotten(store: Store, kind: str, key: object) -> None:
 # --------------------------------------------------------------------------------------------------------- reading
 
 
-def export(store: Store, run: Sequence[Listed]) -> Content:
+def export(store: Store, run: Sequence[Listed]) -> ObjectRows:
     """Read the present content of neighbours of the list: of one, or of several that are to be merged."""
-    content = Content(run[0].first, b"".join(one.marks for one in run))
+    content = ObjectRows(run[0].first, b"".join(one.marks for one in run))
     with store.reading():
         for name, kind in KINDS.items():
             columns = ", ".join(f"t.{column}" for column in kind.columns)
@@ -126,7 +126,7 @@ def _noted(store: Store, run: Sequence[Listed], columns: str, join: str, kinds: 
     )
 
 
-def _export_vectors(store: Store, run: Sequence[Listed], content: Content) -> None:
+def _export_vectors(store: Store, run: Sequence[Listed], content: ObjectRows) -> None:
     """Add the vectors of the model that serves."""
     at = home(store)
     content.space = None if at is None else space_of(store, at.generation)

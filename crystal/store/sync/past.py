@@ -9,7 +9,7 @@ from typing import Any
 from crystal.model.capture import BEFORE_CRYSTAL, Project
 from crystal.store.connection import Store
 from crystal.store.health.checks import LedgerRow
-from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.notes import drop_note, read_fields, write_note
 
 _KEY = "relay_past"
 
@@ -60,8 +60,7 @@ def include_memory(store: Store, row: int) -> None:
 
 def read_place(store: Store) -> PastProgress | None:
     """Return the progress of sending, or None if nothing is to be sent."""
-    value = read_note(store, _KEY)
-    return None if value is None else PastProgress(**json.loads(value))
+    return read_fields(store, _KEY, PastProgress)
 
 
 def move_place(store: Store, **moved: Any) -> PastProgress:

@@ -14,7 +14,7 @@ from typing import Any
 
 from crystal.store.connection import Store
 from crystal.store.forget.forgetting import Tombstone, select_tombstones
-from crystal.store.notes import read_note, write_note
+from crystal.store.notes import read_fields, write_note
 
 _STAND = "forgotten_relay"
 
@@ -57,7 +57,7 @@ def behind(store: Store, told: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class TombstoneProgress:
     """How far a device and its home have exchanged tombstones.
 
     Attributes:
@@ -78,24 +78,23 @@ class Stand:
         return [self.number, self.mark]
 
 
-def read_stand(store: Store) -> Stand | None:
+def read_stand(store: Store) -> TombstoneProgress | None:
     """Return the state of this device with its latest home; None before the first."""
-    text = read_note(store, _STAND)
-    return None if text is None else Stand(**json.loads(text))
+    return read_fields(store, _STAND, TombstoneProgress)
 
 
-def begin_stand(store: Store, home: str) -> Stand:
+def begin_stand(store: Store, home: str) -> TombstoneProgress:
     """Return the state with a home; for another home than before nothing is confirmed. Inside a transaction."""
     stand = read_stand(store)
     if stand is not None and stand.home == home:
         return stand
     forget_heard(store)
-    stand = Stand(home)
+    stand = TombstoneProgress(home)
     write_stand(store, stand)
     return stand
 
 
-def write_stand(store: Store, stand: Stand) -> None:
+def write_stand(store: Store, stand: TombstoneProgress) -> None:
     """Store the state. Inside the transaction of what it records."""
     write_note(store, _STAND, json.dumps(asdict(stand)))
 

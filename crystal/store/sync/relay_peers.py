@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
-from crystal.store.connection import Row, Store
+from crystal.store.connection import Store
 from crystal.store.sync import refusal_counts
 
 Side = Literal["home", "device"]
@@ -67,7 +67,7 @@ _FIELDS = [one.name for one in fields(Peer)]
 _COLUMNS = ", ".join(_FIELDS)
 
 
-def _peer(row: Row) -> Peer:
+def _peer(*row: Any) -> Peer:
     values = dict(zip(_FIELDS, row, strict=True))
     for name in ("serials_in", "told", "sent", "stale"):
         values[name] = json.loads(values[name] or "{}")
@@ -77,23 +77,21 @@ def _peer(row: Row) -> Peer:
 def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
     """Return every other end, in the order of pairing."""
     where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
-    return [_peer(row) for row in store.rows(f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)]
+    return store.all(_peer, f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)
 
 
 def peer_by_id(store: Store, ident: int) -> Peer:
     """Return one peer, by its row."""
-    row = store.row(f"SELECT {_COLUMNS} FROM relay_peers WHERE id = ?", (ident,))
-    if row is None:
+    found = store.find(_peer, f"SELECT {_COLUMNS} FROM relay_peers WHERE id = ?", (ident,))
+    if found is None:
         raise LookupError(f"there is no peer {ident}")
-    return _peer(row)
+    return found
 
 
 def home_peer(store: Store) -> Peer | None:
     """Return the home machine that this device sends to; None on a home or standalone machine."""
-    row = store.row(
-        f"SELECT {_COLUMNS} FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL ORDER BY id DESC LIMIT 1"
-    )
-    return None if row is None else _peer(row)
+    where = "WHERE side = 'home' AND revoked_at IS NULL ORDER BY id DESC LIMIT 1"
+    return store.find(_peer, f"SELECT {_COLUMNS} FROM relay_peers {where}")
 
 
 def find_peer(store: Store, name: str) -> Peer:

@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 from crystal.model.capture import Memory
 from crystal.store.connection import Store
 from crystal.store.sessions.conversations import turn_texts
-from crystal.work.blame import Edit
+from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
-from crystal.work.commands import Run
+from crystal.work.command_ranking import CommandRun
+from crystal.work.cures import WorkStep
 
 MAX_SAID = 600
 """Characters that are read of a request and of a reason."""
+MAX_FAILURES = 300
+MAX_STEPS = 400
+"""Calls after a failure among which its cure is looked for."""
 
 
 class ChangedRow(NamedTuple):
@@ -35,8 +39,16 @@ class ChangedRow(NamedTuple):
     folder: str | None
 
 
+class FailedRun(NamedTuple):
+    """A command that failed with an error, by its hash; ``result`` is the turn that printed it."""
+
+    error: int
+    result: int
+    run: WorkStep
+
+
 @dataclass(frozen=True, slots=True)
-class Deed:
+class RecordedCall:
     """A call of a tool that did something.
 
     Attributes:
@@ -66,10 +78,10 @@ class Deed:
 
 def edits_that_wrote(
     store: Store, lines: Collection[int], projects: Sequence[int]
-) -> tuple[list[Edit], dict[int, list[int]]]:
+) -> tuple[list[FileEdit], dict[int, list[int]]]:
     """Return the edits of projects that wrote any of these lines, and by line which of them did."""
     numbers: dict[tuple[int, int], int] = {}
-    edits, wrote = list[Edit](), dict[int, list[int]]()
+    edits, wrote = list[FileEdit](), dict[int, list[int]]()
     for line, turn, part, session, at, what in store.rows(
         "SELECT l.line, l.turn, l.part, t.session, coalesce(t.ts, 0), c.what FROM work_lines l"
         " JOIN turns t ON t.id = l.turn JOIN work_calls c ON c.turn = l.turn AND c.part = l.part"
@@ -79,7 +91,7 @@ def edits_that_wrote(
     ):
         if (turn, part) not in numbers:
             numbers[turn, part] = len(edits)
-            edits.append(Edit(turn, part, session, at, file_name(what)))
+            edits.append(FileEdit(turn, part, session, at, file_name(what)))
         wrote.setdefault(line, []).append(numbers[turn, part])
     return edits, wrote
 
@@ -96,25 +108,48 @@ def changed_rows(
     if projects is not None:
         conditions.append("t.project IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(list(projects)))
-    rows = store.rows(
+    return store.all(
+        ChangedRow,
         "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
         " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
         values,
     )
-    return [ChangedRow(*row) for row in rows]
 
 
-def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[Run]:
+def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[CommandRun]:
     """Return commands that succeeded in projects (None: in all), the latest captured first."""
-    rows = store.rows(
+    return store.all(
+        CommandRun,
         "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
         " WHERE NOT c.is_edit AND c.exit = 0 AND (?1 IS NULL OR t.project IN (SELECT value FROM json_each(?1)))"
         " ORDER BY c.turn DESC LIMIT ?2",
         (None if projects is None else json.dumps(list(projects)), limit),
     )
-    return [Run(*row) for row in rows]
+
+
+def failures_with(store: Store, errors: Collection[int], projects: Sequence[int] | None) -> list[FailedRun]:
+    """Return the commands that failed with any of some errors in projects (None: in all), the latest captured first."""
+    rows = store.rows(
+        "SELECT e.error, c.result, c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM work_errors e"
+        " JOIN work_calls c ON c.turn = e.turn JOIN turns t ON t.id = e.turn"
+        " WHERE e.error IN (SELECT value FROM json_each(?1)) AND c.result IS NOT NULL"
+        " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY c.turn DESC LIMIT ?3",
+        (json.dumps(sorted(errors)), None if projects is None else json.dumps(list(projects)), MAX_FAILURES),
+    )
+    return [FailedRun(error, result, WorkStep(*step)) for error, result, *step in rows]
+
+
+def steps_after(store: Store, turn: int) -> list[WorkStep]:
+    """Return what the same agent did in the session after a call, in order."""
+    rows = store.rows(
+        "SELECT c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM turns f JOIN turns t ON t.session = f.session"
+        " AND t.subagent IS f.subagent AND t.id > f.id JOIN work_calls c ON c.turn = t.id WHERE f.id = ?"
+        " ORDER BY c.turn, c.part LIMIT ?",
+        (turn, MAX_STEPS),
+    )
+    return [WorkStep(*row) for row in rows]
 
 
 _BEFORE = (
@@ -123,7 +158,7 @@ _BEFORE = (
 )
 
 
-def deeds(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Deed]:
+def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
     """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
     rows = store.rows(
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
@@ -138,5 +173,5 @@ def deeds(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Dee
     for turn, session, title, uuid, at, device, harness, project, request, reason in rows:
         said_last = texts.get(reason) if reason is not None and (request is None or reason > request) else None
         asked = texts.get(request)
-        found[turn] = Deed(session, title, uuid, at, device, harness, project, asked, said_last, memory)
+        found[turn] = RecordedCall(session, title, uuid, at, device, harness, project, asked, said_last, memory)
     return found

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-from crystal.sync.envelope import content
-from crystal.sync.envelope.content import MAX_CREATED, MAX_RAW, MIN_PLAINTEXT, PART_BYTES, PayloadKind
+from crystal.sync.envelope import packing
 from crystal.sync.envelope.link import LinkKeys, blob_key
+from crystal.sync.envelope.packing import MAX_CREATED, MAX_RAW, MIN_PLAINTEXT, PART_BYTES, PayloadKind
 from crystal.sync.envelope.refusals import (
     ForkedError,
     MalformedError,
@@ -55,7 +55,7 @@ class Channel(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class BlobHeader:
     """Header fields of a blob. Trust them only if returned by ``open_blob``.
 
     Attributes:
@@ -79,7 +79,7 @@ class Header:
     ct_len: int
 
 
-def read_header(blob: bytes) -> Header:
+def read_header(blob: bytes) -> BlobHeader:
     """Return a blob's header, read without a key and not authenticated.
 
     Raises:
@@ -89,7 +89,7 @@ def read_header(blob: bytes) -> Header:
     return check_fields(blob)
 
 
-def pack(header: Header) -> bytes:
+def pack(header: BlobHeader) -> bytes:
     """Return the 116 bytes of the header."""
     channel, more, *rest = astuple(header)
     return _LAYOUT.pack(MAGIC, VERSION, SUITE, channel, _MORE if more else 0, *rest)
@@ -120,7 +120,7 @@ def key_id_of(blob: bytes) -> bytes:
     return bytes(blob[8:24])
 
 
-def check_fields(blob: bytes) -> Header:
+def check_fields(blob: bytes) -> BlobHeader:
     """Decode strictly the header of a blob whose frame was checked.
 
     Raises:
@@ -136,7 +136,7 @@ def check_fields(blob: bytes) -> Header:
         raise MalformedError("seq-range", f"a blob's seq is 1 to {MAX_SEQ}, not {seq}")
     if seq == 1 and prev != ZERO_TAG:
         raise MalformedError("first-prev", "the first blob of a stream names a blob before it")
-    return Header(channel, bool(flags & _MORE), key_id, stream, seq, prev, salt, ct_len)
+    return BlobHeader(channel, bool(flags & _MORE), key_id, stream, seq, prev, salt, ct_len)
 
 
 _TAG_LABEL = b"crystal-relay/1 blob\0"
@@ -145,7 +145,7 @@ _SALT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class VerifiedBlob:
     """Blob that passed every check.
 
     Attributes:
@@ -155,7 +155,7 @@ class Opened:
         tag: The ``prev`` of the stream's next blob.
     """
 
-    header: Header
+    header: BlobHeader
     kind: PayloadKind
     created_at: int
     payload: bytes = field(repr=False)
@@ -205,11 +205,11 @@ def seal(  # noqa: PLR0913 - every one of them stands in the blob
         raise ValueError(f"created_at {created_at} is no time in ms")
     if len(payload) > MAX_RAW:
         raise ValueError(f"a payload of {len(payload)} bytes; one blob holds at most {MAX_RAW}")
-    plaintext = content.pack(PayloadKind(kind), created_at, payload)
+    plaintext = packing.pack(PayloadKind(kind), created_at, payload)
     ct_len = len(plaintext) + GCM_TAG_BYTES
     if ct_len > MAX_CIPHERTEXT:
         raise ValueError(f"a payload of {len(payload)} bytes does not fit into one blob; split_payload makes several")
-    header = pack(Header(Channel(channel), more, keys.key_id, stream, seq, prev, salt, ct_len))
+    header = pack(BlobHeader(Channel(channel), more, keys.key_id, stream, seq, prev, salt, ct_len))
     key, nonce = blob_key(keys, header)
     ciphertext = AESGCM(key).encrypt(nonce, plaintext, header)
     mac = HMAC(keys.mac_key, SHA256())
@@ -232,7 +232,7 @@ def open_blob(
     stream: bytes,
     seq: int,
     prev: bytes | None,
-) -> Opened:
+) -> VerifiedBlob:
     """Open a blob, or refuse it with the first reason in the order of the specification.
 
     Args:
@@ -257,8 +257,8 @@ def open_blob(
         plaintext = AESGCM(key).decrypt(nonce, blob[HEADER_BYTES:-TAG_BYTES], head)
     except InvalidTag as error:
         raise TamperedError("gcm", f"blob {header.seq} has a valid tag around a ciphertext that has none") from error
-    kind, created_at, payload = content.unpack(plaintext)
-    return Opened(header, kind, created_at, payload, tag_of(blob))
+    kind, created_at, payload = packing.unpack(plaintext)
+    return VerifiedBlob(header, kind, created_at, payload, tag_of(blob))
 
 
 def tag_of(blob: bytes) -> bytes:
@@ -290,7 +290,7 @@ def _verify(blob: bytes, keys: LinkKeys) -> None:
         raise TamperedError("tag", f"the tag of a blob of {len(blob)} bytes does not fit") from error
 
 
-def _check_place(header: Header, channel: int | None, stream: bytes, seq: int, prev: bytes | None) -> None:
+def _check_place(header: BlobHeader, channel: int | None, stream: bytes, seq: int, prev: bytes | None) -> None:
     if channel is not None and header.channel != channel:
         raise MisplacedError("channel", f"the blob is of channel {header.channel}, expected was {channel}")
     if header.stream != stream:

@@ -15,14 +15,14 @@ from typing import Any
 import orjson
 
 from crystal.errors import DamagedError
-from crystal.store.sync.mirror_content import KINDS, Content, VectorSpace
+from crystal.store.sync.mirror_content import KINDS, ObjectRows, VectorSpace
 
 FORMAT = 3
 MAX_DIMENSIONS = 65_536
 _WIDTHS = {kind: len(one.columns) for kind, one in KINDS.items()} | {"vector": 2}
 
 
-def pack(content: Content) -> bytes:
+def pack(content: ObjectRows) -> bytes:
     """Encode rows as bytes."""
     return orjson.dumps({
         "format": FORMAT,
@@ -34,7 +34,7 @@ def pack(content: Content) -> bytes:
     })  # fmt: skip
 
 
-def unpack(data: bytes) -> Content:
+def unpack(data: bytes) -> ObjectRows:
     """Decode bytes into rows.
 
     Raises:
@@ -52,8 +52,8 @@ def unpack(data: bytes) -> Content:
         raise DamagedError(f"an object of the mirror cannot be understood ({type(error).__name__})") from error
 
 
-def _content(fields: Mapping[str, Any]) -> Content:
-    content = Content(fields["first"], base64.b64decode(fields["marks"], validate=True))
+def _content(fields: Mapping[str, Any]) -> ObjectRows:
+    content = ObjectRows(fields["first"], base64.b64decode(fields["marks"], validate=True))
     if type(content.first) is not int or not content.marks or len(content.marks) % 8:
         raise ValueError("place")
     for kind, columns in fields["rows"].items():
@@ -66,7 +66,7 @@ def _content(fields: Mapping[str, Any]) -> Content:
     return content
 
 
-def _check_vectors(content: Content) -> None:
+def _check_vectors(content: ObjectRows) -> None:
     """Check that every vector is one of the model's.
 
     Raises:

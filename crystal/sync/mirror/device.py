@@ -18,13 +18,13 @@ from crystal.config.paths import alone_in, make_private_dir
 from crystal.search import index
 from crystal.store import Store
 from crystal.store.search.space import empty_log
-from crystal.store.sync.mirror_apply import Applied, applied, count_chunks, open_mirror, refresh
+from crystal.store.sync.mirror_apply import MirrorProgress, applied, count_chunks, open_mirror, refresh
 from crystal.sync.client import RelayClient
 from crystal.sync.mirror.fetching import (
     SURE,
+    FetchRun,
     MirrorFiles,
     MirrorReport,
-    Run,
     Sift,
     WantedManifest,
     remove_file,
@@ -95,7 +95,7 @@ class Mirror(MirrorFiles):
             if _is_whole(at, wanted.manifest) and not wanted.starts_over and not self.building.exists():
                 self._renew(wanted.manifest, at)
                 return MirrorReport(is_whole=True)
-            run = Run(self, wanted.manifest, wanted, client, should_stop, sift)
+            run = FetchRun(self, wanted.manifest, wanted, client, should_stop, sift)
             try:
                 run.bring()
             finally:
@@ -128,14 +128,14 @@ class Mirror(MirrorFiles):
         index.discard(self.path)
         self.memo.unlink(missing_ok=True)
 
-    def _applied(self) -> tuple[Applied, int]:
+    def _applied(self) -> tuple[MirrorProgress, int]:
         """Return the progress of the mirror and the number of its chunks."""
         if not self.path.exists():
-            return Applied(), 0
+            return MirrorProgress(), 0
         with Store.open_existing(self.path) as store:
             return applied(store), count_chunks(store)
 
-    def _renew(self, manifest: MirrorManifest, at: Applied) -> None:
+    def _renew(self, manifest: MirrorManifest, at: MirrorProgress) -> None:
         """Record that an applied mirror satisfies a newer manifest; truncate the log if a reader prevented it."""
         log = self.path.with_name(self.path.name + "-wal")
         if at.published_at == manifest.published_at and not (log.exists() and log.stat().st_size):
@@ -145,6 +145,6 @@ class Mirror(MirrorFiles):
             empty_log(store)
 
 
-def _is_whole(at: Applied, manifest: MirrorManifest) -> bool:
+def _is_whole(at: MirrorProgress, manifest: MirrorManifest) -> bool:
     """Return True if a mirror has everything that a manifest lists."""
     return at.published_at is not None and (at.position, at.mark) == manifest.head

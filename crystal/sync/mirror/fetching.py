@@ -19,8 +19,8 @@ from crystal.errors import DamagedError
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.space import empty_log
-from crystal.store.sync.mirror_apply import Applied, applied, apply, copy_over, finish, open_mirror
-from crystal.store.sync.mirror_content import Content
+from crystal.store.sync.mirror_apply import MirrorProgress, applied, apply, copy_over, finish, open_mirror
+from crystal.store.sync.mirror_content import ObjectRows
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import Channel, open_blob
 from crystal.sync.envelope.refusals import EnvelopeError
@@ -31,7 +31,7 @@ from crystal.sync.mirror.listing import MirrorManifest, MirrorObject
 SURE = 2
 """After this many failures in a row a damaged object is reported to home; a missing one is reported at once."""
 
-Sift = Callable[[Store, Content, int], None]
+Sift = Callable[[Store, ObjectRows, int], None]
 """Removes from an object what is forgotten here, given the mirror and the time of publication."""
 
 
@@ -75,7 +75,7 @@ class MirrorFiles:
 
     @property
     def lock(self) -> Path:
-        """Path of the lock that is held by whoever fetches."""
+        """Path of the lock that the fetching process holds."""
         return self.path.with_name(self.path.name + ".lock")
 
     def read_wanted(self) -> WantedManifest:
@@ -118,7 +118,7 @@ class MirrorReport:
     code: str | None = None
 
 
-class Run:
+class FetchRun:
     """One run of fetching."""
 
     def __init__(
@@ -202,7 +202,7 @@ class Run:
             self.report.left -= 1
         return True
 
-    def _content(self, entry: MirrorObject) -> Content | None:
+    def _content(self, entry: MirrorObject) -> ObjectRows | None:
         """Fetch and open one object. Return None on failure, which is recorded."""
         try:
             blob = self.client.get_object(entry.object_id)
@@ -262,7 +262,7 @@ class Run:
         sync_folder(path.parent)
 
 
-def _follows(content: Content, at: Applied) -> bool:
+def _follows(content: ObjectRows, at: MirrorProgress) -> bool:
     """Return True if an object that covers an applied position has the same history up to it."""
     if at.position < content.first:
         return True

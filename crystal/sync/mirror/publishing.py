@@ -21,8 +21,8 @@ from crystal.store.sync import mirror
 from crystal.store.sync.mirror_export import decide, export
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.blob import ZERO_TAG, Channel, seal
-from crystal.sync.envelope.content import PayloadKind
 from crystal.sync.envelope.link import keys_of_link
+from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.losses import LOST_MIRROR, note_losses
 from crystal.sync.mirror.content import pack
 from crystal.sync.mirror.listing import MirrorManifest, MirrorObject

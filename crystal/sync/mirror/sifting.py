@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from crystal.store import Store
-from crystal.store.forget.forgetting import Blocks, Tombstone, read_blocks
+from crystal.store.forget.forgetting import Tombstone, Tombstones, read_blocks
 from crystal.store.memories.memories import forgotten_memories
 from crystal.store.search.scope import is_within
 from crystal.store.sync import mirror_apply, relay_forgotten
-from crystal.store.sync.mirror_content import KINDS, Content, Row
+from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row
 
 _AT = {kind: {column: at for at, column in enumerate(one.columns)} for kind, one in KINDS.items()}
 
 
-def sift(store: Store, mirror: Store, content: Content, published_at: int) -> None:
+def sift(store: Store, mirror: Store, content: ObjectRows, published_at: int) -> None:
     """Remove from an object what the tombstones of a device's own store name."""
     blocks = read_blocks(store)
     if blocks is None:
@@ -47,12 +47,12 @@ def sift(store: Store, mirror: Store, content: Content, published_at: int) -> No
         content.rows["session"] = [_untitled(row) if _may_tell(row, waits, folders) else row for row in rows]
 
 
-def _keep(content: Content, kind: str, is_kept: Callable[[Row], bool]) -> None:
+def _keep(content: ObjectRows, kind: str, is_kept: Callable[[Row], bool]) -> None:
     if kind in content.rows:
         content.rows[kind] = [row for row in content.rows[kind] if is_kept(row)]
 
 
-def _sessions(mirror: Store, content: Content) -> dict[int, Row]:
+def _sessions(mirror: Store, content: ObjectRows) -> dict[int, Row]:
     """Return the sessions of an object as rows of the table, by home's ids."""
     at = _AT["session"]
     known = {int(row[at["id"]]): row for row in content.rows.get("session", ())}
@@ -61,7 +61,7 @@ def _sessions(mirror: Store, content: Content) -> dict[int, Row]:
     return {**known, **mirror_apply.sessions_there(mirror, wanted)}
 
 
-def _folders(mirror: Store, content: Content) -> dict[int, str]:
+def _folders(mirror: Store, content: ObjectRows) -> dict[int, str]:
     at = _AT["project"]
     return {
         **mirror_apply.folders_there(mirror),
@@ -69,7 +69,7 @@ def _folders(mirror: Store, content: Content) -> dict[int, str]:
     }
 
 
-def _turn_test(blocks: Blocks, sessions: Mapping[int, Row], folders: Mapping[int, str]) -> Callable[[Row], bool]:
+def _turn_test(blocks: Tombstones, sessions: Mapping[int, Row], folders: Mapping[int, str]) -> Callable[[Row], bool]:
     """Return a test for turns that are not forgotten."""
     at, session_at = _AT["turn"], _AT["session"]["session_id"]
 
@@ -81,7 +81,7 @@ def _turn_test(blocks: Blocks, sessions: Mapping[int, Row], folders: Mapping[int
     return is_kept
 
 
-def _keep_with_parent(mirror: Store, content: Content, kind: str, parent: str) -> None:
+def _keep_with_parent(mirror: Store, content: ObjectRows, kind: str, parent: str) -> None:
     """Remove rows whose turn or memory was removed, now or before."""
     at = _AT[kind][parent]
     named = {row[at] for row in content.rows.get(kind, ())} - {row[0] for row in content.rows.get(parent, ())} - {None}

@@ -7,26 +7,25 @@ from collections import Counter
 from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.errors import UsageError
-from crystal.forgetting import ForgetPlan, ForgetRequest
+from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.timewords.parse import parse_when
-from crystal.web.answers import Answer, Asked, Page
+from crystal.web.responses import Answer, Page, RequestValues
 
 SHOWN = 200
 FIELDS = ("query", "target", "session", "project", "before")
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Ask what to forget."""
-    del machine
     return Page("forget.html", "Forget", _form(asked))
 
 
-def preview(machine: Machine, asked: Asked) -> Page:
+def preview(machine: Machine, asked: RequestValues) -> Page:
     """Show what would be forgotten. Changes nothing."""
     return _previewed(plan_forget(machine, _request(machine, asked)), asked)
 
 
-def confirm(machine: Machine, asked: Asked) -> Answer:
+def confirm(machine: Machine, asked: RequestValues) -> Answer:
     """Forget what was shown, and prove it; if something else would go by now, show that first."""
     plan = plan_forget(machine, _request(machine, asked))
     if plan.token != asked.values.get("token") or plan.is_empty:
@@ -35,7 +34,7 @@ def confirm(machine: Machine, asked: Asked) -> Answer:
     return Page("forgotten.html", "Forgotten", {"done": done, "proof": proof})
 
 
-def _request(machine: Machine, asked: Asked) -> ForgetRequest:
+def _request(machine: Machine, asked: RequestValues) -> ForgetRequest:
     target, before = asked.text("target"), asked.text("before")
     wish = ForgetRequest(
         tuple(target.split()) if target else (), asked.text("query"), asked.text("session"), asked.text("project"),
@@ -47,7 +46,7 @@ def _request(machine: Machine, asked: Asked) -> ForgetRequest:
     return wish
 
 
-def _previewed(plan: ForgetPlan, asked: Asked, *, has_changed: bool = False) -> Page:
+def _previewed(plan: ForgetPlan, asked: RequestValues, *, has_changed: bool = False) -> Page:
     counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
     values = _form(asked) | {
         "plan": plan, "items": plan.items[:SHOWN], "counts": counts, "has_changed": has_changed,
@@ -55,6 +54,6 @@ def _previewed(plan: ForgetPlan, asked: Asked, *, has_changed: bool = False) -> 
     return Page("forget_preview.html", "Forget: preview", values)
 
 
-def _form(asked: Asked) -> dict[str, object]:
+def _form(asked: RequestValues) -> dict[str, object]:
     fields = {name: asked.text(name) or "" for name in FIELDS}
     return {"fields": fields, "keeps_memories": "keep_memories" in asked.values}

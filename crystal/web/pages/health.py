@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.status import gather
-from crystal.store.capture.hooks import last_runs
+from crystal.store.capture.hook_runs import last_runs
 from crystal.store.costs import DAY_MS, spent_by_day
 from crystal.store.health.stats import ledger_by_transcript
-from crystal.web.answers import Asked, Page
+from crystal.web.responses import Page, RequestValues
 
 TRANSCRIPTS = 25
 RUNS = 200
@@ -41,7 +41,7 @@ class Bar(NamedTuple):
     words: str
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:
     """Show how capture, queues, hook, costs, devices and disk stand."""
     limit = asked.number("limit") or TRANSCRIPTS
     found = ledger_by_transcript(machine.store, limit + 1)

@@ -8,14 +8,14 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, state_of
 from crystal.memories.rules import CATEGORIES
-from crystal.web.answers import Asked, Moved, Page
+from crystal.web.responses import Page, Redirect, RequestValues
 
 LIMIT = 200
 EDITABLE = ("text", "category", "key", "project")
 STATUSES = {"active": "active", "proposed": "proposed", "deprecated": "archived", "all": "all"}
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:
     """List memories, the latest first."""
     status, limit = asked.text("status") or "active", asked.number("limit") or LIMIT
     found = list_memories(
@@ -30,7 +30,7 @@ def show(machine: Machine, asked: Asked) -> Page:
     return Page("memories.html", "Memories", values)
 
 
-def show_one(machine: Machine, asked: Asked) -> Page:
+def show_one(machine: Machine, asked: RequestValues) -> Page:
     """Show a memory, where it came from, and its former versions."""
     one = memory_of(machine, asked.path["id"])
     values = {
@@ -40,7 +40,7 @@ def show_one(machine: Machine, asked: Asked) -> Page:
     return Page("memory.html", one.text[:60], values)
 
 
-def edit(machine: Machine, asked: Asked) -> Moved:
+def edit(machine: Machine, asked: RequestValues) -> Redirect:
     """Change a memory; its former version is kept."""
     one = memory_of(machine, asked.path["id"])
     given = {name: value.replace("\r\n", "\n").strip() for name, value in asked.values.items() if name in EDITABLE}
@@ -48,16 +48,16 @@ def edit(machine: Machine, asked: Asked) -> Moved:
     if changed:
         memory_changes.edit(machine, one.id, **changed)
         embed_soon(machine)
-    return Moved(f"/memory/{one.id}")
+    return Redirect(f"/memory/{one.id}")
 
 
-def deprecate(machine: Machine, asked: Asked) -> Moved:
+def deprecate(machine: Machine, asked: RequestValues) -> Redirect:
     """Archive a memory: it is kept, and neither listed nor found."""
-    return Moved(f"/memory/{memory_changes.deprecate(machine, asked.path['id']).id}")
+    return Redirect(f"/memory/{memory_changes.deprecate(machine, asked.path['id']).id}")
 
 
-def restore(machine: Machine, asked: Asked) -> Moved:
+def restore(machine: Machine, asked: RequestValues) -> Redirect:
     """Bring an archived memory back."""
     one = memory_changes.revive(machine, asked.path["id"])
     embed_soon(machine)
-    return Moved(f"/memory/{one.id}")
+    return Redirect(f"/memory/{one.id}")

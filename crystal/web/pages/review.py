@@ -9,21 +9,20 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
 from crystal.errors import UsageError
-from crystal.web.answers import Asked, Moved, Page
+from crystal.web.responses import Page, Redirect, RequestValues
 
 VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong, "never": never_learn}
 SHOWN = 50
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show what was learned since the last review, surest first."""
-    del asked
     found = unreviewed(machine)
     values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode}
     return Page("review.html", "Review", values)
 
 
-def judge(machine: Machine, asked: Asked) -> Moved:
+def judge(machine: Machine, asked: RequestValues) -> Redirect:
     """Keep a memory, with other words where some are given, or hide it."""
     ident, verdict = asked.path["id"], asked.values.get("verdict", "")
     if verdict == "keep":
@@ -34,4 +33,4 @@ def judge(machine: Machine, asked: Asked) -> Moved:
         VERDICTS[verdict](machine, ident)
     else:
         raise UsageError(f"the verdict is {verdict!r}", hint="use keep, wrong or never")
-    return Moved("/review")
+    return Redirect("/review")

@@ -17,8 +17,8 @@ from crystal.search.highlight import match_spans, why_found
 from crystal.text.excerpt import excerpt_span
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import parse_when
-from crystal.web.answers import Asked, Page
 from crystal.web.markup import marked
+from crystal.web.responses import Page, RequestValues
 
 LIMIT = 20
 MAX_LIMIT = 300
@@ -30,7 +30,7 @@ TIMES = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "1y
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ShownHit:
     """A hit as it is shown.
 
     Attributes:
@@ -58,7 +58,7 @@ class Facet:
     is_chosen: bool
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:
     """Search, or show an empty form."""
     query = asked.text("q")
     chosen = {name: asked.text(name) for name in NARROWING}
@@ -82,7 +82,7 @@ def show(machine: Machine, asked: Asked) -> Page:
     return Page("search.html", f"{query} · Search" if query else "Search", values)
 
 
-def _filters(machine: Machine, asked: Asked) -> Filters:
+def _filters(machine: Machine, asked: RequestValues) -> Filters:
     def moment(name: str) -> int | None:
         words = asked.text(name)
         return None if words is None else parse_when(words, now=machine.now(), name=name)
@@ -93,12 +93,12 @@ def _filters(machine: Machine, asked: Asked) -> Filters:
     )  # fmt: skip
 
 
-def _found(machine: Machine, query: str, hit: Hit) -> Found:
+def _found(machine: Machine, query: str, hit: Hit) -> ShownHit:
     spans = match_spans(machine.store, query, hit.text)
     text = marked(harmless(hit.text), spans, *excerpt_span(hit.text, spans, EXCERPT))
     why = [REASONS[name] + ("" if name == "exact" else f" #{hit.ranks[name]}") for name in REASONS if name in hit.ranks]
     link = f"/memory/{hit.uuid}" if hit.category else f"/turn/{hit.id}"
-    return Found(hit, text, link, " · ".join(why) or "its time", why_found(hit))
+    return ShownHit(hit, text, link, " · ".join(why) or "its time", why_found(hit))
 
 
 def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, list[Facet]]:

@@ -13,8 +13,8 @@ from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
 from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
 from crystal.text.harmless import harmless
-from crystal.web.answers import Answer, Asked, Moved, Page, Text, session_address
-from crystal.web.markup import DiffLine, Patience, changes_of, code_of_file, markdown
+from crystal.web.markup import DiffLine, TimeBudget, changes_of, code_of_file, markdown
+from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues, session_address
 
 PER_PAGE = 100
 FOLDED = ("tool_call", "tool_result", "thinking")
@@ -51,7 +51,7 @@ class Thread:
         return any(block.turn.focus for block in self.blocks)
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:
     """Show a page of a session: the first, the one that begins at ``from``, or the one with the turn ``at``."""
     at, mirror = asked.number("at"), machine.mirror_store
     target = find_target(machine.store, asked.path["id"] if at is None else hit_name(at), mirror=mirror)
@@ -67,7 +67,7 @@ def show(machine: Machine, asked: Asked) -> Page:
     return Page("session.html", found.session.title or "A session without words", values)
 
 
-def as_markdown(machine: Machine, asked: Asked) -> Text:
+def as_markdown(machine: Machine, asked: RequestValues) -> PlainText:
     """Return a session as ``crystal export --as markdown`` writes it."""
     mirror = machine.mirror_store
     target = find_target(machine.store, asked.path["id"], mirror=mirror)
@@ -75,12 +75,12 @@ def as_markdown(machine: Machine, asked: Asked) -> Text:
     summary = session_summary(store, find_session(store, asked.path["id"]))
     if summary is None:
         raise NotFoundError(f"there is no session {asked.path['id']!r}", hint="choose one from the timeline")
-    return Text(lambda wording: "\n".join(session_lines(store, summary, wording)))
+    return PlainText(lambda wording: "\n".join(session_lines(store, summary, wording)))
 
 
-def find_turn(machine: Machine, asked: Asked) -> Answer:
+def find_turn(machine: Machine, asked: RequestValues) -> Answer:
     """Go to the turn with this number, or of this line, in its session; text of a file is shown alone."""
-    number = Asked({}, {"id": str(asked.path["id"])}).number("id")
+    number = RequestValues({}, {"id": str(asked.path["id"])}).number("id")
     wanted = str(asked.path["id"]) if number is None else hit_name(number)
     target = find_target(machine.store, wanted, mirror=machine.mirror_store)
     if target.chunk is None:
@@ -88,7 +88,7 @@ def find_turn(machine: Machine, asked: Asked) -> Answer:
     found = read(machine.store, target, context=1, mirror=machine.mirror_store)
     if found.session is not None:
         hit = number if number is not None else next(turn.hit for turn in found.turns if turn.focus)
-        return Moved(session_address(found.session.id, at=hit) + "#focus")
+        return Redirect(session_address(found.session.id, at=hit) + "#focus")
     return Page("turn.html", "Text of a file", {"threads": threads(found.turns), "turns": found.turns})
 
 
@@ -96,7 +96,7 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     """Return turns as they are shown: those of a subagent together, where it begins."""
     found: list[tuple[str | None, list[Block]]] = []
     inside: dict[str, list[Block]] = {}
-    patience = Patience()
+    patience = TimeBudget()
     for turn in turns:
         if turn.subagent in inside:
             inside[turn.subagent].append(_block(turn, patience))
@@ -109,7 +109,7 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     return [Thread(subagent, blocks) for subagent, blocks in found]
 
 
-def _block(turn: ShownTurn, patience: Patience) -> Block:
+def _block(turn: ShownTurn, patience: TimeBudget) -> Block:
     text = harmless(turn.text)
     if turn.role not in FOLDED:
         said = markdown(text, patience) if turn.file is None else code_of_file(text, turn.file.path, patience)

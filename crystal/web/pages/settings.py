@@ -10,7 +10,7 @@ from crystal.config.edit import set_value
 from crystal.config.kinds import shown
 from crystal.config.table import SETTINGS, Config
 from crystal.errors import UsageError
-from crystal.web.answers import Asked, Moved, Page
+from crystal.web.responses import Page, Redirect, RequestValues
 
 PRIVATE = "private.projects"
 
@@ -24,9 +24,8 @@ class SettingRow(NamedTuple):
     words: str
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show every setting."""
-    del asked
     config = machine.config
     groups: dict[str, list[SettingRow]] = {}
     for key in config.keys:
@@ -38,7 +37,7 @@ def show(machine: Machine, asked: Asked) -> Page:
     return Page("settings.html", "Settings", values)
 
 
-def add_private(machine: Machine, asked: Asked) -> Moved:
+def add_private(machine: Machine, asked: RequestValues) -> Redirect:
     """Record nothing any more that is said in a folder."""
     pattern = asked.text("pattern")
     if pattern is None:
@@ -46,18 +45,18 @@ def add_private(machine: Machine, asked: Asked) -> Moved:
     return _set_private(machine, [*machine.config.private_projects, pattern])
 
 
-def remove_private(machine: Machine, asked: Asked) -> Moved:
+def remove_private(machine: Machine, asked: RequestValues) -> Redirect:
     """Record again what is said in a folder."""
     return _set_private(machine, [one for one in machine.config.private_projects if one != asked.text("pattern")])
 
 
-def _set_private(machine: Machine, patterns: list[str]) -> Moved:
+def _set_private(machine: Machine, patterns: list[str]) -> Redirect:
     origin = machine.config.origin(PRIVATE)
     if origin.startswith("environment"):
         raise UsageError(f"{PRIVATE} comes from the {origin}, which wins over the file", hint="change it there")
     set_value(machine.places.config_file, PRIVATE, list(dict.fromkeys(patterns)))
     settings_changed()
-    return Moved("/settings#private")
+    return Redirect("/settings#private")
 
 
 def _row(config: Config, key: str) -> SettingRow:

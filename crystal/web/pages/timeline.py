@@ -11,7 +11,7 @@ from crystal.app.timeline import days
 from crystal.sessions.timeline import EVER, Day, sessions_per_day
 from crystal.store.capture.projects import known_projects
 from crystal.timewords.parse import end_of, local, local_ms, parse_when
-from crystal.web.answers import Asked, Page
+from crystal.web.responses import Page, RequestValues
 
 PER_PAGE = 60
 WEEKS = 53
@@ -31,7 +31,7 @@ class Cell:
     level: int
 
 
-def show(machine: Machine, asked: Asked) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:
     """Show the latest days, those before a moment, or one day."""
     now, day, project = machine.now(), asked.text("day"), asked.text("project")
     since, before = 0, asked.number("before")

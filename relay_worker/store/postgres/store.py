@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import psycopg
 
 from relay_worker.errors import CannotServeError
-from relay_worker.model import NewBody, Token, Usage
+from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.files import StoredBody, lost
-from relay_worker.store.interface import Hear, Store
+from relay_worker.store.interface import Hear, RelayStore
 from relay_worker.store.postgres.bus import Bus, Message
 from relay_worker.store.postgres.connecting import (
     WRITING_LOCK,
@@ -73,7 +73,7 @@ class _PutWork:
         return finish(self.start(transaction), transaction)
 
 
-class PostgresStore(Store):
+class PostgresStore(RelayStore):
     """Schema of the relay in a PostgreSQL database, opened for serving.
 
     Args:
@@ -153,7 +153,7 @@ class PostgresStore(Store):
         """Call ``hear`` with every message of another server, in a thread."""
         self._pass_on = hear
 
-    def usage(self) -> Usage:
+    def usage(self) -> RelayUsage:
         """Return the usage, from any thread."""
         asked = self._readers.submit(lambda: accounts.usage_of(PostgresRows(self._connections.mine())))
         try:

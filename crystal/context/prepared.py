@@ -1,0 +1,151 @@
+"""Files with prepared contexts for the hook, and marks of the sessions that received one.
+
+``<data_dir>/context`` holds ``rules.json``, ``default.json`` and a file for each folder; all can be rebuilt at any
+time. ``<data_dir>/told`` holds an empty file for each session and source, so that the hook does not send a context
+twice; until the worker has read it, it holds the ids of the sent items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from crystal.config.paths import make_private_dir, refused, write_derived
+from crystal.context.choosing import SessionContext
+from crystal.hook.session_start import TOLD_SOURCES, context_file
+from crystal.store.sessions.contexts import Injection
+
+DEFAULT = "default.json"
+RULES = "rules.json"
+KEPT_MS = 90 * 86_400_000
+"""Time for which a mark is kept. Clients delete transcripts after 30 days."""
+
+MAX_MARK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Conditions under which the hook sends nothing.
+
+    Attributes:
+        config: The settings file.
+        stamp: Its state when these rules were written; see ``crystal.hook.session_start.stamp_of``.
+        variables: Values of environment variables that override settings.
+        private_sessions: Prefixes of private session ids.
+        private_folders: Prefixes of folders without a prepared context.
+        off: Sessions with capture switched off.
+    """
+
+    config: str
+    stamp: str
+    variables: Mapping[str, str]
+    private_sessions: tuple[str, ...] = ()
+    private_folders: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContext:
+    """Prepared context of a folder; ``cwd`` is None for all folders without their own."""
+
+    cwd: str | None
+    told: SessionContext
+
+
+def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext]) -> None:
+    """Replace the prepared contexts. Unchanged files are not written again.
+
+    Raises:
+        UsageError, UnavailableError: The system refuses.
+    """
+    folder = data_dir / "context"
+    make_private_dir(folder)
+    files = {DEFAULT if one.cwd is None else context_file(one.cwd): _content(one) for one in ready}
+    try:
+        for path in folder.iterdir():
+            if path.name not in files and path.name != RULES:
+                path.unlink(missing_ok=True)
+        for name, content in files.items():
+            _write(folder / name, content)
+        _write(folder / RULES, _encoded(asdict(rules)))
+    except OSError as error:
+        raise refused(error, folder) from error
+
+
+def clear_contexts(data_dir: Path) -> None:
+    """Delete all prepared contexts. The marks stay.
+
+    Raises:
+        UsageError, UnavailableError: The system refuses.
+    """
+    try:
+        shutil.rmtree(data_dir / "context")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise refused(error, data_dir / "context") from error
+
+
+def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
+    """Return the marks left by the hook since the last call; call ``settle_told`` for each once it is recorded.
+
+    A malformed mark has no injection. Old, recorded marks are deleted.
+    """
+    folder = data_dir / "told"
+    found: list[tuple[Path, Injection | None]] = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            seen = path.lstat()
+            if seen.st_size:
+                found.append((path, _read_mark(path)))
+            elif now - seen.st_mtime_ns // 1_000_000 > KEPT_MS:
+                path.unlink(missing_ok=True)
+    return found
+
+
+def settle_told(path: Path) -> None:
+    """Empty a mark that is recorded in the store: its name still prevents a second delivery."""
+    with contextlib.suppress(OSError):
+        os.truncate(path, 0)
+
+
+def _read_mark(path: Path) -> Injection | None:
+    session, _, source = path.name.rpartition(".")
+    try:
+        with path.open("rb") as file:
+            at, _, rest = file.read(MAX_MARK_BYTES).decode("ascii").partition(" ")
+        fields: Any = json.loads(rest)
+        numbers = [int(fields[name]) for name in ("candidates", "omitted", "tokens")]
+        chosen = tuple(str(one) for one in fields["chosen"])
+        moment = int(at)
+        why = {str(reason): int(number) for reason, number in fields.get("why", {}).items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    if not session or source not in TOLD_SOURCES or not all(0 <= number < 1 << 53 for number in (moment, *numbers)):
+        return None
+    return Injection(moment, session, source, numbers[0], chosen, numbers[1], numbers[2], why)
+
+
+def _content(ready: PreparedContext) -> bytes:
+    told = ready.told
+    names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
+    names["why"] = told.reasons
+    return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
+
+
+def _encoded(value: object) -> bytes:
+    return json.dumps(value).encode("ascii") + b"\n"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file unless it has this content already."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == content:
+            return
+    write_derived(path, content)

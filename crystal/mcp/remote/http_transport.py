@@ -1,0 +1,195 @@
+"""MCP's Streamable HTTP: a request is one POST, its answer one JSON object. No session is kept between requests.
+
+The server has nothing to say of its own accord, so there is no stream of events: GET is answered by 405, as the
+specification allows.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from crystal.credentials.access import MAX_GRANTS, Grant
+from crystal.credentials.access_log import AccessLog
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
+from crystal.mcp.offer import ClientContext, CrystalOffer, Settings
+from crystal.mcp.protocol import (
+    BUSY,
+    FORBIDDEN,
+    GREETED,
+    GREETINGS,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    MAX_AT_ONCE,
+    MAX_WAITING,
+    METHOD_NOT_FOUND,
+    MODERN,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+    Dispatcher,
+    McpError,
+    Result,
+    RpcMessage,
+    parse_line,
+    response,
+    unsupported,
+    version_of,
+)
+from crystal.mcp.remote.gate import note
+from crystal.mcp.stdio import encoded
+from crystal.serving.request_checks import read_body
+
+MAX_BODY = 1 << 20
+UNNAMED = "2025-03-26"
+"""The version of a request whose headers name none."""
+STATUS = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, FORBIDDEN: 403,
+          BUSY: 503}  # fmt: skip
+MODERN_STATUS = {**STATUS, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
+NAMED = {"tools/call": "name", "resources/read": "uri"}
+"""The parameter that a request of 2026 repeats in the header ``Mcp-Name``."""
+TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR))
+"""What the log may have: other names are words of the client."""
+
+
+class Transport:
+    """Answers of the MCP server for each token.
+
+    Args:
+        settings: As for ``CrystalOffer``.
+        log: Notes each request.
+        url: The address of this server, without a path.
+    """
+
+    def __init__(self, settings: Settings, log: AccessLog, url: str) -> None:
+        self._settings, self._log, self._url = settings, log, url
+        self._answers: dict[Grant, Dispatcher] = {}
+        self._threads, self._waiting = CapacityLimiter(MAX_AT_ONCE), 0
+
+    async def endpoint(self, request: Request) -> Response:
+        """Answer one POST."""
+        if request.method != "POST":
+            return Response(status_code=405, headers={"allow": "POST"})
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return _failed(McpError(INVALID_REQUEST, "the body is application/json"), 415)
+        body = await read_body(request.receive, MAX_BODY)
+        if body is None:
+            return _failed(McpError(INVALID_REQUEST, f"a body has at most {MAX_BODY} bytes"), 413)
+        message = None
+        try:
+            message = parse_line(body)
+            if message is None or message.id is None:
+                return Response(status_code=202)
+            return await self._answer(request, message)
+        except McpError as error:
+            return _failed(error, ident=error.ident if message is None else message.id)
+
+    async def _answer(self, request: Request, message: RpcMessage) -> Response:
+        version = _checked_version(message, request.headers)
+        answers = self.answers(request.state.grant)
+        if message.method in GREETINGS:
+            return _json(response(message.id, answers.greeting(message, version_of(message))))
+        if not answers.knows(message.method):
+            raise unsupported(message)
+        return _sent(await self.call(request, message, version), version)
+
+    async def call(self, request: Request, message: RpcMessage, version: str) -> Result:
+        """Return the response to a request that asks the memory.
+
+        Raises:
+            McpError: Too many requests are waiting.
+        """
+        work = partial(self._work, message, version, request.state.grant, request.state.address)
+        if self._waiting >= MAX_WAITING:
+            raise McpError(BUSY, f"{MAX_WAITING} requests are waiting; try again in a moment")
+        self._waiting += 1
+        try:
+            return await run_sync(work, limiter=self._threads)
+        finally:
+            self._waiting -= 1
+
+    def answers(self, grant: Grant) -> Dispatcher:
+        """Return the answers for a token; its previews of forgetting stay from one request to the next."""
+        if grant not in self._answers:
+            if len(self._answers) > MAX_GRANTS:
+                self._answers.clear()
+            client = ClientContext(projects=grant.projects, url=self._url)
+            self._answers[grant] = Dispatcher(CrystalOffer(client, self._settings, grant.scopes).offer())
+        return self._answers[grant]
+
+    def _work(self, message: RpcMessage, version: str, grant: Grant, address: str) -> Result:
+        begun = time.monotonic()
+        answer = self.answers(grant).answer(message, version)
+        name = message.params.get("name") if message.method == "tools/call" else None
+        what = name if isinstance(name, str) and name in TOOL_NAMES else message.method
+        note(self._log, grant, what, outcome_of(answer), time.monotonic() - begun, address)
+        return answer
+
+
+def challenge(scope: str) -> dict[str, str]:
+    """Return the header that says which scope a token lacks."""
+    return {"www-authenticate": f'Bearer realm="crystal", error="insufficient_scope", scope="{scope}"'}
+
+
+def outcome_of(answer: Result) -> str:
+    """Return how a request ended, for the log."""
+    if "error" in answer:
+        return "refused" if answer["error"]["code"] == FORBIDDEN else "error"
+    return "error" if answer["result"].get("isError") else "ok"
+
+
+def _checked_version(message: RpcMessage, headers: Headers) -> str:
+    """Return the version of a request, if its headers say what its body says.
+
+    Raises:
+        McpError: They do not, or the version is not spoken here.
+    """
+    named, header = version_of(message), headers.get("mcp-protocol-version")
+    if named is None:
+        if header in MODERN:
+            raise McpError(INVALID_PARAMS, f"a request of {header} names its version in params._meta")
+        if header is not None and header not in GREETED and message.method != "initialize":
+            known = {"supported": [*GREETED, *MODERN], "requested": header[:40]}
+            raise McpError(UNSUPPORTED_VERSION, f"version {header[:40]!r} is not supported", known)
+        return header or UNNAMED
+    wanted = {"mcp-protocol-version": named, "mcp-method": message.method}
+    if (key := NAMED.get(message.method)) and isinstance(value := message.params.get(key), str):
+        wanted["mcp-name"] = value
+    for name, value in wanted.items():
+        if [_decoded(one) for one in headers.getlist(name)] != [value]:
+            raise McpError(HEADER_MISMATCH, f"the header {name} does not say what the body says")
+    return named
+
+
+def _decoded(value: str) -> str:
+    """Return the value of a header; what is no plain text comes as base64."""
+    if not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    try:
+        return base64.b64decode(value[9:-2], validate=True).decode()
+    except ValueError:
+        return value
+
+
+def _sent(answer: Result, version: str) -> Response:
+    if "error" not in answer:
+        return _json(answer)
+    code = answer["error"]["code"]
+    headers = challenge(answer["error"]["data"]["scope"]) if code == FORBIDDEN else None
+    return _json(answer, (MODERN_STATUS if version in MODERN else STATUS).get(code, 200), headers)
+
+
+def _failed(error: McpError, status: int | None = None, ident: str | int | None = None) -> Response:
+    return _json(error.response(ident), status or MODERN_STATUS.get(error.code, 400))
+
+
+def _json(answer: Result, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(encoded(answer), status, headers, "application/json")

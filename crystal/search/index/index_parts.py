@@ -1,0 +1,196 @@
+"""Parts of the index: documents and their words, built from the store or from other parts, in memory or in a file.
+
+What the files do not have yet is a part and vectors in memory, kept until the store changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index.attributes import Documents, documents_of, merge_documents
+from crystal.search.index.index_files import (
+    Array,
+    IndexDamagedError,
+    IndexFileContents,
+    open_file,
+    path_of,
+    resident_bytes,
+)
+from crystal.search.index.part_vectors import PartVectors, build_arrays
+from crystal.search.index.terms import Tokenize, document_words
+from crystal.search.index.words import PartWords, WordCollector, merge_words
+from crystal.store import Store
+from crystal.store.hidden import Hidden
+from crystal.store.search import index_log, index_source
+from crystal.store.search.index_log import Log, PartFile, State
+from crystal.store.search.index_source import DocumentRow
+from crystal.store.search.tokenizer import tokenizer
+
+MAX_DOCUMENTS = 49_152
+"""Documents of one part: bounds the memory that building or merging takes."""
+
+
+class IndexPart:
+    """Documents with their words, over a file or over arrays in memory."""
+
+    def __init__(self, contents: IndexFileContents) -> None:
+        self.names: dict[str, list[str]] = contents.meta["names"]
+        self.arrays = contents.arrays
+        self.words = PartWords(self.arrays)
+        self.size = len(self.arrays["id"])
+        self.scorer: object | None = None  # what a search has worked out of it
+
+    @cached_property
+    def joined(self) -> npt.NDArray[np.bool_]:
+        """Return for each document but the last whether the next one continues the same conversation."""
+        return np.asarray(self.arrays["first"][1:] == 0)
+
+    @cached_property
+    def begins(self) -> npt.NDArray[np.int64]:
+        """Return where conversations begin."""
+        return np.flatnonzero(self.arrays["first"])
+
+    def places(self, ids: Array) -> Array:
+        """Return the ordinals of chunks, -1 for those that are not in this part."""
+        if not self.size or not len(ids):
+            return np.full(len(ids), -1, np.int64)
+        known, order = self.arrays["id"], self.arrays["by_id"]
+        at = np.minimum(np.searchsorted(known, ids, sorter=order), self.size - 1)
+        found = order[at].astype(np.int64)
+        return np.where(known[found] == ids, found, -1)
+
+
+def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
+    """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""
+    gathering = WordCollector()
+    documents: list[DocumentRow] = []
+    lengths: list[int] = []
+    for row, text in islice(rows, MAX_DOCUMENTS):
+        words = document_words(tokenize, text, row.ts)
+        gathering.add([*words.header, *words.text, *words.parts])
+        documents.append(row)
+        lengths.append(len(words.text))
+    arranged = documents_of(documents, lengths)
+    return _contents(arranged, gathering.arrays(arranged.order))
+
+
+def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> IndexFileContents:
+    """Make one part of several, with the documents that are kept."""
+    arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
+    return _contents(arranged, merge_words([part.words for part in parts], orders))
+
+
+def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContents:
+    return IndexFileContents({"names": documents.names}, {**documents.arrays, **words})
+
+
+# ----------------------------------------------------------------------------------------------------------- opened
+
+
+MAX_RESIDENT = 320_000_000
+"""When more of files than this is in memory, searches give it back before they begin."""
+
+_opened: dict[Path, tuple[IndexFileContents, Any]] = {}
+
+
+def open_part(folder: Path, file: PartFile) -> IndexPart:
+    """Return the part in a file; a process opens each once.
+
+    Raises:
+        IndexDamagedError: The file is missing, or not the one that was written.
+    """
+    part: IndexPart = _open(folder, file, IndexPart)
+    return part
+
+
+def open_meanings(folder: Path, file: PartFile) -> PartVectors:
+    """Return the vectors in a file, as ``open_part``."""
+    meanings: PartVectors = _open(folder, file, lambda contents: PartVectors(contents.arrays))
+    return meanings
+
+
+def spare_memory() -> None:
+    """Release the memory of all maps if it is large: the pages of many searches add up."""
+    if _opened and resident_bytes() > MAX_RESIDENT:
+        for contents, _ in _opened.values():
+            contents.let_go()
+
+
+def forget_others(folder: Path, names: Iterable[str]) -> None:
+    """Close all files of a folder except some."""
+    kept = {path_of(folder, name) for name in names}
+    for path in [path for path in list(_opened) if path.parent == folder and path not in kept]:
+        _opened.pop(path, None)
+
+
+def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]) -> Any:
+    path = path_of(folder, file.name)
+    found = _opened.get(path)
+    if found is None:
+        try:
+            contents = open_file(path, file)
+            found = _opened[path] = contents, make(contents)
+        except (KeyError, ValueError, IndexError, TypeError) as error:
+            raise IndexDamagedError(f"{path.name}: {error}") from error
+    return found[1]
+
+
+@dataclass(slots=True)
+class Tail:
+    """The chunks that the log names.
+
+    Attributes:
+        part: Those that are to be read from the store, None when there is none.
+        log: What is stale in the files, and what got a vector.
+        vectors: For each generation asked for: the chunks, ascending, with their vectors.
+    """
+
+    part: IndexPart | None
+    log: Log
+    vectors: dict[int, tuple[Array, PartVectors] | None] = field(default_factory=dict)
+
+    def meanings(self, store: Store, generation: int) -> tuple[Array, PartVectors] | None:
+        """Return the vectors that a generation has of these chunks; None if it has none."""
+        if generation not in self.vectors:
+            self.vectors[generation] = vectors_of(store, generation, (*self.log.fresh, *self.log.embedded))
+        return self.vectors[generation]
+
+
+_kept: dict[tuple[Path, Hidden | None], tuple[State, tuple[int, int, int, bytes | None], Tail]] = {}
+
+
+def read_tail(store: Store, state: State) -> Tail:
+    """Return the tail of the present snapshot."""
+    counted = index_log.count_log(store)
+    reader = store.path, store.hidden
+    known = _kept.get(reader)
+    if known is not None and known[:2] == (state, counted):
+        return known[2]
+    tail = tail_of(store, index_log.read_log(store))
+    _kept[reader] = (state, counted, tail)
+    return tail
+
+
+def tail_of(store: Store, log: Log) -> Tail:
+    """Read the chunks that a log calls fresh."""
+    if not log.fresh:
+        return Tail(None, log)
+    return Tail(IndexPart(build_part(index_source.documents(store, log.fresh), tokenizer(store))), log)
+
+
+def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Array, PartVectors] | None:
+    """Return the vectors that a generation has of some chunks, ascending by chunk."""
+    rows = sorted(index_source.vectors(store, generation, ids))
+    if not rows:
+        return None
+    dimension = len(rows[0][1])
+    arrays = build_arrays(lambda: ((at, vector) for at, (_, vector) in enumerate(rows)), len(rows), dimension)
+    return np.array([ident for ident, _ in rows], np.int64), PartVectors(arrays)

@@ -1,0 +1,380 @@
+"""Read the index for a search: one state of the store, from the files and from later changes."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.search.index import why_unusable
+from crystal.search.index.attributes import NAMES, distinct
+from crystal.search.index.bm25 import Scorer
+from crystal.search.index.filtering import allowed
+from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError
+from crystal.search.index.index_parts import (
+    IndexPart,
+    Tail,
+    forget_others,
+    open_meanings,
+    open_part,
+    read_tail,
+    spare_memory,
+    tail_of,
+)
+from crystal.search.index.part_vectors import PartVectors, best, likely, measured
+from crystal.store import Store
+from crystal.store.isolation import hidden_rows
+from crystal.store.search import index_log, index_source
+from crystal.store.search.index_log import Log, PartFile, State
+from crystal.store.search.scope import SearchScope
+from crystal.store.vector_bytes import turned
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Ordinals = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+MAX_BEGINNINGS = 20_000
+"""Words with a prefix that are counted where a reader does not see all documents."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The index cannot be used at the moment: search the store itself."""
+
+    reason: str
+
+
+def open_index(store: Store, folder: Path) -> Index | Absent:
+    """Open the index as the store's present snapshot lists it. Call it inside ``store.reading()``."""
+    reason = why_unusable(store, folder)
+    state = index_log.read_state(store)
+    if reason is not None or state is None:
+        return Absent(reason or "it is not made yet")
+    tail = read_tail(store, state)
+    files = index_log.parts(store)
+    spare_memory()
+    try:
+        parts = [open_part(folder, file) for file in files if file.kind == "words"]
+        forget_others(folder, [file.name for file in files])
+        return Index(store, folder, state, files, parts, tail)
+    except IndexDamagedError as error:
+        return Absent(str(error))
+    except SYMPTOMS as error:
+        return Absent(f"it is damaged: {error}")
+
+
+def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
+    """Make an index of some chunks in memory, for searches that cannot use the files."""
+    state = State(index_log.FORMAT, 0, None, index_log.generations(store))
+    tail = tail_of(store, Log(0, tuple(ids), frozenset(), ()))
+    index = Index(store, Path(), state, [], [], tail)
+    index.documents = index_log.count_chunks(store)
+    return index
+
+
+def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
+
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except SYMPTOMS as error:
+            raise IndexDamagedError(f"{method.__name__}: {error}") from error
+
+    return guarded
+
+
+class Index:
+    """One state of the index. Use it inside the ``store.reading()`` in which it was opened.
+
+    Every method may raise ``IndexDamagedError``: search the store itself then. Ordinals count through all documents;
+    some are void, because the log names their chunk, and are never returned.
+
+    Attributes:
+        size: How many ordinals there are.
+        documents: How many documents there are, for the weight of words.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        folder: Path,
+        state: State,
+        files: Sequence[PartFile],
+        parts: Sequence[IndexPart],
+        tail: Tail,
+    ) -> None:
+        self._store, self._folder, self._tail = store, folder, tail
+        self._files = [file for file in files if file.kind == "words"]
+        self._vectors = {(file.of, file.generation): file for file in files if file.kind == "vectors"}
+        known = index_log.generations(store)
+        self._generations = {one for one, model in state.generations.items() if known.get(one) == model}
+        self._parts = [*parts, *([] if tail.part is None else [tail.part])]
+        self._starts = np.cumsum([0, *(part.size for part in self._parts)])
+        self._read: dict[int, dict[int, bytes | None]] = {}
+        self.size = int(self._starts[-1])
+        self._void = self._stale_places()
+        self._seen: Mask | None = None
+        if store.hidden:
+            self._void = distinct(np.concatenate([self._void, self._hidden_places()]))
+            self._seen = np.ones(self.size, np.bool_)
+            self._seen[self._void] = False
+        self.documents = self.size - len(self._void)
+
+    # --------------------------------------------------------------------------------------------------- documents
+
+    @_damage_told
+    def take(self, name: str, ordinals: Array) -> Array:
+        """Return an attribute of documents.
+
+        id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
+        for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; prev and next
+        are ordinals of the neighbours in the same conversation, -1 where there is none.
+        """
+        ordinals = np.asarray(ordinals, np.int64)
+        found = np.empty(len(ordinals), object if name in NAMES else np.int64)
+        which = np.searchsorted(self._starts, ordinals, side="right") - 1
+        for number in distinct(which).tolist():
+            part, start = self._parts[number], int(self._starts[number])
+            here = which == number
+            found[here] = _attribute(part, name, ordinals[here] - start, start)
+        return found
+
+    @_damage_told
+    def conversation(self, ordinal: int) -> tuple[int, int]:
+        """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
+        number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
+        part, start = self._parts[number], int(self._starts[number])
+        at = int(np.searchsorted(part.begins, ordinal - start, side="right"))
+        end = int(part.begins[at]) if at < len(part.begins) else part.size
+        return start + int(part.begins[at - 1]), start + end
+
+    @_damage_told
+    def find(self, ids: Array | Sequence[int]) -> Ordinals:
+        """Return the ordinals of chunks, -1 for those that are not in the index."""
+        wanted = np.asarray(ids, np.int64)
+        found = np.full(len(wanted), -1, np.int64)
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            places = part.places(wanted)
+            found = np.where(places >= 0, places + start, found)
+        found[np.isin(found, self._void)] = -1
+        return found
+
+    @_damage_told
+    def mask(self, scope: SearchScope) -> Mask | None:
+        """Return which documents a filter leaves; None for all of them."""
+        if not scope.conditions:
+            return self._not_void()
+        mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
+        mask[self._void] = False
+        return mask
+
+    def _not_void(self) -> Mask | None:
+        if not len(self._void):
+            return None
+        mask = np.ones(self.size, np.bool_)
+        mask[self._void] = False
+        return mask
+
+    def _stale_places(self) -> Ordinals:
+        stale = np.array(sorted(self._tail.log.stale), np.int64)
+        found = [np.empty(0, np.int64)]
+        if len(stale):
+            for part, start in zip(self._parts[: len(self._files)], self._starts.tolist(), strict=False):
+                places = part.places(stale)
+                found.append(places[places >= 0] + start)
+        return np.concatenate(found)
+
+    def _hidden_places(self) -> Ordinals:
+        """Return the documents that the store hides from its reader."""
+        sessions, chunks = hidden_rows(self._store)
+        others = self.find(chunks)
+        said = [np.isin(part.arrays["session"], np.array(sessions, np.int64)) for part in self._parts]
+        return np.concatenate([np.flatnonzero(np.concatenate([np.empty(0, np.bool_), *said])), others[others >= 0]])
+
+    # ------------------------------------------------------------------------------------------------------- words
+
+    @_damage_told
+    def frequency(self, term: str) -> int:
+        """Return how many documents have a word; stale ones count until the files are rewritten."""
+        return self._count(_bytes(term))
+
+    def _count(self, word: bytes) -> int:
+        spans = [part.words.find(word) for part in self._parts]
+        if self._seen is None:
+            return sum(end - start for start, end in spans)
+        return sum(len(self._documents(number, *span)) for number, span in enumerate(spans))
+
+    def _documents(self, number: int, start: int, end: int) -> Array:
+        """Return the documents of a range of postings of a part, without those that the reader may not see."""
+        found = self._parts[number].words.documents(start, end)
+        return found if self._seen is None else found[self._seen[found + self._starts[number]]]
+
+    @_damage_told
+    def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
+        """Return the documents that have all of some words, ascending; all documents if there are no words."""
+        mask = self._not_void() if mask is None else mask
+        words = [_bytes(term) for term in dict.fromkeys(terms)]
+        found = [np.empty(0, np.int64)]
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            places = part.words.with_all(words) if words else np.arange(part.size)
+            found.append(places[mask[start + places]] + start if mask is not None else places + start)
+        return np.concatenate(found)
+
+    @_damage_told
+    def turns_with(self, term: str) -> Ordinals:
+        """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
+        word = _bytes(term)
+        return self._turns(lambda part: [part.words.find(word)])
+
+    @_damage_told
+    def turns_with_part(self, part_of_term: str) -> Ordinals:
+        """Return the turns of the documents that have a word containing some characters, ascending."""
+        data = _bytes(part_of_term)
+        return self._turns(lambda part: part.words.containing(data))
+
+    def _turns(self, spans_of: Callable[[IndexPart], list[tuple[int, int]]]) -> Ordinals:
+        found = [np.empty(0, np.int64)]
+        for number, part in enumerate(self._parts):
+            turns = part.arrays["turn"]
+            found += [turns[self._documents(number, *span)].astype(np.int64) for span in spans_of(part)]
+        return distinct(np.concatenate(found))
+
+    @_damage_told
+    def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
+        """Return the words with a prefix and how many documents have each, most frequent first."""
+        start, likely = _bytes(prefix), Counter[bytes]()
+        for part in self._parts:
+            first, frequencies = part.words.beginning(start)
+            best = frequencies.argsort(kind="stable")[::-1][: 4 * most if self._seen is None else MAX_BEGINNINGS]
+            likely.update({part.words.word(first + at): int(frequencies[at]) for at in best.tolist()})
+        if self._seen is not None:
+            likely = Counter({word: count for word in likely if (count := self._count(word))})
+        found = [
+            (word.decode("utf-8", "replace"), self._count(word))
+            for word, _ in sorted(likely.items(), key=lambda one: (-one[1], one[0]))[: 2 * most]
+        ]
+        return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
+
+    @_damage_told
+    def scores(self, terms: Sequence[tuple[Sequence[str], float]], mask: Mask | None = None) -> tuple[Floats, Floats]:
+        """BM25 of every document, its own and padded by its neighbours; what a mask takes away has 0.
+
+        Args:
+            terms: The words of the question: each with its alternatives, counted together, and its weight.
+            mask: As ``mask`` gives it.
+        """
+        own, padded = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
+        mask = self._not_void() if mask is None else mask
+        words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
+        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
+            here = slice(start, start + part.size)
+            _scorer(part).add(words, None if mask is None else mask[here], own[here], padded[here])
+        return own, padded
+
+    # ----------------------------------------------------------------------------------------------------- vectors
+
+    def has_vectors(self, generation: int) -> bool:
+        """Return whether the index has every vector of a generation; if not, search the store itself."""
+        return generation in self._generations
+
+    @_damage_told
+    def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
+        """Return the documents nearest to a vector, best first, with their cosines."""
+        mask = self._not_void() if mask is None else mask
+        pieces = self._meanings(generation)
+        rows = likely(
+            [one.meanings for one in pieces], turned(query).astype(np.float32), k, [one.mask(mask) for one in pieces]
+        )
+        starts = np.cumsum([0, *(piece.meanings.size for piece in pieces)])
+        which = np.searchsorted(starts, rows, side="right") - 1
+        for number, piece in enumerate(pieces):
+            here = which == number
+            rows[here] = piece.ordinals(rows[here] - starts[number])
+        rows.sort()
+        cosines = self.cosines(generation, query, rows)
+        is_known = ~np.isnan(cosines)
+        return best(rows[is_known], cosines[is_known], k)
+
+    @_damage_told
+    def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
+        """Return the cosines of documents, nan where there is no vector."""
+        ids = self.take("id", ordinals).tolist()
+        known = self._read.setdefault(generation, {})
+        missing = sorted(set(ids).difference(known))
+        known.update(dict.fromkeys(missing))
+        known.update(index_source.vectors(self._store, generation, missing))
+        return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
+
+    def _meanings(self, generation: int) -> list[_Piece]:
+        tail = self._tail.meanings(self._store, generation)
+        newer = np.empty(0, np.int64)
+        if tail is not None:
+            newer = self.find(tail[0])
+        pieces = []
+        for file, start in zip(self._files, self._starts.tolist(), strict=False):
+            listed = self._vectors.get((file.name, generation))
+            if listed is not None:
+                void = newer[(newer >= start) & (newer < start + file.documents)] - start
+                pieces.append(_Piece(open_meanings(self._folder, listed), start, None, void))
+        if tail is not None:
+            pieces.append(_Piece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
+        return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
+
+    meanings: PartVectors
+    start: int
+    places: Ordinals | None
+    void: Ordinals
+
+    def ordinals(self, rows: Ordinals) -> Ordinals:
+        return rows + self.start if self.places is None else self.places[rows]
+
+    def mask(self, mask: Mask | None) -> Mask | None:
+        """Return the rows that may be found, None for all."""
+        if mask is None and not len(self.void):
+            return None
+        if mask is None:
+            found = np.ones(self.meanings.size, np.bool_)
+        elif self.places is None:
+            found = mask[self.start : self.start + self.meanings.size].copy()
+        else:
+            found = mask[self.places]
+        found[self.void] = False
+        return found
+
+
+def _attribute(part: IndexPart, name: str, places: Ordinals, start: int) -> Array:
+    if name in NAMES:
+        return np.array(part.names[name], object)[part.arrays[name][places]]
+    if name in ("prev", "next"):
+        before = places - 1 if name == "prev" else places
+        joined = np.append(part.joined, False)  # the last one has nothing after it; -1 is the last one
+        other = places + (1 if name == "next" else -1)
+        return np.where(joined[before], other + start, -1)
+    return part.arrays[name][places]
+
+
+def _scorer(part: IndexPart) -> Scorer:
+    if part.scorer is None:
+        part.scorer = Scorer(part)
+    return cast("Scorer", part.scorer)
+
+
+def _bytes(word: str) -> bytes:
+    return word.encode("utf-8", "replace")

@@ -1,0 +1,204 @@
+"""Write the files of sources: a file's rows always agree with its chunks, and equal texts keep their chunk.
+
+A chunk is recognised within its file by its text, title included. So a paragraph that moves keeps its vector, and a
+file that is renamed keeps all of them. Nothing here reads a file. Every function that writes runs inside the caller's
+transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from crystal.model.sources import searched_text
+from crystal.store.connection import Store
+from crystal.store.search.space import delete_chunks
+from crystal.store.text_blocks import put_texts
+from crystal.store.texts import text_hash
+
+SOURCE = "file"
+ROLE = "source"
+
+
+class FileSource(NamedTuple):
+    """A folder of files. ``read_as`` names the way in which its files were cleaned and split."""
+
+    id: int
+    name: str
+    path: str
+    project: int | None
+    added_at: int
+    synced_at: int | None
+    read_as: str
+
+
+class KnownFile(NamedTuple):
+    """A file that was read. ``stamp`` tells without reading that it is unchanged; its hash decides.
+
+    ``why`` says why it is not indexed; None: it is.
+    """
+
+    id: int
+    path: str
+    stamp: str
+    sha256: bytes
+    why: str | None
+
+
+class FileChunk(NamedTuple):
+    """A stretch of a file, cleaned, with its title and its lines."""
+
+    title: str
+    text: str
+    first_line: int
+    last_line: int
+
+
+class ReadFile(NamedTuple):
+    """A file that was read: how it is now, when it was changed (ms), and its chunks in order, or why it has none."""
+
+    path: str
+    stamp: str
+    sha256: bytes
+    changed_at: int
+    chunks: Sequence[FileChunk] = ()
+    why: str | None = None
+
+
+class Maker(NamedTuple):
+    """The agent and the machine that are stored with the chunks."""
+
+    agent: str
+    device: str
+
+
+# ----------------------------------------------------------------------------------------------------------- sources
+
+
+def all_sources(store: Store) -> list[FileSource]:
+    """Return every source, by name."""
+    sql = "SELECT id, name, path, project, added_at, synced_at, read_as FROM source_collections ORDER BY name"
+    return store.all(FileSource, sql)
+
+
+def put_source(store: Store, name: str, path: str, added_at: int) -> None:
+    """Add a source, or point it at another folder."""
+    store.execute(
+        "INSERT INTO source_collections (name, path, added_at) VALUES (?, ?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET path = excluded.path, added_at = excluded.added_at",
+        (name, path, added_at),
+    )
+
+
+def delete_source(store: Store, source: int) -> None:
+    """Delete a source of which no file is left."""
+    store.execute("DELETE FROM source_collections WHERE id = ?", (source,))
+
+
+def begin_reading(store: Store, source: FileSource, project: int | None, read_as: str) -> None:
+    """Note how files are read from now on. If it was another way, or another project, all are read again."""
+    if source.project != project or source.read_as != read_as:
+        store.execute("UPDATE source_files SET stamp = '', sha256 = x'' WHERE collection = ?", (source.id,))
+    sql = "UPDATE source_collections SET project = ?, read_as = ? WHERE id = ?"
+    store.execute(sql, (project, read_as, source.id))
+
+
+def end_reading(store: Store, source: int, now: int) -> None:
+    """Note that all of a source was read."""
+    store.execute("UPDATE source_collections SET synced_at = ? WHERE id = ?", (now, source))
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def known_files(store: Store, source: int) -> dict[str, KnownFile]:
+    """Return the files of a source that were read, by path."""
+    sql = "SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?"
+    return {one.path: one for one in store.all(KnownFile, sql, (source,))}
+
+
+def move_file(store: Store, file: int, path: str, stamp: str) -> None:
+    """Give a file another path, or only another stamp; its chunks stay as they are."""
+    store.execute("UPDATE source_files SET path = ?, stamp = ? WHERE id = ?", (path, stamp, file))
+
+
+def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], maker: Maker) -> tuple[int, int]:
+    """Store files with their chunks, in place of what is stored of them.
+
+    Returns:
+        How many chunks are new, and how many stayed.
+    """
+    texts: list[tuple[int, str]] = []
+    gone: list[int] = []
+    kept = 0
+    for file in files:
+        ident = _put_file(store, source.id, file)
+        old = _chunks_by_hash(store, ident)
+        for chunk in file.chunks:
+            text = searched_text(chunk.title, chunk.text)
+            sha = text_hash(text)
+            if old[sha]:
+                number = old[sha].pop(0)
+                store.execute(
+                    "UPDATE chunks SET project = ?, ts = ?, agent = ?, device = ? WHERE id = ?",
+                    (source.project, file.changed_at, *maker, number),
+                )
+                kept += 1
+            else:
+                number = _insert_chunk(store, sha, file.changed_at, source.project, maker)
+                texts.append((number, text))
+            _place_chunk(store, number, ident, chunk)
+        gone += [number for numbers in old.values() for number in numbers]
+    delete_chunks(store, gone)
+    put_texts(store, texts)
+    return len(texts), kept
+
+
+def delete_files(store: Store, files: Iterable[int]) -> int:
+    """Delete files with their chunks; return how many chunks there were."""
+    listed = json.dumps(list(files))
+    some = "(SELECT value FROM json_each(?))"
+    chunks = store.rows(f"SELECT chunk FROM sources WHERE file IN {some}", (listed,))
+    deleted = delete_chunks(store, [chunk for (chunk,) in chunks])
+    store.execute(f"DELETE FROM sources WHERE file IN {some}", (listed,))
+    store.execute(f"DELETE FROM source_files WHERE id IN {some}", (listed,))
+    return deleted
+
+
+def _put_file(store: Store, source: int, file: ReadFile) -> int:
+    return int(
+        store.value(
+            "INSERT INTO source_files (collection, path, stamp, sha256, chunks, why) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (collection, path) DO UPDATE SET stamp = excluded.stamp, sha256 = excluded.sha256,"
+            " chunks = excluded.chunks, why = excluded.why RETURNING id",
+            (source, file.path, file.stamp, file.sha256, len(file.chunks), file.why),
+        )
+    )
+
+
+def _chunks_by_hash(store: Store, file: int) -> defaultdict[bytes, list[int]]:
+    found: defaultdict[bytes, list[int]] = defaultdict(list)
+    sql = "SELECT c.text_sha256, c.id FROM sources s JOIN chunks c ON c.id = s.chunk WHERE s.file = ? ORDER BY s.chunk"
+    for sha, ident in store.rows(sql, (file,)):
+        found[sha].append(ident)
+    return found
+
+
+def _insert_chunk(store: Store, sha: bytes, ts: int, project: int | None, maker: Maker) -> int:
+    return int(
+        store.value(
+            "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts)"
+            " VALUES (0, x'', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+            (sha, SOURCE, ROLE, project, *maker, ts),
+        )
+    )
+
+
+def _place_chunk(store: Store, chunk: int, file: int, found: FileChunk) -> None:
+    store.execute(
+        "INSERT INTO sources (chunk, file, title, first_line, last_line) VALUES (?, ?, ?, ?, ?) ON CONFLICT (chunk)"
+        " DO UPDATE SET title = excluded.title, first_line = excluded.first_line, last_line = excluded.last_line",
+        (chunk, file, found.title, found.first_line, found.last_line),
+    )

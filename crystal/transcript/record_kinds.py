@@ -1,0 +1,61 @@
+"""Count what a reader makes of the records of a transcript, and name the kinds that it does not know.
+
+Every harness adds kinds of records with time; the archive keeps them all. A format that changed shows in their share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from crystal.transcript.line_context import parse_completed, text_of
+from crystal.transcript.reader import TranscriptReader
+
+NOT_JSON = "not JSON"
+OTHER = "other"
+"""Kinds whose names are no names, which may be anything, and those beyond the most frequent."""
+MAX_KINDS = 20
+_NAME = re.compile(r"[A-Za-z0-9][\w.:/$-]{0,63}", re.ASCII)
+
+
+class RecordCounts(NamedTuple):
+    """Counts of records: those that gave turns, those known to have no text, and those of unknown kinds."""
+
+    said: int = 0
+    silent: int = 0
+    unknown: tuple[tuple[str, int], ...] = ()
+
+
+def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], said: Collection[int]) -> RecordCounts:
+    """Count records by what the reader makes of them.
+
+    Args:
+        reader: Of the lines.
+        lines: (offset, line), as for ``TranscriptReader.turns``.
+        said: The offsets of those that gave turns. They are understood, so only the others are parsed for their kind.
+    """
+    numbers = Counter("" if offset in said else _kind_of(reader, line) for offset, line in lines)
+    spoke, silent, unknown = numbers.pop("", 0), 0, Counter[str]()
+    for kind, number in numbers.most_common():
+        if kind is None or is_known(reader, kind):
+            silent += number
+        else:
+            is_name = kind == NOT_JSON or (len(unknown) < MAX_KINDS and _NAME.fullmatch(kind))
+            unknown[kind if is_name else OTHER] += number
+    return RecordCounts(spoke, silent, tuple(unknown.items()))
+
+
+def is_known(reader: TranscriptReader, kind: str) -> bool:
+    """Return whether a reader knows that records of this kind may say nothing."""
+    return any(fnmatchcase(kind, pattern) for pattern in reader.silent_kinds)
+
+
+def _kind_of(reader: TranscriptReader, line: bytes) -> str | None:
+    """Return the kind of a record, None if it has none."""
+    fields, _ = parse_completed(line)
+    if not fields or text_of(fields) is not None:
+        return NOT_JSON if line.strip() else None
+    return reader.kind(fields) or None

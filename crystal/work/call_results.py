@@ -1,0 +1,87 @@
+"""Pair the calls of a conversation with their results, by their order: turns keep no ids of calls.
+
+A result without a word is no turn. So a call without a result succeeded once the next message begins; and where
+some calls of a tool in one message have results and others have none, nobody knows whose they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from crystal.work.calls import is_work
+
+_SAID = ("user", "assistant")
+"""What begins a message where an agent's transcripts number none."""
+
+
+class PairedTurn(NamedTuple):
+    """A turn without its text. ``thread`` is its session, and the subagent in it."""
+
+    id: int
+    thread: tuple[int, str | None]
+    role: str
+    tool: str | None
+    message_id: str | None
+
+
+class Pair(NamedTuple):
+    """A call and its result.
+
+    Attributes:
+        call: The call's turn.
+        result: The result's, None if there is none or it may be another call's.
+        is_silent: Whether the call succeeded without a word.
+        settled: The newest turn that this follows from.
+    """
+
+    call: int
+    result: int | None
+    is_silent: bool
+    settled: int
+
+
+@dataclass(slots=True)
+class _Message:
+    """The calls of the message that a thread is in, with their results so far."""
+
+    ident: str | None = None
+    calls: list[tuple[PairedTurn, PairedTurn | None]] = field(default_factory=list)
+
+    def answer(self, result: PairedTurn) -> None:
+        for at, (call, known) in enumerate(self.calls):
+            if known is None and call.tool == result.tool:
+                self.calls[at] = (call, result)
+                return
+
+    def pairs(self, settled: int, *, is_over: bool) -> Iterable[Pair]:
+        """Yield what is known of the calls; ``is_over``: the agent has gone on, so that all results are there."""
+        silent = [call.tool for call, result in self.calls if result is None]
+        answered = {call.tool for call, result in self.calls if result is not None}
+        for call, result in self.calls:
+            if result is None:
+                yield Pair(call.id, None, is_over and call.tool not in answered, settled)
+            elif is_over and call.tool in silent:
+                yield Pair(call.id, None, is_silent=False, settled=settled)
+            else:
+                yield Pair(call.id, result.id, is_silent=False, settled=max(call.id, result.id))
+
+
+def pair(turns: Iterable[PairedTurn]) -> list[Pair]:
+    """Return the calls that edit files or run commands, each with its result; ``turns`` are in the order of capture."""
+    found: list[Pair] = []
+    threads: dict[tuple[int, str | None], _Message] = {}
+    for turn in turns:
+        message = threads.setdefault(turn.thread, _Message())
+        if turn.role == "tool_result":
+            message.answer(turn)
+            continue
+        if turn.role in _SAID if turn.message_id is None else turn.message_id != message.ident:
+            found += message.pairs(turn.id, is_over=turn.role != "user")
+            message = threads[turn.thread] = _Message(turn.message_id)
+        if turn.role == "tool_call" and is_work(turn.tool):
+            message.calls.append((turn, None))
+    for message in threads.values():
+        found += message.pairs(0, is_over=False)
+    return found

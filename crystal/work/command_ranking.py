@@ -1,0 +1,138 @@
+"""Find the commands that do something here: by their names, and by what agents said that they do."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+MIN_CERTAINTY = 0.4
+"""What is less certain is no answer."""
+SURE = 0.7
+"""From here on the first answer is right in 0.97 or 0.87 of the cases, by how strictly it is judged, see ADR 47."""
+_PRIOR, _LENGTH = 0.3, 0.3
+"""How much a command gains that many sessions ran, and how much one loses for each further step."""
+
+_STOP = frozenset(
+    "the a an to of in on for and or with run execute check if it is are be this that all any from by as at see show"
+    " verify after before now do does using use into new its my our we you i me please can could let us not only just"
+    " also what how".split()
+)
+_LOOKING = frozenset(
+    "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps kill diff"
+    " sort cd du less ag fd read true export rm mv cp mkdir chmod touch for while do done if then fi".split()
+)
+"""Commands that only look, or only move files: they are no way to do something."""
+_GIT_LOOKS = frozenset(
+    "log diff show status branch blame grep ls-files rev-parse config remote cat-file merge-base describe reflog"
+    " worktree ls-tree for-each-ref rev-list notes stash".split()
+)
+_WITH_SUBCOMMANDS = frozenset(
+    "mise npm pnpm yarn bun just make task cargo go git gh docker kubectl terraform uv poetry pip golangci-lint dotnet"
+    " gradle mvn bundle rake mix composer deno fly heroku aws gcloud az helm ansible".split()
+)
+_ENDINGS = re.compile(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
+_WORD = re.compile(r"[a-z0-9]+")
+_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
+_SETTING = re.compile(r"\w+=")
+_SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
+
+
+class CommandRun(NamedTuple):
+    """A command that succeeded."""
+
+    turn: int
+    session: int
+    at: int
+    line: str
+    about: str
+
+
+class RankedCommand(NamedTuple):
+    """A command that answers the question: its latest run, in how many sessions it succeeded, how certain it is.
+
+    ``score`` orders the commands, also those of several stores.
+    """
+
+    run: CommandRun
+    sessions: int
+    runs: int
+    certainty: float
+    score: float
+
+
+def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedCommand]:
+    """Return the commands that do what a question asks for, best first, equally good ones newest first."""
+    asked = words(question)
+    groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
+    for run in runs:
+        if done := steps(run.line):
+            groups[done].append(run)
+    known = {done: (_named(done), _told(group)) for done, group in groups.items()}
+    weights = {}
+    for word in asked:
+        count = sum(word in named or word in told for named, told in known.values())
+        weights[word] = math.log(1 + len(known) / (1 + count))
+    found = []
+    for done, (named, told) in known.items():
+        group = groups[done]
+        sessions = len({run.session for run in group})
+        fit = _fit(weights, named, told, sessions)
+        if fit >= MIN_CERTAINTY:
+            score = fit * (1 + _PRIOR * math.log(sessions)) / (1 + _LENGTH * (len(done) - 1))
+            latest = max(group, key=lambda run: (run.at, run.turn))
+            found.append(RankedCommand(latest, sessions, len(group), round(fit, 2), score))
+    return sorted(found, key=lambda one: (one.score, one.run.at), reverse=True)
+
+
+def _fit(weights: dict[str, float], named: Collection[str], told: Counter[str], sessions: int) -> float:
+    """Return which share of the question a command answers, 0 to 1: a rare word counts more."""
+    if not weights:
+        return 0.0
+    share = {word: 1.0 if word in named else 0.9 * told[word] / (sessions + 1) for word in weights}
+    return sum(weights[word] * share[word] for word in weights) / sum(weights.values())
+
+
+def _named(done: Iterable[str]) -> set[str]:
+    return {word for step in done for word in words(step)}
+
+
+def _told(group: Iterable[CommandRun]) -> Counter[str]:
+    """Return in how many sessions agents used each word about a command."""
+    by_session: dict[int, set[str]] = defaultdict(set)
+    for run in group:
+        by_session[run.session] |= words(run.about)
+    return Counter(word for said in by_session.values() for word in said)
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a text that matter, without their endings."""
+    found = _WORD.findall(text.lower())
+    return {_ENDINGS.sub("", one) if len(one) >= 5 else one for one in found if len(one) > 1 and one not in _STOP}
+
+
+def steps(line: str) -> tuple[str, ...]:
+    """Return the programs that a command line runs, with their subcommands, without those that only look."""
+    plain = _QUOTED.sub("Q", _HERE_DOCUMENT.sub("", line))
+    found = dict.fromkeys(_step(part.split()) for part in _NEXT.split(plain))
+    return tuple(step for step in found if step)
+
+
+def _step(parts: list[str]) -> str:
+    while parts and _SETTING.match(parts[0]):
+        parts = parts[1:]
+    if not parts:
+        return ""
+    name, rest = parts[0].rpartition("/")[2], parts[1:]
+    if name == "git" and rest[:1] == ["-C"]:
+        rest = rest[2:]
+    if name in _LOOKING or not name[:1].isalpha() or (name == "git" and (not rest or rest[0] in _GIT_LOOKS)):
+        return ""
+    subcommands = list[str]()
+    while name in _WITH_SUBCOMMANDS and rest and len(subcommands) < 2 and _SUBCOMMAND.fullmatch(rest[0]):
+        subcommands.append(rest.pop(0))
+    return " ".join([name, *subcommands])

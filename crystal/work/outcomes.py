@@ -1,0 +1,65 @@
+"""Read a tool's result: whether it failed, and how many tests passed."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_FAILED = re.compile(
+    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
+    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
+    re.IGNORECASE,
+)
+_EXIT = re.compile(r"\s*(?:Exit code:?|Process exited with code) (-?\d{1,9})")
+_REFUSED = re.compile(r"\s*(?:<tool_use_error>|The user doesn't want|\[Request interrupted|Permission to )")
+
+_COUNTS = re.compile(  # pytest, jest, vitest, mocha, cargo; unittest; go
+    r"(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
+    r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
+    r"|^\s*--- (?P<go>PASS|FAIL):|^(?P<package>ok|FAIL)\s+\S+(?:/\S+)*\s+(?:[\d.]+s|\(cached\)|\[build failed\])",
+    re.MULTILINE,
+)
+
+
+class CallOutcome(NamedTuple):
+    """How a call ended.
+
+    Attributes:
+        exit: 0 if it succeeded; its exit status, or 1 if it failed without telling one; None if nobody knows.
+        passed: Tests that passed, None if no known runner says so.
+        failed: Tests that failed.
+        refused: Whether it never ran: the user or the agent's program refused it.
+    """
+
+    exit: int | None = 0
+    passed: int | None = None
+    failed: int | None = None
+    refused: bool = False
+
+
+def is_failed(result: str) -> bool:
+    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
+    return _FAILED.match(result) is not None
+
+
+def outcome_of(result: str) -> CallOutcome:
+    """Return how a call with this result ended. Failed tests count as failure, also behind a pipe."""
+    if _REFUSED.match(result):
+        return CallOutcome(1, refused=True)
+    passed, failed = _tests(result)
+    code = _EXIT.match(result)
+    status = int(code[1]) if code else int(is_failed(result))
+    if not status and failed:
+        status = 1
+    return CallOutcome(status, passed, failed)
+
+
+def _tests(result: str) -> tuple[int | None, int | None]:
+    """Return how many tests passed and failed, None if no known runner says so."""
+    passed = failed = 0
+    seen = False
+    for count in _COUNTS.finditer(result):
+        seen = True
+        passed += int(count["passed"] or 0) + int(count["ran"] or 0) + (count["go"] == "PASS")
+        failed += int(count["failed"] or count["unit"] or 0) + ("FAIL" in (count["go"], count["package"]))
+    return (passed, failed) if seen else (None, None)

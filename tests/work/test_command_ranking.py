@@ -1,0 +1,52 @@
+"""Which commands do something here."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.work.command_ranking import MIN_CERTAINTY, SURE, CommandRun, rank_commands, steps
+from tests.support.table import each_row
+
+
+@each_row(
+    ("line", "expected"),
+    [
+        ("cd /a && FOO=1 make test 2>&1 | tail -5", ("make test",)),
+        ("git add -A && git commit -m 'run make deploy'", ("git add", "git commit")),
+        ("git -C /a push origin main && git log", ("git push origin",)),
+        ("cat <<'EOF' > a.sh make deploy EOF", ()),
+        ("ls | grep x; echo done", ()),
+        ("./scripts/deploy.sh prod", ("deploy.sh",)),
+        ("npm run build:prod -- --fast", ("npm run build:prod",)),
+    ],
+)
+def test_the_steps_of_a_command_are_what_does_something(line: str, expected: tuple[str, ...]) -> None:
+    assert steps(line) == expected
+
+
+def runs(*given: tuple[int, str, str]) -> list[CommandRun]:
+    return [CommandRun(at, session, at, line, about) for at, (session, line, about) in enumerate(given)]
+
+
+RUNS = runs(
+    (1, "make ship", "Deploy to staging"), (2, "make ship 2>&1", "Deploy it"), (3, "make test", "Run tests before deploy"),
+    (3, "git push", "Push"), (3, "ls deploy", "List the deploy folder"), (4, "make test -k x", ""),
+    (5, "make ship | tail", "Deploy to staging"), (6, "make ship", "Deploying the shop"),
+)  # fmt: skip
+
+
+def test_a_command_is_found_by_what_agents_said_that_it_does() -> None:
+    (first,) = (one for one in rank_commands(RUNS, "how do we deploy") if one.certainty >= SURE)
+    assert (first.run.line, first.sessions, first.runs) == ("make ship", 4, 4)
+
+
+def test_a_command_is_found_by_its_name() -> None:
+    assert rank_commands(RUNS, "testing")[0].run.line == "make test -k x", "the latest run"
+    assert [one.run.line for one in rank_commands(RUNS, "push")] == ["git push"]
+
+
+@given(st.text())
+def test_what_nobody_did_has_no_answer(question: str) -> None:
+    assert all(MIN_CERTAINTY <= one.certainty <= 1 for one in rank_commands(RUNS, question))
+    assert rank_commands(RUNS, f"quokka {question * 0}") == rank_commands([], "deploy") == []

@@ -1,0 +1,37 @@
+"""How a call ended, from its result; errors that are the same again."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from crystal.work.outcomes import outcome_of
+from tests.support.table import each_row
+
+RESULTS = [
+    ("no word", "", (0, None, None)),
+    ("a status", "Exit code 2\nmake: *** [all] Error 1", (2, None, None)),
+    ("Codex", "Process exited with code 1\nOutput:\n", (1, None, None)),
+    ("another program's error", "Error: no such file", (1, None, None)),
+    ("pytest", "== 3 passed in 0.1s ==", (0, 3, 0)),
+    ("pytest behind a pipe", "FAILED a.py::test_b\n== 2 failed, 3 passed in 0.1s ==", (1, 3, 2)),
+    ("go", "--- PASS: TestA (0.00s)\n--- FAIL: TestB (0.01s)\nFAIL\texample.com/x\t0.1s", (1, 1, 2)),
+    ("go, short", "ok  \texample.com/x\t0.1s", (0, 0, 0)),
+    ("jest", "Tests:       1 failed, 7 passed, 8 total", (1, 7, 1)),
+    ("unittest", "Ran 4 tests in 0.1s\n\nFAILED (failures=1)", (1, 4, 1)),
+    ("cargo", "test result: ok. 12 passed; 0 failed; 0 ignored", (0, 12, 0)),
+    ("a word about it", "the docs say that tests failed once", (0, None, None)),
+]  # fmt: skip
+
+
+@each_row(("result", "expected"), [row[1:] for row in RESULTS])
+def test_a_result_tells_how_it_ended(result: str, expected: tuple[int, int | None, int | None]) -> None:
+    assert outcome_of(result)[:3] == expected
+
+
+def test_what_was_refused_never_ran() -> None:
+    assert outcome_of("The user doesn't want to proceed with this tool use.").refused
+    assert not outcome_of("Exit code 1").refused
+
+
+NUMBERS = st.integers(0, 10**9)
+NAMES = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
