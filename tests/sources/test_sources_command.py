@@ -316,7 +316,7 @@ def watching():
     )
     thread.start()
     try:
-        wait_until(lambda: told, "the first sync")
+        wait_until(lambda: len(told) > 1, "the sync before the watch and the one after its first quiet")
         yield told
     finally:
         stop.set()
