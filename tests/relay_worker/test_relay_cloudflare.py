@@ -1,4 +1,7 @@
-"""What the conformance suite does not ask of the relay on Cloudflare Workers: crashes, age, its operator, its types."""
+"""What the conformance suite does not ask of the relay on Cloudflare Workers: crashes, age, its operator, its types.
+
+``CRYSTAL_RELAY_PUTS=10000`` goes on killing until so many blobs are acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from tests.sync.test_relay_processes import CRYSTAL, Computer
 pytestmark = pytest.mark.slow
 
 KILLS = 5
+PUTS = int(ENVIRON.get("CRYSTAL_RELAY_PUTS", "50"))
 LARGE = 200_000
 
 
@@ -95,7 +99,7 @@ def kill_often(relay: Workerd, kills: int, puts: int) -> Callable[[dict[bytes, d
 
 def test_nothing_is_lost_or_doubled_while_workerd_is_killed_and_the_bucket_fails(tmp_path):
     with serving(tmp_path, FAULTS=0.1, CRYSTAL_RELAY_RATE=0) as relay:
-        acknowledged = nothing_lost([relay], relay.token("home", "home"), kill_often(relay, KILLS, 50), every=5)
+        acknowledged = nothing_lost([relay], relay.token("home", "home"), kill_often(relay, KILLS, PUTS), every=5)
         relay.kill()
         found = files(relay)
     assert found["unnamed"], "no upload has failed"

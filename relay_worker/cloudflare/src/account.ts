@@ -25,6 +25,10 @@ type Handler = (call: Call, who: Who) => Promise<Response> | Response;
 /** Who asks: a token, or the claim of side `b`. */
 type Who = { key: string; scopes: string[]; claim: ArrayBuffer | null };
 
+function mailbox(nameplate: number): string {
+  return `mailbox ${nameplate}`;
+}
+
 export class Account extends DurableObject<Env> {
   private readonly settings = readSettings(this.env);
   private readonly store = new Store(this.ctx.storage, this.env.BODIES, this.settings);
@@ -106,7 +110,7 @@ export class Account extends DurableObject<Env> {
         const tag = blobs.checkEnvelope(body.bytes, stream, seq);
         const put = blobs.putBlob.bind(null, this.store, stream, seq, tag);
         const isNew = await this.keep(body, resend, put);
-        if (isNew) this.wake();
+        if (isNew) this.wake(stream);
         return stored(isNew, { seq, tag });
       });
     },
@@ -144,7 +148,7 @@ export class Account extends DurableObject<Env> {
       const prefixes = tokens.prefixesOf(who.scopes);
       if (!prefixes.length) throw new Refusal("forbidden", "the token names no streams");
       const found = blobs.listStreams(this.store, prefixes, changedAfter);
-      return this.answerOrWait(call, who, found.streams.length ? json(found) : null, found);
+      return this.answerOrWait(call, who, prefixes, found.streams.length ? json(found) : null, found);
     },
 
     "PUT /v1/objects/{id}": async (call, who) => {
@@ -219,7 +223,7 @@ export class Account extends DurableObject<Env> {
       if (!body.bytes.length) throw new Refusal("bad-request", "a message has at least one byte");
       this.needMailbox(nameplate, who);
       const isNew = mailboxes.putMail(this.store, mail, body.bytes, hex(body.digest));
-      this.wake();
+      this.wake(mailbox(nameplate));
       return stored(isNew);
     },
     "GET /v1/pair/{nameplate}/{side}/{phase}": (call, who) => {
@@ -227,7 +231,7 @@ export class Account extends DurableObject<Env> {
       call.query("wait", SECONDS, 0);
       this.needMailbox(mail.nameplate, who);
       const found = mailboxes.findMail(this.store, mail);
-      return this.answerOrWait(call, who, found && bytes(found), null);
+      return this.answerOrWait(call, who, [mailbox(mail.nameplate)], found && bytes(found), null);
     },
     "DELETE /v1/pair/{nameplate}": async (call, who) => {
       const nameplate = call.path("nameplate", NAMEPLATE);
@@ -238,7 +242,7 @@ export class Account extends DurableObject<Env> {
         throw error;
       }
       this.store.transaction(() => mailboxes.closeMailbox(this.store, nameplate));
-      this.wake();
+      this.wake(mailbox(nameplate));
       await nameplates(this.env).close(nameplate, this.store.name() ?? "");
       return noContent();
     },
@@ -281,7 +285,8 @@ export class Account extends DurableObject<Env> {
   /** Store a body: a large one lies in the bucket before the row that names it is written. */
   private async keep(body: Body, resend: boolean, put: (asked: NewBody, now: number) => boolean): Promise<boolean> {
     const isLarge = body.bytes.length > INLINE_BYTES;
-    const file = isLarge ? await this.store.upload(body.bytes, body.digest, Date.now()) : null;
+    const upload = isLarge ? this.store.upload(body.bytes, body.digest, Date.now()) : null;
+    const [file] = await Promise.all([upload, isLarge && this.schedule()]);
     const now = Date.now();
     let isNew = false;
     try {
@@ -295,19 +300,27 @@ export class Account extends DurableObject<Env> {
 
   // -- waiting
 
-  /** Answer, or have the front wait for a change on a WebSocket: meanwhile this object sleeps, and costs nothing. */
-  private answerOrWait(call: Call, who: Who, found: Response | null, nothing: unknown): Response {
+  /**
+   * Answer, or have the front wait on a WebSocket for a change of what `prefixes` name: meanwhile this object sleeps,
+   * and costs nothing.
+   */
+  private answerOrWait(call: Call, who: Who, prefixes: string[], found: Response | null, nothing: unknown): Response {
     const waiting = (tag?: string): number => this.ctx.getWebSockets(tag).length;
     const hasPlace = waiting() < MAX_WAITING && waiting(who.key) < MAX_WAITING_EACH;
     if (found) return found;
     if (call.header("upgrade") !== "websocket" || !hasPlace) return nothing ? json(nothing) : noContent();
     const [front, mine] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     this.ctx.acceptWebSocket(mine, [who.key]);
+    mine.serializeAttachment(prefixes);
     return new Response(null, { status: 101, webSocket: front, headers: { [NOTHING]: JSON.stringify(nothing) } });
   }
 
-  private wake(): void {
-    for (const socket of this.ctx.getWebSockets()) socket.close(1000);
+  /** Wake those that wait for a stream or a mailbox. */
+  private wake(changed: string): void {
+    for (const socket of this.ctx.getWebSockets()) {
+      const prefixes = socket.deserializeAttachment() as string[];
+      if (prefixes.some((prefix) => changed.startsWith(prefix))) socket.close(1000);
+    }
   }
 
   override webSocketClose(socket: WebSocket): void {
@@ -339,9 +352,9 @@ export class Account extends DurableObject<Env> {
       mailboxes.expireMailboxes(this.store, now);
       return blobs.expire(this.store, now);
     });
-    if (!expired) return;
-    console.warn(JSON.stringify({ level: "warning", event: "blobs expired unread", count: expired }));
-    this.wake();
+    if (!expired.length) return;
+    console.warn(JSON.stringify({ level: "warning", event: "blobs expired unread", count: expired.length }));
+    for (const stream of new Set(expired)) this.wake(stream);
   }
 
   /** Set the alarm to when something is due next, if it is not set to an earlier time. */
