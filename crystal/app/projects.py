@@ -141,13 +141,17 @@ def mark_folder(folder: str) -> tuple[Path, bool]:
     return path, True
 
 
-def note_marked(store: Store, folder: Path) -> None:
-    """Let what was captured in a marked folder, and below it, be known by the marker too."""
+def note_marked(store: Store, folder: Path) -> bool:
+    """Let what was captured in a marked folder, and below it, be known by the marker too.
+
+    False if a person joined the folder to a project: that is how it stays known, and a marker changes nothing.
+    """
     find = project_finder(store)
     with store.transaction():
         for _, known in project_rows(store):
             if Path(known.cwd).is_relative_to(folder):
                 projects.project_row(store, find(known.cwd))
+    return not projects.joined_rows(store, str(folder))
 
 
 def find_known(store: Store, wanted: str) -> projects.KnownProject:

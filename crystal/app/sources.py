@@ -20,6 +20,7 @@ from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.forgetting.execute.execute import clear_database
 from crystal.forgetting.execute.file_cleanup import delete_leftovers, purge_index
 from crystal.forgetting.match.forgotten_text import ForgottenText
+from crystal.forgetting.match.patterns import body_stretches
 from crystal.forgetting.prove.prove import ForgetProof, prove
 from crystal.integrity.verify import Fault
 from crystal.sources.listed_sources import ListedSource, read_list, write_list
@@ -266,7 +267,7 @@ def remove_source(machine: Machine, name: str, *, is_proved: bool = False) -> Re
 
 def _texts(store: Store, source: int) -> ForgottenText:
     texts, bodies = source_queries.texts_of_source(store, source)
-    return ForgottenText(texts=tuple(dict.fromkeys(texts)), bodies=tuple(dict.fromkeys(bodies)))
+    return ForgottenText(texts=tuple(dict.fromkeys(texts)), bodies=body_stretches(dict.fromkeys(bodies)))
 
 
 def _purge(machine: Machine) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, count
 from typing import TypeAlias
 
+from crystal.store.capture.snapshots import SeenRecord
+
 Gists: TypeAlias = Counter[tuple[str, str]]
 """What a record says, with how often: (role, words)."""
 
@@ -93,3 +95,12 @@ def _gist(role: str, text: str) -> str:
     """Return a text without its white space; of a tool's call its main argument, because each file names tools anew."""
     line, _, _ = text.partition("\n")
     return " ".join((line.partition(": ")[2] or line if role == "tool_call" else text).split())
+
+
+def is_wanted(old: SeenRecord | None, digest: bytes, *, skipped_too: bool) -> bool:
+    """Return whether a record is to be captured, by what was seen of it before. What was private stays private."""
+    if old is None:
+        return True
+    if old.state == "skipped":
+        return skipped_too
+    return old.state != "private" and old.hash != digest

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
-from crystal.capture.said_again import Said, gists, known_ids, said_again, says_less
+from crystal.capture.said_again import Said, gists, is_wanted, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
@@ -145,6 +145,8 @@ def _capture_file(
         return
     if damaged is not None:
         raise damaged
+    if source.missing:
+        raise source.other_form(source.missing[0])
     if only is None:
         _stamp(capture, path, "", stamp)
 
@@ -264,7 +266,7 @@ class _ConversationCapture:
             if start + _size(record) <= read and not is_wanted_now:
                 continue
             old = known.get(record.id)
-            if _is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
+            if is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
                 yield record, digest, old
 
     def _as_known(self, known: Mapping[str, SeenRecord]) -> Iterator[tuple[int, Record, bytes]]:
@@ -306,7 +308,7 @@ class _ConversationCapture:
     def _capture(self, *, skipped_too: bool) -> None:
         state = self._state()
         mark = state.mark if state is not None else Watermark(self.key)
-        lines, noted, adopted = bytearray(), list[tuple[int, SeenRecord]](), list[SeenRecord]()
+        lines, length, noted, adopted = list[bytes](), 0, list[tuple[int, SeenRecord]](), list[SeenRecord]()
         replaced = self._replaced()
         for record, digest, old in self.new_records(skipped_too=skipped_too):
             size = _size(record)
@@ -315,13 +317,14 @@ class _ConversationCapture:
                 continue
             superseded = old.size if old is not None and old.state == "captured" else 0
             is_revised = superseded > 0 and not self._is_said_in_original(record)
-            noted.append((mark.offset + len(lines), SeenRecord(record.id, "captured", digest, size, superseded)))
-            lines += self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ()))
-            if len(lines) >= tail.SEGMENT_BYTES:
-                mark = self._store(mark, bytes(lines), noted)
-                lines, noted = bytearray(), []
+            noted.append((mark.offset + length, SeenRecord(record.id, "captured", digest, size, superseded)))
+            lines.append(self._line_of(record, revised=is_revised, replaces=replaced.get(record.id, ())))
+            length += len(lines[-1]) + 1
+            if length >= tail.SEGMENT_BYTES:
+                mark = self._store(mark, lines, noted)
+                lines, length, noted = [], 0, []
         if lines:
-            self._store(mark, bytes(lines), noted)
+            self._store(mark, lines, noted)
         if adopted and state is not None:
             with self.by.store.transaction():
                 seen.put_records(self.by.store, state.id, adopted)
@@ -358,7 +361,7 @@ class _ConversationCapture:
 
     def _turns(self, record: Record) -> list[Said]:
         """Return what a record says, as it is stored."""
-        clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False).rstrip(b"\n"))
+        clean, _ = self.by.cleaner.clean_line(self._line_of(record, revised=False))
         turns = self.reader.turns([(0, clean)], self.key, subagent=self.origin.subagent is not None)
         return [(turn.role, turn.text, turn.tool) for turn in turns]
 
@@ -372,10 +375,11 @@ class _ConversationCapture:
         if context.title and self.reader.facts(record.line).is_conversation:
             # A title repeats words of the conversation: forgetting them would take every line that has it.
             context = context._replace(title=None)
-        return complete(record.line, context) + b"\n"
+        return complete(record.line, context)
 
-    def _store(self, before: Watermark, lines: bytes, noted: list[tuple[int, SeenRecord]]) -> Watermark:
-        raw = RawSegment(before.offset, lines)
+    def _store(self, before: Watermark, lines: list[bytes], noted: list[tuple[int, SeenRecord]]) -> Watermark:
+        raw = RawSegment(before.offset, b"\n".join([*lines, b""]))
+        lines.clear()
         found = self.container.found
         after = before._replace(offset=raw.end, dev=found.dev, inode=found.inode, tail_hash=b"")
         reading = self.by.reading(self.origin, self.container.found.name, before, self._state())
@@ -385,12 +389,3 @@ class _ConversationCapture:
 
 def _size(record: Record) -> int:
     return len(record.line) + 1
-
-
-def _is_wanted(old: SeenRecord | None, digest: bytes, *, skipped_too: bool) -> bool:
-    """Return whether a record is to be captured, by what was seen of it before. What was private stays private."""
-    if old is None:
-        return True
-    if old.state == "skipped":
-        return skipped_too
-    return old.state != "private" and old.hash != digest

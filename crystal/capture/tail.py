@@ -44,7 +44,7 @@ class Cleaner(NamedTuple):
             hint = "nothing of it was stored; the next sync tries again"
             raise RedactionError(f"secrets could not be removed ({type(error).__name__})", hint=hint) from error
 
-    def hash(self, data: bytes) -> bytes:
+    def hash(self, data: bytes | memoryview) -> bytes:
         """Return a keyed hash: without the key it confirms no guess about the text."""
         return hashlib.blake2b(data, digest_size=32, key=self.key, person=b"crystal ledger").digest()
 
@@ -107,43 +107,44 @@ class Reading(NamedTuple):
 
 def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment:
     """Decide line by line what may be kept, and clean that. Pure."""
-    lines = _lines(raw)
-    said = _complete(lines, reading)
-    reasons, private_uuids = _reasons(said, raw, reading)
+    spans = _spans(raw)
+    said = _complete(spans, raw, reading)
+    reasons, private_uuids = _reasons(spans, said, raw, reading)
     pieces: list[SegmentPiece] = []
     counts: Counter[str] = Counter()
     at = 0
-    while at < len(lines):
+    while at < len(spans):
         stop = at + 1
-        while stop < len(lines) and reasons[stop] == reasons[at]:
+        while stop < len(spans) and reasons[stop] == reasons[at]:
             stop += 1
-        pieces.append(_piece(raw, lines[at:stop], said[at:stop], reasons[at], reading.cleaner, counts))
+        own = None if said is None else said[at:stop]
+        pieces.append(_piece(raw, spans[at:stop], own, reasons[at], reading.cleaner, counts))
         at = stop
     findings = tuple(Finding(kind, count) for kind, count in sorted(counts.items()))
     return Segment(reading.origin, reading.path, reading.before, after, tuple(pieces), findings, private_uuids)
 
 
-def _lines(raw: RawSegment) -> list[tuple[int, bytes]]:
-    """Return each line with its offset in the file; the line includes its newline."""
-    lines = []
+def _spans(raw: RawSegment) -> list[tuple[int, int]]:
+    """Return where each line begins and ends in the bytes of a segment, with its newline."""
+    spans = []
     at = 0
     while at < len(raw.raw):
         stop = raw.raw.index(b"\n", at) + 1
-        lines.append((raw.start + at, raw.raw[at:stop]))
+        spans.append((at, stop))
         at = stop
-    return lines
+    return spans
 
 
-def _complete(lines: list[tuple[int, bytes]], reading: Reading) -> list[bytes]:
-    """Return the lines with their contexts, each with its newline."""
+def _complete(spans: list[tuple[int, int]], raw: RawSegment, reading: Reading) -> list[bytes] | None:
+    """Return the lines with their contexts, each with its newline; None if they need none."""
     if reading.context is None:
-        return [line for _, line in lines]
+        return None
     reader, origin = reader_of(reading.origin.harness), reading.origin
 
     def name_line(line: bytes) -> str:
         return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
 
-    bare = (line.rstrip(b"\r\n") for _, line in lines)
+    bare = (raw.raw[at:stop].rstrip(b"\r\n") for at, stop in spans)
     return [line + b"\n" for line in completed(reader, bare, reading.context, name_line)]
 
 
@@ -161,14 +162,16 @@ def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Co
     return context
 
 
-def _reasons(lines: list[bytes], raw: RawSegment, reading: Reading) -> tuple[list[str | None], tuple[str, ...]]:
+def _reasons(
+    spans: list[tuple[int, int]], said: list[bytes] | None, raw: RawSegment, reading: Reading
+) -> tuple[list[str | None], tuple[str, ...]]:
     policy = reading.policy
     if reading.closed is None and not reading.tainted and policy.is_open(reading.origin.session_id):
-        return [None] * len(lines), ()
+        return [None] * len(spans), ()
     reader = reader_of(reading.origin.harness)
-    facts = [reader.facts(line) for line in lines]
+    facts = [reader.facts(line) for line in said or (raw.raw[at:stop] for at, stop in spans)]
     if reading.closed is not None:
-        reasons: list[str | None] = [reading.closed] * len(lines)
+        reasons: list[str | None] = [reading.closed] * len(spans)
     else:
         own = policy.reasons(reading.origin, facts, first=raw.start == 0, inherited=reading.inherited)
         reasons = policy.with_echoes(own, facts, first=raw.start == 0, tainted=reading.tainted)
@@ -178,22 +181,25 @@ def _reasons(lines: list[bytes], raw: RawSegment, reading: Reading) -> tuple[lis
 
 def _piece(
     raw: RawSegment,
-    lines: list[tuple[int, bytes]],
-    said: list[bytes],
+    spans: list[tuple[int, int]],
+    said: list[bytes] | None,
     reason: str | None,
     cleaner: Cleaner,
     counts: Counter[str],
 ) -> SegmentPiece:
-    start, stop = lines[0][0], lines[-1][0] + len(lines[-1][1])
+    first, last = spans[0][0], spans[-1][1]
+    start, stop = raw.start + first, raw.start + last
     if reason is not None:
         state: LedgerState = "private"
         return SegmentPiece(start, stop, state, reason)
-    piece = raw.raw[start - raw.start : stop - raw.start]
-    kept = []
-    for (offset, _), (clean, findings) in zip(lines, cleaner.clean_lines(b"".join(said)), strict=True):
+    whole = raw.raw[first:last] if said is None else b"".join(said)
+    kept, is_changed = [], False
+    for (at, _), (clean, findings) in zip(spans, cleaner.clean_lines(whole), strict=True):
         if findings:
             counts.update(findings)
-        kept.append((offset, clean))
-    clean_bytes = b"".join(clean + b"\n" for _, clean in kept)
+            is_changed = True
+        kept.append((raw.start + at, clean))
+    clean_bytes = b"\n".join([*(clean for _, clean in kept), b""]) if is_changed else whole
     with_text = tuple((offset, clean) for offset, clean in kept if clean.strip())
-    return SegmentPiece(start, stop, "captured", None, clean_bytes, cleaner.hash(piece), with_text)
+    raw_hash = cleaner.hash(memoryview(raw.raw)[first:last])
+    return SegmentPiece(start, stop, "captured", None, clean_bytes, raw_hash, with_text)

@@ -42,19 +42,17 @@ def agents(*, as_json: AsJson = False) -> None:
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
     """Say when each agent is captured, which ones are not here, and the next steps."""
     readable = [one for one in found if not HARNESSES[one.name].is_export]
-    for label, titles in (
-        ("captured as each turn ends: ", [one.title for one in here if one.live]),
-        (
-            f"captured by crystal {'watch' if watched else 'sync'}: ",
-            [one.title for one in here if one in readable and not one.live],
-        ),
-        ("not found here: ", [one.title for one in readable if one not in here]),
+    swept = [one for one in here if one in readable and not one.live]
+    for label, some in (
+        ("captured as each turn ends: ", [one for one in here if one.live]),
+        (f"captured by crystal {'watch' if watched else 'sync'}: ", swept),
+        ("not found here: ", [one for one in readable if one not in here]),
     ):
-        if titles:
-            say_item(label, ", ".join(titles), look, style=look.dim)
+        if some:
+            say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         note("capture more of them as each turn ends: crystal init --all")
-    if not watched and any(one.live is None and one in readable for one in here):
+    if not watched and any(one.live is None for one in swept):
         note("capture agents without a hook as they write: crystal watch --install")
     if any(one.before for one in here):
         note("import past sessions: crystal backfill")

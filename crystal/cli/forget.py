@@ -168,14 +168,7 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
 
 
 def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
-    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
-    named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
-    words = ", ".join(named).replace("memorys", "memories")
-    if plan.unread:
-        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
-        yield f"will be forgotten: {most}, at least {words or 'none'}"
-    else:
-        yield f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
+    yield _counted(plan, now)
     yield from _listed([item for item in plan.items if item.because not in REASONS], now, width)
     if others := [item for item in plan.items if item.because in REASONS]:
         yield "the same text elsewhere will go too:"
@@ -188,6 +181,17 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "not deleted: files of agents still have it; delete them yourself, or run: crystal files sync"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
     yield from _source_lines(plan)
+
+
+def _counted(plan: ForgetPlan, now: int) -> str:
+    """Return how much of what will be forgotten, in a line."""
+    counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
+    named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
+    words = ", ".join(named).replace("memorys", "memories")
+    if plan.unread:
+        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
+        return f"will be forgotten: {most}, at least {words or 'none'}"
+    return f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
 
 
 def _source_lines(plan: ForgetPlan) -> Iterator[str]:

@@ -20,7 +20,7 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
-from crystal.cli.render import count_words, hint, size_words, warn
+from crystal.cli.render import count_words, hint, say, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
@@ -195,7 +195,7 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
     with open_machine({"agent_id": plan.agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
-        if plan.settings or plan.live or plan.swept or wanted:
+        if plan.settings or plan.plugins or plan.live or plan.swept or wanted:
             _offer_past(machine, wanted=wanted, asks=asks, wait=wait)
             _say_what_works(machine, plan)
         elif plan.clients:
@@ -271,8 +271,8 @@ def _print_for_pasting(names: list[str]) -> None:
 def _say_done(plan: SetupPlan) -> None:
     typer.echo(f"memory: {plan.places.db}")
     typer.echo(f"agent: {plan.agent}")
-    for change in plan.settings:
-        typer.echo(f"hooks: {'installed in' if change.changed else 'already in'} {change.path}")
+    say(*(f"hooks: run by the plugin {plugin}" for plugin in plan.plugins))
+    say(*(f"hooks: {'installed in' if one.changed else 'already in'} {one.path}" for one in plan.settings))
     for each in plan.clients:
         typer.echo(f"server: {'added to' if each.changed else 'already in'} {each.path} ({each.client.title})")
         if each.changed and each.client.name == "claude-code" and each.program is None:
@@ -312,7 +312,9 @@ def _say_what_is_asked(plan: SetupPlan) -> None:
 
 def _say_what_works(machine: Machine, plan: SetupPlan) -> None:
     state = capture_state(machine.config, machine.store)
-    told = [_title(CLAUDE_CODE)] * bool(plan.settings) + [_title(one.name) for one in plan.live if not one.problems]
+    told = [_title(CLAUDE_CODE)] * bool(plan.settings or plan.plugins) + [
+        _title(one.name) for one in plan.live if not one.problems
+    ]
     if state.condition is not Condition.CAPTURING:
         typer.echo(f"now: {describe(state, machine.now())}")
     elif told:

@@ -19,7 +19,7 @@ from crystal.app.projects import (
 )
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import Look, cells, clipped, count_words, look_of, one_line, padded, say, say_nothing
+from crystal.cli.render import Look, cells, clipped, count_words, look_of, note, one_line, padded, say, say_nothing
 from crystal.errors import NotConfiguredError
 from crystal.store.capture.projects import KnownProject, known_projects
 from crystal.timewords.parse import ago
@@ -79,7 +79,10 @@ def mark(folder: Folder = ".") -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
     path, is_new = mark_folder(folder)
     with contextlib.suppress(NotConfiguredError), open_kept_machine() as machine:
-        note_marked(machine.store, path.parent)
+        if not note_marked(machine.store, path.parent):
+            note(
+                "you joined this folder to a project: after a move join it again: crystal projects join FOLDER PROJECT"
+            )
     say(f"{path} {'is written' if is_new else 'is there already'}: the folder may be moved and renamed")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +20,7 @@ from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
+    from crystal.app.blame import BlamedLines
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
@@ -48,7 +51,7 @@ def changed(
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
     if not found:
-        say_nothing("no edit of a file is known there", "choose other options: crystal changed --help")
+        say_nothing("no edit of a file is known there", "see all that are known: crystal changed --since 2000-01-01")
         return
     look = look_of(sys.stdout)
     for one in found[:most]:
@@ -80,23 +83,32 @@ def blame(
         lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
         print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
         return
-    look, told = look_of(sys.stdout), set[str]()
-    for one in found.lines:
-        span = f"line {one.first}" if one.first == one.last else f"lines {one.first}-{one.last}"
-        if one.call is None:
-            these = "this line" if one.first == one.last else "these lines"
-            commit = f" (commit {one.commit[:10]})" if one.commit else ""
-            say(f"{span}: no session is known to have written {these}{commit}")
-            continue
-        say(f"{look.bold(span)}: session {look.name(one.call.session_id[:SHORT_ID])}, {_place(one.call, now)}")
-        if one.call.uuid not in told:
-            say(*_why(one.call))
-        told.add(one.call.uuid)
+    _say_blame(found.lines, now)
     if found.project is None:
         known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
         render.note(f"{known}: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
         render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+
+
+def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
+    """Print who wrote the lines; lines that no session wrote are one row, whatever commits they are from."""
+    look, told = look_of(sys.stdout), set[str]()
+    for call, group in groupby(lines, key=lambda one: one.call):
+        same = list(group)
+        first, last = same[0].first, same[-1].last
+        span = f"line {first}" if first == last else f"lines {first}-{last}"
+        if call is None:
+            commits = {one.commit for one in same}
+            commit = f" (commit {same[0].commit[:10]})" if same[0].commit and len(commits) == 1 else ""
+            say(
+                f"{span}: no session is known to have written {'this line' if first == last else 'these lines'}{commit}"
+            )
+            continue
+        say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
+        if call.uuid not in told:
+            say(*_why(call))
+        told.add(call.uuid)
 
 
 def how(

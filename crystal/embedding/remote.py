@@ -120,15 +120,13 @@ class OpenAI(RemoteEmbedder):
     most_texts = 256
     most_characters = 250_000
 
-    def request(self, texts: list[str], purpose: Purpose) -> tuple[str, dict[str, str], dict[str, Any]]:
+    def request(self, texts: list[str], purpose: Purpose) -> tuple[str, dict[str, str], dict[str, Any]]:  # noqa: ARG002 - the interface's
         """See ``RemoteEmbedder``."""
-        del purpose
         body = {"model": self.model, "input": texts, "encoding_format": "float", **self.asked("dimensions")}
         return f"{address(self.base_url)}/embeddings", self.bearer(), body
 
-    def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:
+    def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:  # noqa: ARG002 - the interface's
         """Return the vectors in the order of the texts, which ``index`` says."""
-        del texts
         data = sorted(answer["data"], key=lambda entry: entry["index"])
         if [entry["index"] for entry in data] != list(range(len(data))):
             raise WrongAnswerError(f"{self.name} answered with a place left out or twice")
@@ -204,9 +202,8 @@ class Ollama(RemoteEmbedder):
         url = address(self.base_url, scheme="http").removesuffix("/api") + "/api/embed"
         return url, {}, {**body, **self.asked("dimensions")}
 
-    def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:
+    def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:  # noqa: ARG002 - the interface's
         """Return the vectors; they cost nothing."""
-        del texts
         return list(answer["embeddings"]), 0
 
 

@@ -24,9 +24,8 @@ _USED = ("opencode", "db", "--format", "json", _LAST)
 _ID_BITS, _TICKS = (1 << 48) - 1, 1 << 12
 
 
-def write(talk: Talk, folder: Path) -> NativeSession:
+def write(talk: Talk, folder: Path) -> NativeSession:  # noqa: ARG001 - the interface's
     """Return the document that ``opencode import`` takes."""
-    del folder
     model = _model(Path(talk.cwd))
     session = f"ses_{_letters(~(talk.now * _TICKS), talk.session)}"
     info = {

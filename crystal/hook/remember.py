@@ -11,8 +11,7 @@ import os
 MAX_CHARS = 8_000
 KEEP, DOUBT = "keep", "doubt"
 SPACES = " \t\r\n\u3000"
-MARKS = ":\uff1a,\uff0c"
-DASHES = ("-", "\u2013", "\u2014")
+MARKS, DASHES = ":\uff1a,\uff0c", ("-", "\u2013", "\u2014")
 
 
 def _words(text: str) -> "frozenset[str]":
@@ -44,7 +43,7 @@ MORE = _words("we not never always no don't only because since except even unles
 """Words with which a statement may go on behind a comma; any other may begin a task."""
 OURS = ("we", "i", "our", "my", "this")
 ORDERS = ("always", "never", "to", "not", "you")
-ONE = ("the", "a", "an", "it", "to", "on", "in")
+ONE = ("the", "a", "an", "it", "to")
 """Words behind a verb that point at one thing, not at things of a kind."""
 HABITS = _words(
     """use prefer like love hate dislike deploy write call name host build follow keep treat support target squash
@@ -74,7 +73,8 @@ def asked(prompt: str) -> "dict[str, object] | None":
 
 def judged(prompt: str) -> "tuple[str | None, str, bool]":
     """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they hold everywhere."""
-    text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), ["please", "pls", "also", *LATER])
+    openings = [*"please pls also just ok hey".split(), *LATER]
+    text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), openings)
     for begin in CHINESE:
         if text.startswith(begin):
             return _judge_chinese(text[len(begin) :])

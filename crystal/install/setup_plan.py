@@ -28,6 +28,7 @@ from crystal.errors import CrystalError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import claude_file as settings
 from crystal.install.claude_settings.claude_file import SettingsPlan
+from crystal.install.claude_settings.layers import read_layers
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
 from crystal.install.clients.known import ServerCommand, known_clients
@@ -54,10 +55,11 @@ OWN_DATA = (
 class SetupPlan:
     """Planned actions of init.
 
-    ``folders`` are the missing ones; ``settings`` has one plan for each client folder. ``device`` is the machine's name
-    to save, None if it is saved already: a laptop's host name changes with its network, and must not make its own
-    transcripts look like another machine's. ``clients`` are those whose own files get the MCP server. ``live`` has one
-    plan for each agent that can tell of its turns, ``swept`` the names of those asked for that cannot.
+    ``folders`` are the missing ones; ``settings`` has one plan for each client folder, unless one of ``plugins`` runs
+    the hook for it. ``device`` is the machine's name to save, None if it is saved already: a laptop's host name changes
+    with its network, and must not make its own transcripts look like another machine's. ``clients`` are those whose
+    own files get the MCP server. ``live`` has one plan for each agent that can tell of its turns, ``swept`` the names
+    of those asked for that cannot.
     """
 
     agent: str
@@ -69,6 +71,7 @@ class SetupPlan:
     clients: tuple[ClientPlan, ...] = ()
     live: tuple[LivePlan, ...] = ()
     swept: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
 
     @property
     def changes_nothing(self) -> bool:
@@ -143,12 +146,13 @@ def plan_setup(
     places = config.places
     checked_agent_id(agent)
     asked = [CLAUDE_CODE] if only is None and agents is None else [*(only or ()), *(agents or ())]
-    hooked = places.claude_dirs if CLAUDE_CODE in asked else ()
+    folders = places.claude_dirs if CLAUDE_CODE in asked else ()
+    layers = {folder: read_layers(folder, None) for folder in folders}
+    plugins = {folder: one.plugins[0] for folder, one in layers.items() if one.plugins and not one.commands}
     words = settings.hook_words(
         Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home)
     )
-    windows = sys.platform == "win32"
-    command = settings.hook_line(words, windows=windows)
+    command = settings.hook_line(words, windows=sys.platform == "win32")
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
@@ -160,20 +164,22 @@ def plan_setup(
         not in_file,
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
-        tuple(settings.plan_install(folder / "settings.json", command) for folder in hooked),
+        tuple(settings.plan_install(folder / "settings.json", command) for folder in folders if folder not in plugins),
         tuple(_plan_clients(only or (), entry, places, env, home)),
-        tuple(
-            live.plan_install(
-                name,
-                live.folder_of(name, env, home),
-                HookCommand((*words, "--harness", name), windows, entry.asked_by(name).as_document()),
-                read_record(places.ldm_home, LIVE),
-            )
-            for name in others
-            if name in MECHANISMS
-        ),
+        tuple(_plan_live([name for name in others if name in MECHANISMS], words, entry, places, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
+        tuple(dict.fromkeys(plugins.values())),
     )
+
+
+def _plan_live(
+    names: Sequence[str], words: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
+) -> Iterator[live.LivePlan]:
+    record = read_record(places.ldm_home, LIVE)
+    for name in names:
+        server = entry.asked_by(name).as_document()
+        command = HookCommand((*words, "--harness", name), sys.platform == "win32", server)
+        yield live.plan_install(name, live.folder_of(name, env, home), command, record)
 
 
 def _plan_clients(

@@ -157,12 +157,14 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
     """Yield what the assistant said and the user accepted in plain words."""
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply:
         return
+    if _REFUSES.search(reply):
+        return
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
-    if _AGREES.search(reply) and not _REFUSES.search(reply):
+    if _AGREES.search(reply):
         proposals = [one for one in sentences if _PROPOSAL.match(one)]
         if len(proposals) == 1 and _REASONED.search(said) and _is_plain(proposals[0]):
             yield Statement("decision", proposals[0], 0.85)
-    elif _WORKED.search(reply) and not _REFUSES.search(reply):
+    elif _WORKED.search(reply):
         causes = [one for one in (said.strip(), *sentences) if _CAUSED.search(one)]
         if causes and _is_plain(causes[-1]):
             yield Statement("cause", causes[-1], 0.85)

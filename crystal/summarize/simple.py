@@ -46,23 +46,33 @@ def summarize_simply(said: Sequence[SummaryTurn], *, title: str | None, session_
         title: The title that was given, or None.
         session_id: Replaces the title of an empty session.
     """
-    human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
-    answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
-    if not human and not answers:
-        human = [turn for turn in said if turn.role in ("subagent", "summary")]
-    first = next((turn for turn in human if has_words(turn.text)), None)
-    last = _last_answer(answers)
-    made = title or (_headline(first) if first else "") or (_headline(last) if last else "")
+    human, answers = _by_speaker(said)
+    first, last = next((turn for turn in human if has_words(turn.text)), None), _last_answer(answers)
+    headlines = [title or "", *(_headline(turn) for turn in (first, last) if turn)]
+    made = cut(one_line(next(filter(None, headlines), "")), TITLE_CHARACTERS)
     asked = first_words(first.text, REQUEST_CHARACTERS) if first else ""
     ended = _closing(last) if last else ""
     paragraphs = [Paragraph(asked, "Asked"), *_between(human, answers, asked, ended), Paragraph(ended, "Ended with")]
+    return SummaryText(
+        made or f"Session {one_line(session_id)[:8]}",
+        tuple(paragraph for paragraph in paragraphs if paragraph.text),
+        _topics(human, answers),
+    )
+
+
+def _by_speaker(said: Sequence[SummaryTurn]) -> tuple[list[SummaryTurn], list[SummaryTurn]]:
+    """Return what the user and the assistant said; of a session without both what was said for them."""
+    human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
+    answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
+    if human or answers:
+        return human, answers
+    return [turn for turn in said if turn.role in ("subagent", "summary")], []
+
+
+def _topics(human: Sequence[SummaryTurn], answers: Sequence[SummaryTurn]) -> tuple[str, ...]:
     weighed = [(text, 2.0) for text in _up_to(human, _TOPIC_CHARACTERS)]
     weighed += [(text, 1.0) for text in _up_to(answers[::-1], _TOPIC_CHARACTERS)]
-    return SummaryText(
-        cut(one_line(made), TITLE_CHARACTERS) or f"Session {one_line(session_id)[:8]}",
-        tuple(paragraph for paragraph in paragraphs if paragraph.text),
-        tuple(term.text for term in topics(weighed, TOPICS)),
-    )
+    return tuple(term.text for term in topics(weighed, TOPICS))
 
 
 def first_words(text: str, limit: int) -> str:

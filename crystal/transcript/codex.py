@@ -64,9 +64,8 @@ class CodexReader(MessageReader, SnapshotReader):
         found = _SESSION.search(name)
         return Identity(name, found[0] if found else name)
 
-    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:  # noqa: ARG002 - the interface's
         """Return the session and the subagent, by the line that begins a rollout."""
-        del line
         kind, told = record_of(fields)
         return _owner(told) if kind == "session_meta" else (None, None)
 
@@ -145,9 +144,8 @@ class CodexReader(MessageReader, SnapshotReader):
             raise SourceError(f"{source.path} names no session", hint="update crystal")
         return [SessionStamp(session, hashlib.sha256(source.data).hexdigest(), subagent)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:  # noqa: ARG002 - the interface's
         """Yield the lines of a compressed rollout."""
-        del conversation
         context, at = self.first_context(source.path, source.sides), 0
         name = self.identify(source.path).key
         for line in unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n"):

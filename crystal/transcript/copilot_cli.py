@@ -54,9 +54,8 @@ class CopilotReader(MessageReader):
         model = data.get("newModel") or data.get("selectedModel")
         return context.with_texts(cwd=told.get("cwd"), branch=told.get("branch"), model=model)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
         """Return a line's id. A call and its result share the call's, so that the result finds its tool."""
-        del context
         kind, data = _event(fields)
         call = _call_uuid(data)
         if call is not None and kind.startswith("tool.execution_"):

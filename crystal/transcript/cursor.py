@@ -23,7 +23,7 @@ from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, title_record, unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
-from crystal.transcript.tables import other_form, tables_of
+from crystal.transcript.tables import tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -35,6 +35,8 @@ _STAMPS = (
 )
 _COMPOSERS = "SELECT key, value FROM cursorDiskKV WHERE key >= 'composerData:' AND key < 'composerData;'"
 _BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
+_TABLES = frozenset(("ItemTable", "cursorDiskKV", "composerHeaders"))
+"""Older versions have the first alone, or the first two."""
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
@@ -95,7 +97,9 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
     """Yield the editor's conversations that have messages."""
     tables = tables_of(source)
     if not tables & {_CHAT_TABLE, "ItemTable"} or tables & {_CHAT_TABLE, "composerHeaders"} == {"composerHeaders"}:
-        raise other_form(source, _CHAT_TABLE)
+        raise source.other_form(_CHAT_TABLE)
+    missing = _TABLES - tables if tables - _TABLES else {"ItemTable"} - tables
+    source.missing += sorted(missing)
     workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
     for tab, bubbles in _tabs(source, tables):
         stamp = hashlib.sha256(format_line(bubbles)).hexdigest()

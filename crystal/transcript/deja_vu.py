@@ -18,9 +18,8 @@ from crystal.transcript.stores import NO_TEXT, StoredMemory, StoreReader, StoreR
 class DejaVuReader(StoreReader):
     """See ``StoreReader``."""
 
-    def rows(self, source: Snapshot) -> Iterator[StoreRow]:
+    def rows(self, source: Snapshot) -> Iterator[StoreRow]:  # noqa: ARG002 - the interface's
         """Yield nothing: every note is a memory."""
-        del source
         yield from ()
 
     def record(self, row: StoreRow, fields: Fields) -> Record:

@@ -34,9 +34,8 @@ class DroidReader(MessageReader):
         """Return what a file belongs to: its name is the session. Its first line knows whose subagent it is."""
         return Identity(path.stem, path.stem)
 
-    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:  # noqa: ARG002 - the interface's
         """Return the session and the subagent, by the line that begins a session."""
-        del line
         own, caller = identifier(fields.get("id")), identifier(fields.get("callingSessionId"))
         return (caller or own, own if caller else None) if fields.get("type") == _START else (None, None)
 
@@ -44,9 +43,8 @@ class DroidReader(MessageReader):
         """Return the file that names the model."""
         return (path.with_name(f"{path.stem}.settings.json"),)
 
-    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:  # noqa: ARG002 - the interface's
         """Return the model of the session's settings; messages that name one know better."""
-        del path
         settings = [parse_line(content) or {} for content in sides.values()]
         return Context().with_texts(model=settings[0].get("model") if settings else None)
 

@@ -25,6 +25,13 @@ _COPIED = "crystalCopied"
 _FOR_MODEL = "turnContext"
 """Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
+_READ = {
+    "sessions": (
+        "name description session_type working_dir created_at updated_at model_config_json",
+        "id user_set_name extension_data provider_name parent_session_id",
+    ),
+    "messages": ("metadata_json", "id message_id session_id role content_json created_timestamp timestamp tokens"),
+}
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
@@ -41,7 +48,8 @@ class GooseReader(MessageReader, SnapshotReader):
                 raise SourceError(f"{source.path} has no messages", hint="update crystal")
             yield SessionStamp(source.path.stem, source.stamp)
             return
-        check_tables(source, {"messages": "id session_id role content_json created_timestamp", "sessions": "id"})
+        needed = {"messages": "id session_id role content_json created_timestamp", "sessions": "id"}
+        check_tables(source, needed, read=_READ)
         counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
         told = {session: rest for session, *rest in source.rows(counts)}
         for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):
@@ -87,9 +95,8 @@ class GooseReader(MessageReader, SnapshotReader):
                 is_hint = is_for_model or _COPIED in fields or (is_hidden and _CONTINUED in text)
                 yield Part(own, "" if is_hint else text)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return moment_of(fields.get("created"))
 
 

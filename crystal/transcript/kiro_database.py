@@ -11,7 +11,7 @@ from crystal.transcript.line_context import Context
 from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot
-from crystal.transcript.tables import object_of, other_form, tables_of
+from crystal.transcript.tables import object_of, tables_of
 
 NAMES = "crystalTools"
 """The names of the tools by the ids of their calls, in a record of results."""
@@ -52,8 +52,11 @@ def conversations(source: Snapshot) -> Iterator[SessionStamp]:
 def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
     """Yield (session, folder, stamp, whether it is in the newer table)."""
     tables = tables_of(source)
-    if not tables & {"conversations", "conversations_v2"}:
-        raise other_form(source, "conversations_v2")
+    known = {"conversations", "conversations_v2"}
+    if not tables & known:
+        raise source.other_form("conversations_v2")
+    if any(name.startswith("conversations") for name in tables - known):
+        source.missing += sorted(known - tables)
     seen = set()
     if "conversations_v2" in tables:
         for ident, folder, *stamp in source.rows(_CURRENT):

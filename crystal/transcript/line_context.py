@@ -75,12 +75,17 @@ def complete(line: bytes, context: Context) -> bytes:
         return line
     head = b'{"crystal":' + orjson.dumps(said)
     body = line.strip()
-    fields = parse_line(body) if body.startswith(b"{") and body.endswith(b"}") else None
-    if fields is not None and _FIELD not in fields:  # its own would win over the one that is added
-        rest = body[1:].lstrip()
-        return head + (b"" if rest == b"}" else b",") + rest
+    if _may_be_completed(body):
+        at = len(body) - len(body[1:].lstrip())
+        return b"".join((head, b"" if at == len(body) - 1 else b",", memoryview(body)[at:]))
     text = orjson.dumps(line.decode("utf-8", "replace"))
     return head + b',"' + _TEXT.encode() + b'":' + text + b"}"
+
+
+def _may_be_completed(body: bytes) -> bool:
+    """Return whether a line is an object without a context of its own, which would win over one that is added."""
+    fields = parse_line(body) if body.startswith(b"{") and body.endswith(b"}") else None
+    return fields is not None and _FIELD not in fields
 
 
 def without_context(line: bytes) -> bytes:

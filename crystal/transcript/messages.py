@@ -21,28 +21,24 @@ class MessageReader(TranscriptReader):
     def parts(self, fields: Fields) -> Iterable[Part]:
         """Return the parts of a message; none if nobody said or did it."""
 
-    def named_parts(self, fields: Fields, tools: dict[str, str | None]) -> Iterable[Part]:
+    def named_parts(self, fields: Fields, tools: dict[str, str | None]) -> Iterable[Part]:  # noqa: ARG002 - the interface's
         """Return the parts; results that do not name their tools get the names by ``tools``, which has the calls."""
-        del tools
         return self.parts(fields)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
         """Return the id of a message that has one, by itself or by its context."""
-        del fields
         return context.id
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written, ms."""
         return parse_time(fields.get("timestamp")) or context.at
 
-    def session_of(self, fields: Fields) -> str | None:
+    def session_of(self, fields: Fields) -> str | None:  # noqa: ARG002 - the interface's
         """Return the session that a line names."""
-        del fields
         return None
 
-    def is_subagents(self, fields: Fields) -> bool:
+    def is_subagents(self, fields: Fields) -> bool:  # noqa: ARG002 - the interface's
         """Return whether a message in a session's own transcript is a subagent's."""
-        del fields
         return False
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
@@ -64,9 +60,8 @@ class MessageReader(TranscriptReader):
             is_summary="summary" in said,
         )
 
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:  # noqa: ARG002 - the interface's
         """Yield the turns of the records, in their order."""
-        del key
         tools: dict[str, str | None] = {}
         for offset, line in lines:
             fields, context = parse_completed(line)

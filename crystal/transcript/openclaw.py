@@ -20,13 +20,14 @@ from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
-from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, other_form, rows_of, unpacked
+from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
 _NAME = re.compile(r"(.+?)\.jsonl")
 _CHECKPOINT = ".checkpoint."
 """In the name of a copy that the program makes before a compaction: the session itself has its text."""
+_WINDOWS, _REWRITES = "session_windows", "transcript_rewrite_watermarks"
 _ARCHIVES = ("session_transcript_archives", "session_transcript_cold_archives")
 
 _ENVELOPE = re.compile(r"\[[^\]\n]*\d{4}-\d\d-\d\d[T ]\d\d:\d\d[^\]\n]*\] *")
@@ -136,8 +137,12 @@ def _conversation(session: str, stamp: str, rows: list[Fields]) -> SessionStamp:
 def _stored(source: Snapshot) -> Iterator[SessionStamp]:
     """Yield the sessions of a database, and those that it keeps as archives."""
     check_tables(source, {"transcript_events": "session_id seq event_json"})
-    windows = sorted(rows_of(source, "session_windows"), key=_updated, reverse=True)
-    marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, "transcript_rewrite_watermarks")}
+    known = {_WINDOWS: "session_id session_key spawned_by updated_at", _REWRITES: "session_id generation"}
+    for table, read in known.items():
+        names = columns_of(source, table)
+        source.missing += [f"{table}.{name}" for name in read.split() if name not in names]
+    windows = sorted(rows_of(source, _WINDOWS), key=_updated, reverse=True)
+    marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, _REWRITES)}
     counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
     told: dict[str, list[object]] = {session: [marks.get(session), *rest] for session, *rest in source.rows(counts)}
     for table in _ARCHIVES:
@@ -165,7 +170,7 @@ def _events(source: Snapshot, session: str) -> Iterator[bytes]:
         elif isinstance(packed, bytes):
             yield from _lines(packed)
         elif "event_zstd" not in row:
-            raise other_form(source, "transcript_events.event_zstd")
+            raise source.other_form("transcript_events.event_zstd")
 
 
 def _typed(text: str) -> str:

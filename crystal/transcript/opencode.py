@@ -27,6 +27,12 @@ _TABLES = (
     {"session": "id", "message": "id session_id data", "part": "id message_id data"},
     {"session_v2": "id", "session_message": "id session_id type data"},
 )
+_READ = "parent_id directory title time_created time_updated"
+_NOT_READ = """
+    id project_id workspace_id slug path version share_url summary_additions summary_deletions summary_files
+    summary_diffs metadata cost tokens_input tokens_output tokens_reasoning tokens_cache_read tokens_cache_write revert
+    permission agent model time_compacting time_archived fork_session_id fork_boundary time_idle
+"""
 _UNTITLED = ("New session - ", "Child session - ")
 
 
@@ -37,7 +43,7 @@ class OpenCodeReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the sessions, the older ones first: a fork comes after its original. A subagent has its own."""
-        check_tables(source, *_TABLES)
+        check_tables(source, *_TABLES, read=dict.fromkeys(("session", "session_v2"), (_READ, _NOT_READ)))
         sessions = _sessions(source)
         changes = _changes(source)
         parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
@@ -74,9 +80,8 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         """Return the parts of a record."""
         return _parts(fields)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a record was written."""
-        del context
         return _created(fields)
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:

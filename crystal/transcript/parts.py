@@ -18,6 +18,9 @@ from crystal.transcript.line import Fields, clean_text, word
 RESULT_HEAD = 6000
 RESULT_TAIL = 2000
 """Characters of a long tool result that are indexed. The archive keeps the whole."""
+TEXT_HEAD = 3_000_000
+TEXT_TAIL = 1_000_000
+"""The same of any other text. Nobody writes so much; to index all of it would take ten times as much memory."""
 
 _LINE_REACH = 400
 _WHOLE: ContextVar[bool] = ContextVar("whole results", default=False)
@@ -68,7 +71,7 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, record: Fields, *, subagen
         if not part.text.replace("\0", " ").strip():
             continue
         text = clean_text(part.text)
-        shown = head_and_tail(text) if part.role == "tool_result" else text
+        shown = head_and_tail(text) if part.role == "tool_result" else head_and_tail(text, TEXT_HEAD, TEXT_TAIL)
         role = "subagent" if subagent and part.role in ("user", "assistant") else part.role
         yield turn._replace(part=number, role=role, text=shown, tool=part.tool, full_length=len(text))
 
@@ -158,12 +161,12 @@ def whole_results() -> Iterator[None]:
         _WHOLE.reset(token)
 
 
-def head_and_tail(text: str) -> str:
+def head_and_tail(text: str, head: int = RESULT_HEAD, tail: int = RESULT_TAIL) -> str:
     """Shorten a long text to its first and last part, with a line between them about the omission."""
-    if len(text) <= RESULT_HEAD + RESULT_TAIL or _WHOLE.get():
+    if len(text) <= head + tail or _WHOLE.get():
         return text
-    head_end = _line_end(text, RESULT_HEAD)
-    tail_start = boundary_before(text, len(text) - RESULT_TAIL, head_end)
+    head_end = _line_end(text, head)
+    tail_start = boundary_before(text, len(text) - tail, head_end)
     return f"{text[:head_end]}\n[... {tail_start - head_end} characters left out ...]\n{text[tail_start:]}"
 
 

@@ -39,7 +39,20 @@ class EntryReader(MessageReader):
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of an entry."""
-        return _parts(fields)
+        if word(fields.get("type")) in SUMMARIES:
+            yield Part("summary", word(fields.get("summary")) or "")
+            return
+        message = message_of(fields)
+        role, content = word(message.get("role")), message.get("content")
+        if role == "toolResult":
+            yield Part("tool_result", result_text(content or ""), word(message.get("toolName")))
+        elif role == "bashExecution":
+            yield Part("tool_call", call_text("bash", {"command": message.get("command")}), "bash")
+            yield Part("tool_result", result_text(message.get("output") or ""), "bash")
+        elif role in SAID:
+            blocks = content if isinstance(content, list) else [content]
+            for block in blocks:
+                yield _block(block, "user" if role == "user" else "assistant")
 
 
 class PiReader(EntryReader):
@@ -61,9 +74,8 @@ class PiReader(EntryReader):
         title = fields.get("name") if kind == "session_info" else fields.get("title")
         return context.with_texts(cwd=fields.get("cwd"), model=model, title=title)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
         """Return the id of an entry."""
-        del context
         return entry_uuid(fields, "pi")
 
     def session_of(self, fields: Fields) -> str | None:
@@ -91,23 +103,6 @@ def entry_uuid(fields: Fields, harness: str) -> str | None:
         return None
     names = [ident] if ident else [identifier(message.get("role")), identifier(message.get("toolCallId"))]
     return f"{harness}:{'-'.join(name for name in names if name)}-{at}"
-
-
-def _parts(fields: Fields) -> Iterator[Part]:
-    if word(fields.get("type")) in SUMMARIES:
-        yield Part("summary", word(fields.get("summary")) or "")
-        return
-    message = message_of(fields)
-    role, content = word(message.get("role")), message.get("content")
-    if role == "toolResult":
-        yield Part("tool_result", result_text(content or ""), word(message.get("toolName")))
-    elif role == "bashExecution":
-        yield Part("tool_call", call_text("bash", {"command": message.get("command")}), "bash")
-        yield Part("tool_result", result_text(message.get("output") or ""), "bash")
-    elif role in SAID:
-        blocks = content if isinstance(content, list) else [content]
-        for block in blocks:
-            yield _block(block, "user" if role == "user" else "assistant")
 
 
 def _block(block: object, role: str) -> Part:

@@ -114,19 +114,16 @@ class TranscriptReader(ABC):
         found = (fields.get(name) for name in ("type", "role", "kind"))
         return next((str(kind) for kind in found if isinstance(kind, str | int)), None)
 
-    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
+    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:  # noqa: ARG002 - the interface's
         """Return the small files beside a transcript that tell something of it. They need not exist."""
-        del path
         return ()
 
-    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
+    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:  # noqa: ARG002 - the interface's
         """Return what holds from the first line on, by the path and the side files that exist."""
-        del path, sides
         return Context()
 
-    def advance(self, context: Context, line: bytes) -> Context:
+    def advance(self, context: Context, line: bytes) -> Context:  # noqa: ARG002 - the interface's
         """Return the context that holds from this line on, for itself too."""
-        del line
         return context
 
     def owner(self, first: Iterable[bytes], context: Context) -> tuple[str | None, str | None]:
@@ -144,9 +141,8 @@ class TranscriptReader(ABC):
                 return session, subagent or known.subagent
         return None, None
 
-    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:
+    def owner_of(self, line: bytes, fields: Fields) -> tuple[str | None, str | None]:  # noqa: ARG002 - the interface's
         """Return the session and the subagent that a line names, each None if it does not."""
-        del fields
         return self.facts(line).session_id, None
 
     def title(self, lines: Iterable[tuple[int, bytes]]) -> str | None:
@@ -158,9 +154,8 @@ class TranscriptReader(ABC):
         """Return the agent's texts in a line, as its hook reports the last of them."""
         return [turn.text for turn in self.turns([(0, line)], "", subagent=False) if turn.role == "assistant"]
 
-    def is_session_id(self, name: str) -> bool:
+    def is_session_id(self, name: str) -> bool:  # noqa: ARG002 - the interface's
         """Return whether a name has the form of a session's id, which nothing else has: the lines need not be asked."""
-        del name
         return False
 
     def shell_of(self, line: bytes) -> bytes:
@@ -171,13 +166,12 @@ class TranscriptReader(ABC):
         """Return the path of a transcript in the folder of its session's own; ``name`` is a subagent's, else empty."""
         return PurePath(session, f"{name}.jsonl") if name else PurePath(f"{session}.jsonl")
 
-    def resume_folder(self, root: Path, cwd: str | None) -> Path:
+    def resume_folder(self, root: Path, cwd: str | None) -> Path:  # noqa: ARG002 - the interface's
         """Return the folder in which the harness finds the transcript of a session to resume in ``cwd``.
 
         Raises:
             UsageError: It resumes none.
         """
-        del root, cwd
         problem = "this session cannot be restored: its agent does not read a transcript that is written back"
         raise UsageError(problem, hint="read it with: crystal show ID; take it out with: crystal export --session ID")
 
@@ -194,6 +188,7 @@ class Snapshot:
         data: Its content; empty for a database.
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
+        missing: Tables and columns that its reader knows and did not find, although it reads the rest.
     """
 
     def __init__(
@@ -204,7 +199,12 @@ class Snapshot:
         sides: Mapping[PurePath, bytes],
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data, rows, sides
+        self.missing: list[str] = []
         self.found: dict[str, Any] = {}  # for its reader, which is asked several times
+
+    def other_form(self, missing: str) -> SourceError:
+        """Return the error for a database without a table or a column that its reader knows."""
+        return SourceError(f"{self.path} has another form than crystal knows: no {missing}", hint="update crystal")
 
     @cached_property
     def parsed(self) -> object:

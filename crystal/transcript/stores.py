@@ -85,14 +85,12 @@ class StoreReader(MessageReader, SnapshotReader):
     def record(self, row: StoreRow, fields: Fields) -> Record:
         """Return the record of a row; ``fields`` are its columns."""
 
-    def memories(self, source: Snapshot) -> Iterable[StoredMemory]:
+    def memories(self, source: Snapshot) -> Iterable[StoredMemory]:  # noqa: ARG002 - the interface's
         """Return the rows that are memories."""
-        del source
         return ()
 
-    def vectors(self, source: Snapshot) -> Iterator[StoredVector]:
+    def vectors(self, source: Snapshot) -> Iterator[StoredVector]:  # noqa: ARG002 - the interface's
         """Yield the vectors that are those of rows' texts."""
-        del source
         yield from ()
 
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
@@ -130,9 +128,8 @@ class StoreReader(MessageReader, SnapshotReader):
                 found[table, fields["id"]] = fields
         return found
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a row was written."""
-        del context
         return milliseconds(fields.get("at"))
 
     def parts(self, fields: Fields) -> Iterator[Part]:

@@ -30,13 +30,17 @@ def columns_of(source: Snapshot, table: str) -> list[str]:
     return [name for (name,) in source.rows("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
-def check_tables(source: Snapshot, *forms: Mapping[str, str]) -> None:
+def check_tables(
+    source: Snapshot, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None
+) -> None:
     """Refuse a database of another form, before anything of it is noted as read.
 
     Args:
         source: The database.
         forms: Tables that go together, each with the columns that are read. As soon as one of them has a row, all must
             be there; of one form at least the first table must.
+        read: Tables, each with further columns that are read where there are any, and all others that were seen. One
+            that is missing is noted, unless its program is older than crystal: then its table has no unknown column.
 
     Raises:
         SourceError: A table or a column is missing.
@@ -47,12 +51,11 @@ def check_tables(source: Snapshot, *forms: Mapping[str, str]) -> None:
         columns = [f"{table}.{name}" for table in form for name in form[table].split() if name not in known[table]]
         rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
         if columns and (not is_any or any(list(one) for one in rows)):
-            raise other_form(source, columns[0])
-
-
-def other_form(source: Snapshot, missing: str) -> SourceError:
-    """Return the error for a database without a table or a column that its reader knows."""
-    return SourceError(f"{source.path} has another form than crystal knows: no {missing}", hint="update crystal")
+            raise source.other_form(columns[0])
+    for table, (wanted, others) in (read or {}).items():
+        names = columns_of(source, table)
+        if set(names) - {*wanted.split(), *others.split()}:
+            source.missing += [f"{table}.{name}" for name in wanted.split() if name not in names]
 
 
 def rows_of(source: Snapshot, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:

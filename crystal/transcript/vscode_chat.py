@@ -72,9 +72,8 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
             typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
-    def time_of(self, fields: Fields, context: Context) -> int | None:
+    def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
         """Return when a prompt was sent, or an answer was complete."""
-        del context
         at = milliseconds(fields.get("timestamp"))
         if "response" not in fields:
             return at

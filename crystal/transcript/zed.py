@@ -21,6 +21,7 @@ from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotRe
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
+_READ = "summary updated_at parent_id folder_paths folder_paths_order created_at"
 
 
 class ZedReader(MessageReader, SnapshotReader):
@@ -65,7 +66,7 @@ READER = ZedReader()
 
 def _rows(source: Snapshot) -> Iterator[Fields]:
     """Yield the rows of the threads without their contents."""
-    check_tables(source, {"threads": "id data"})
+    check_tables(source, {"threads": "id data"}, read={"threads": (_READ, "id data data_type")})
     names = [name for name in columns_of(source, "threads") if name != "data"]
     for row in source.rows(f"SELECT {', '.join(names)} FROM threads"):
         yield dict(zip(names, row, strict=True))

@@ -96,6 +96,15 @@ def test_a_folder_that_is_marked_after_its_first_sessions_keeps_them_when_it_mov
     assert len(found("fig", "--project", str(new))) == 2
 
 
+def test_marking_a_folder_that_a_person_joined_says_what_to_do_after_a_move(ready, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        said_in(ready, tmp_path / name, f"s{name}", "the fig tree needs water")
+    assert crystal("projects", "mark", str(tmp_path / "b")).err == ""
+    assert crystal("projects", "join", str(tmp_path / "a"), str(tmp_path / "b")).code == 0
+    assert "crystal projects join FOLDER PROJECT" in crystal("projects", "mark", str(tmp_path / "a")).err
+
+
 @pytest.mark.slow
 def test_a_name_that_a_person_gave_holds_for_the_past_and_for_new_folders(ready, tmp_path):
     folder = make_repository(tmp_path / "proj1")

@@ -167,3 +167,15 @@ def test_the_doctor_says_which_agents_ask_and_what_is_gone(home: Path) -> None:
     assert "FAIL  agents: Gemini CLI starts /nowhere/crystal, which is gone" in done.out
     assert "fix: crystal init --client gemini" in done.out
     assert f"warn  agents: {home / '.cursor/mcp.json'}: line 1" in done.out
+
+
+def test_init_adds_no_second_hook_where_the_plugin_is_on(home: Path) -> None:
+    settings = home / ".claude/settings.json"
+    settings.parent.mkdir()
+    for is_on in (True, False):
+        settings.write_text(json.dumps({"enabledPlugins": {"crystal@crystal": is_on}}))
+        done = crystal("init", "--yes")
+        assert (done.code, "hooks: run by the plugin crystal@crystal" in done.out) == (0, is_on)
+        assert "crystal captures every turn" in done.out
+        assert ("hooks" in json.loads(settings.read_text())) == (not is_on)
+        assert "twice" not in crystal("status").out

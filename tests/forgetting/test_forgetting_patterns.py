@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crystal.forgetting.match import patterns
 from crystal.forgetting.match.multi_pattern import MultiPatternMatcher
-from crystal.forgetting.match.patterns import PatternSet, forms_of, stretches_of
+from crystal.forgetting.match.patterns import PatternSet, TextMatcher, forms_of, stretches_of
 
 
 def test_a_tiny_text_has_nothing_to_look_for() -> None:
@@ -26,17 +28,43 @@ def test_the_seeker_finds_what_a_plain_search_finds(strings: list[bytes], data: 
     expected = {
         (at, number) for number, string in enumerate(strings) for at in range(len(text)) if text.startswith(string, at)
     }
-    seeker = MultiPatternMatcher(strings)
-    assert set(seeker.find(text)) == expected
-    size = data.draw(st.integers(1, 30))
-    pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    found = list(seeker.find_in(pieces))
-    assert set(found) == expected
-    assert len(found) == len(expected)
+    assert set(MultiPatternMatcher(strings).find(text)) == expected
+
+
+TEXTS = st.one_of(st.text(min_size=1, max_size=40), st.text('ab /\\"é', min_size=3, max_size=40))
+
+
+@settings(max_examples=150)
+@given(st.lists(TEXTS, min_size=1, max_size=6), st.binary(min_size=24, max_size=90), st.data())
+def test_very_many_texts_are_found_in_any_pieces_where_a_plain_search_finds_them(texts, body, data):
+    forms = sorted((form, text) for text in set(texts) for form in forms_of(text) if len(form) >= 5)
+    own = [body[at : at + 24] for at in range(0, len(body) - 23, 24)]
+    glue = st.one_of(
+        st.binary(max_size=9), st.just(body), *(st.sampled_from(forms).map(lambda one: one[0]) for _ in forms[:1])
+    )
+    file = b"".join(data.draw(st.lists(glue, max_size=20)))
+    expected = {(at, at + len(form), text) for form, text in [*forms, *((one, one) for one in own)]
+                for at in range(len(file)) if file.startswith(form, at)}  # fmt: skip
+    size = data.draw(st.integers(1, 60))
+    pieces = [file[at : at + size] for at in range(0, len(file), size)]
+    for most in (0, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(patterns, "MAX_AUTOMATON", most)
+            found = list(
+                PatternSet(texts[1:], texts[:1], patterns.body_stretches([body]), lambda text: [text]).find(pieces)
+            )
+        assert set(found) == expected
+        assert len(found) == len(expected)
+
+
+def test_what_repeats_a_whole_text_is_found_among_very_many() -> None:
+    matcher = TextMatcher([f"the text with the number {number} is here" for number in range(300)], ())
+    assert matcher.is_quoted(b'{"text": "He said: The  Text with the number 299 is\\n here, too"}')
+    assert not matcher.is_quoted(b'{"text": "the text with the number 300 is here"}')
 
 
 @settings(max_examples=50)
-@given(st.text(min_size=1, max_size=60))
+@given(st.one_of(st.text(min_size=1, max_size=60), st.text("ab1 ,.;:'()-", min_size=1, max_size=9)))
 def test_every_form_in_which_json_can_hold_a_text_is_looked_for(text: str) -> None:
     forms = forms_of(text)
     for ascii_only in (True, False):
@@ -45,6 +73,9 @@ def test_every_form_in_which_json_can_hold_a_text_is_looked_for(text: str) -> No
         twice = json.dumps(once, ensure_ascii=ascii_only)
         assert twice[3:-3].encode("utf-8", "surrogatepass") in forms
     assert text.encode("utf-16-le", "surrogatepass") in forms
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "_SIMPLE", re.compile("(?!)"))
+        assert forms_of(text) == forms
     if "/" in text:
         assert json.dumps(text)[1:-1].replace("/", "\\/").encode() in forms
 
@@ -63,7 +94,7 @@ def test_whoever_quotes_enough_of_a_line_quotes_a_stretch_of_it(text: str) -> No
 
 
 def test_a_word_is_not_looked_for_within_other_words() -> None:
-    patterns = PatternSet(["zweitausend"])
+    words = PatternSet(["zweitausend"])
     alone = (
         "zweitausend",
         '"zweitausend"',
@@ -73,7 +104,7 @@ def test_a_word_is_not_looked_for_within_other_words() -> None:
         "日zweitausend",
     )
     for text in alone:
-        assert list(patterns.find_in_lines(text.encode())), text
+        assert list(words.find_in_lines(text.encode())), text
     for text in ("zweitausenddrei", "hundertzweitausend", "ßzweitausend", "zweitausendä"):
-        assert list(patterns.find([text.encode()])), text
-        assert not list(patterns.find_in_lines(text.encode())), text
+        assert list(words.find([text.encode()])), text
+        assert not list(words.find_in_lines(text.encode())), text

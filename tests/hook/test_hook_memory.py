@@ -95,7 +95,8 @@ def labelled(name: str) -> list[tuple[str, bool]]:
     [
         (["tuned", "held-out"], 0.98, 0.58),
         (["hard"], 0.98, 0.5),
-        ([f"fresh-{number}" for number in range(1, 9)], 0.96, 0.73),
+        ([f"fresh-{number}" for number in range(1, 9)], 0.97, 0.73),
+        (["fresh-9"], 0.98, 0.48),
         ([f"voice-{voice}" for voice in ("terse", "polite", "manager", "dictation", "code")], 0.98, 0.42),
     ],
 )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import sys
 from dataclasses import dataclass
 
 import pytest
+import typer.main
 
 from crystal.cli.app import main
+
+# Typer reads all signatures at each call, which in a process of its own is once.
+read_signatures = functools.cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ def crystal(*words: str, typed: str = "", terminal: bool = False) -> Done:
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(typer.main, "get_command", read_signatures)
         patch.setattr(sys, "argv", ["crystal", *words])
         patch.setattr(sys, "stdin", (Terminal if terminal else io.StringIO)(typed))
         try:

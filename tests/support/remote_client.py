@@ -128,6 +128,6 @@ def serving(*options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert "Traceback" not in err, err
     assert process.returncode in (0, 130, -signal.SIGTERM, 128 + signal.SIGTERM), process.returncode

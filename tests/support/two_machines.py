@@ -67,7 +67,7 @@ class RelayProcess:
         """End it, politely."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(60)
             self.process = None
 
     def operate(self, *words: str) -> str:

@@ -14,8 +14,17 @@ SESSIONS = samples.AGENTS / "droid" / "home" / ".factory" / "sessions"
 SESSION = SESSIONS / "-tmp-demo-project" / "55783ea6-6654-490d-8bd5-7a9c6b92d37c.jsonl"
 
 
-@pytest.mark.parametrize("read_before", [1, 2, 5, 12])
-@pytest.mark.parametrize("title", ["", "x", "A title that is longer than the one that the session has in the sample"])
+@pytest.mark.parametrize(
+    "read_before", [1, pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(12, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param("", marks=pytest.mark.slow),
+        "x",
+        "A title that is longer than the one that the session has in the sample",
+    ],
+)
 def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(home: Path, read_before: int, title: str) -> None:
     assert crystal("init", "--yes", "--no-import").code == 0
     first, *rest = SESSION.read_bytes().splitlines(keepends=True)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Turn
+from crystal.transcript import parts
 from crystal.transcript.claude_code.reader import READER
 from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
@@ -207,6 +208,21 @@ def test_the_text_of_a_long_result_is_never_longer_than_head_tail_and_marker(len
     assert turn.full_length == length
     assert len(turn.text) <= 8000 + len("\n[... 100000 characters left out ...]\n")
     assert ("left out" in turn.text) == (length > 8000)
+
+
+def test_a_text_that_nobody_can_have_typed_keeps_head_and_tail_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "TEXT_HEAD", 900)
+    monkeypatch.setattr(parts, "TEXT_TAIL", 100)
+    for length, is_whole in ((1000, True), (1001, False)):
+        line = line_of("user", "y" * length)
+        [turn] = turns(line)
+        assert (turn.full_length, turn.text == "y" * length, "left out" in turn.text) == (
+            length,
+            is_whole,
+            not is_whole,
+        )
+        with parts.whole_results():
+            assert [one.text for one in turns(line)] == ["y" * length]
 
 
 def test_what_is_said_in_a_subagent_has_that_role_and_what_is_done_keeps_its_own() -> None:

@@ -8,7 +8,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given
@@ -26,6 +25,7 @@ from tests.support.exports import SESSION, remember
 from tests.support.table import each_row
 from tests.support.web_client import BASE, ORIGIN, Client
 from tests.support.web_page import serving
+from tests.support.whole_memory import wait_until
 
 READ = [view.path for view in VIEWS] + [f"/static/{name}" for name in STATIC] + ["/nothing", "/memory/mem-0", "/forget"]
 READ += [path.replace("{id:path}", SESSION) for path in PAGES if path.startswith(("/session", "/markdown"))] + [
@@ -234,11 +234,7 @@ def test_a_browser_that_runs_until_it_is_closed_does_not_keep_the_server_from_st
     browser.write_text(BLOCKING_BROWSER)
     env = {**os.environ, "BROWSER": f"{shlex.quote(sys.executable)} {browser} {seen} %s"}
     with serving(env, "--port", "0"):
-        for _ in range(200):
-            if seen.exists():
-                break
-            time.sleep(0.05)
-    assert "Open crystal" in seen.read_text()
+        wait_until(lambda: seen.exists() and "Open crystal" in seen.read_text(), "the browser")
 
 
 @each_row(("env", "opens"), [

@@ -14,7 +14,7 @@ from typing import Literal
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
-from crystal.forgetting.request import ForgetContext, Selection, counted
+from crystal.forgetting.request import ForgetContext, Progress, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
@@ -72,7 +72,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
     if untold:  # other machines may have copies of them
         more.append(_made("lines", (), untold, context.device, now))
     if mirror is not None:
-        _delete_many(mirror, gone)
+        _delete_many(mirror, gone, context.progress)
         with mirror.transaction():
             _delete(mirror, gone)
     with store.transaction():
@@ -83,7 +83,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
             context.on_tombstones(store, more)
         for row, numbers in sorted(places.items()):
             forgotten_work.add_work(store, ARCHIVE, str(row), sorted(numbers), now)
-    _delete_many(store, gone)
+    _delete_many(store, gone, context.progress)
     with store.transaction():
         resets = _delete(store, gone)
         forgotten_rows.close_relayed(store, gone.whole, BY_FORGETTING)
@@ -216,12 +216,13 @@ def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
 # --------------------------------------------------------------------------------------------------------- deleting
 
 
-def _delete_many(store: Store, gone: DeletionSet) -> None:
+def _delete_many(store: Store, gone: DeletionSet, progress: Progress) -> None:
     """Delete the chunks in separate short transactions if there are very many."""
     chunks = forgotten_work.chunks_of(store, gone.lines)
     if len(chunks) <= forgotten_work.MANY:
         return
     for at in range(0, len(chunks), forgotten_work.BATCH):
+        progress("deleting the messages", at, len(chunks))
         with store.transaction():
             space.delete_chunks(store, chunks[at : at + forgotten_work.BATCH])
 

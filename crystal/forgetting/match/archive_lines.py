@@ -105,7 +105,7 @@ class ArchiveSearch:
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
             if own.uuid in self._lines or not self._lines.isdisjoint(ids):
                 because: Because | None = "copy"
-            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
+            elif self._is_in_scope(row, *when):
                 because = "session"
             else:
                 because = self._repeats(row, line, ids, is_hit=number in hit)
@@ -113,6 +113,9 @@ class ArchiveSearch:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
             elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
+
+    def _is_in_scope(self, row: KeptRow, at: int | None, cwd: str | None) -> bool:
+        return any(scope.holds(row.session_id, at, cwd) for scope in self._scopes)
 
     def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:
         """Return why a line goes because of its text, or None."""

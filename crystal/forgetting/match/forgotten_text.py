@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from crystal.forgetting.match.indexed_turns import Candidates, candidates_of
-from crystal.forgetting.match.patterns import TextMatcher, words_of
+from crystal.forgetting.match.patterns import TextMatcher, body_stretches, words_of
+from crystal.forgetting.match.window_hashes import WindowHashes
 from crystal.forgetting.request import ForgetContext, ForgetPlan, Progress, counted
 from crystal.search.index.index_files import IndexDamagedError
 from crystal.search.index.terms import Tokenize, beginning_of, document_words
@@ -37,7 +38,7 @@ class ForgottenText:
         sessions: Ids of the sessions that something is forgotten from, with forks.
         texts: The texts.
         asked: The word or phrase of the query.
-        bodies: The texts as the store compresses them.
+        bodies: The texts as the store compresses them, hashed.
         is_scope: Something is forgotten by place or time: the same text elsewhere stays.
     """
 
@@ -46,7 +47,7 @@ class ForgottenText:
     sessions: frozenset[str] = frozenset()
     texts: tuple[str, ...] = field(default=(), repr=False)
     asked: tuple[str, ...] = field(default=(), repr=False)
-    bodies: tuple[bytes, ...] = field(default=(), repr=False)
+    bodies: WindowHashes | None = field(default=None, repr=False)
     is_scope: bool = False
 
 
@@ -65,7 +66,7 @@ def forgotten_text(context: ForgetContext, plan: ForgetPlan) -> ForgottenText:
             frozenset(touched | set(plan.sessions)),
             tuple(dict.fromkeys(text for text in texts if text.strip())),
             plan.needles,
-            tuple(bodies),
+            body_stretches(bodies),
             any(kind in SCOPES for kind, _, _ in plan.kinds),
         )
 

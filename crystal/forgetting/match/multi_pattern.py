@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ahocorasick_rs import BytesAhoCorasick
 
@@ -21,7 +21,6 @@ class MultiPatternMatcher:
 
     def __init__(self, strings: Sequence[bytes]) -> None:
         self.strings = tuple(strings)
-        self.longest = max(map(len, self.strings), default=0)
         self._automaton = BytesAhoCorasick(self.strings)
 
     def __len__(self) -> int:
@@ -35,14 +34,3 @@ class MultiPatternMatcher:
     def is_in(self, data: bytes) -> bool:
         """Return True if one of the strings is in ``data``."""
         return next(self.find(data), None) is not None
-
-    def find_in(self, pieces: Iterable[bytes]) -> Iterator[Hit]:
-        """Yield every match in a file that is read in pieces, in constant memory."""
-        kept, at = b"", 0
-        for piece in pieces:
-            data = kept + piece
-            for place, number in self.find(data):
-                if place + len(self.strings[number]) > len(kept):
-                    yield at - len(kept) + place, number
-            at += len(piece)
-            kept = data[max(0, len(data) - self.longest + 1) :] if self.longest > 1 else b""

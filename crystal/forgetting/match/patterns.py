@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.query_terms import QUOTE, folded, goes_on, readable
+from crystal.forgetting.match.window_hashes import MORE, WindowHashes
+from crystal.forgetting.match.window_hashes import WORD as HASHED
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 
@@ -30,6 +32,13 @@ WORD = 5
 """Minimum characters of a word that is searched for."""
 
 MAX_WHOLE = 16_384
+
+WINDOW, WIDE = 2 * HASHED, (2 + MORE) * HASHED
+MAX_AUTOMATON = 1 << 20
+"""Characters of texts that are searched for by an automaton, which takes 100 times as much memory; of more, the forms
+of at least ``WINDOW`` bytes are searched for by their hashes."""
+MAX_TEXTS = 64
+"""Texts whose forms are remembered: the matches of a text mostly lie together."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 Source = str | bytes
@@ -40,64 +49,10 @@ _PLAIN = re.compile(r"[^\W_]+")
 _NAMING = re.compile(r"[^\W\da-fA-F_]")
 _ESCAPED = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
 _LOOSE: dict[str, str] = {"encoding": "utf-8", "errors": "ignore"}
+_SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9,.;:'()-]*(?: [A-Za-z0-9,.;:'()-]+)*")
+"""A string that looks the same in every form."""
 _HEX = re.compile(r"\\u[0-9a-f]{4}")
 _GO = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
-
-
-class PatternSet:
-    """Stretches and words in all their forms, and bytes as they are, searched for in one pass."""
-
-    def __init__(self, stretches: Iterable[str], words: Iterable[str] = (), bodies: Iterable[bytes] = ()) -> None:
-        sources: dict[bytes, Source] = {body: body for body in bodies}
-        for source in (*words, *stretches):
-            sources.update(dict.fromkeys(forms_of(source), source))
-        self.matcher = MultiPatternMatcher(sorted(form for form in sources if MIN_LENGTH <= len(form) <= MAX_LENGTH))
-        self._sources = [sources[form] for form in self.matcher.strings]
-
-    def find(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, int, Source]]:
-        """Yield the start, the end and the source of every match in a file that is read in pieces."""
-        for start, number in self.matcher.find_in(pieces):
-            yield start, start + len(self.matcher.strings[number]), self._sources[number]
-
-    def find_in_lines(self, data: bytes) -> Iterator[tuple[int, Source]]:
-        """Yield the start and the source of every match in JSON lines, words only at word borders."""
-        for start, end, source in self.find([data]):
-            if not (is_word(source) and _is_joined(data, start, end)):
-                yield start, source
-
-
-class TextMatcher:
-    """Finds the lines of archives that repeat forgotten texts.
-
-    Args:
-        texts: The forgotten texts.
-        words: Words that no other text has.
-    """
-
-    def __init__(self, texts: Iterable[str], words: Iterable[str]) -> None:
-        texts = list(texts)
-        whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
-        self._patterns = PatternSet({each for text in texts for each in stretches_of(text)}, words)
-        self._whole = MultiPatternMatcher(sorted(text for text in whole if MIN_LENGTH <= len(text) <= MAX_LENGTH))
-
-    def find(self, data: bytes) -> Iterator[int]:
-        """Yield the places where some lines share a stretch or a word with a text."""
-        return (start for start, _ in self._patterns.find_in_lines(data))
-
-    def is_quoted(self, line: bytes) -> bool:
-        """Return True if a line holds a whole text."""
-        return self._whole.is_in(readable(line).encode("utf-8", "replace"))
-
-
-def _is_joined(data: bytes, start: int, end: int) -> bool:
-    """Return True if the word continues before or after. If that is uncertain it counts as separate."""
-    before = "" if _ESCAPED.search(data, max(0, start - 6), start) else data[max(0, start - 4) : start].decode(**_LOOSE)
-    after = data[end : end + 4].decode(**_LOOSE)
-    word = data[start:end].decode(**_LOOSE)
-    return goes_on(before[-1:], word[:1]) or goes_on(word[-1:], after[:1])
-
-
-# --------------------------------------------------------------------------------------------------- taking apart
 
 
 def stretches_of(text: str) -> list[str]:
@@ -117,9 +72,125 @@ def stretches_of(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def body_stretches(body: bytes) -> Iterator[bytes]:
-    """Yield the parts of a compressed text: any part of it of twice their length contains one."""
-    return (body[at : at + BODY_STRETCH] for at in range(0, len(body) - BODY_STRETCH + 1, BODY_STRETCH))
+class PatternSet:
+    """Stretches of texts, and words, in all their forms, and bytes as they are, searched for in one pass.
+
+    Args:
+        texts: What is searched for in stretches.
+        words: What is searched for as a whole.
+        bodies: The hashes of ``body_stretches``, or None.
+        split: Returns the stretches of a text.
+    """
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        words: Iterable[str] = (),
+        bodies: WindowHashes | None = None,
+        split: Callable[[str], list[str]] = stretches_of,
+    ) -> None:
+        self._texts, self._words, self._split = list(texts), list(words), split
+        self._bodies = WindowHashes(()) if bodies is None else bodies
+        self._longest = BODY_STRETCH
+        least = WINDOW if sum(map(len, self._texts)) > MAX_AUTOMATON else MAX_LENGTH + 1
+        known: dict[bytes, str] = {}
+        self._windows = WindowHashes(self._long_forms(least, known))
+        self._matcher = MultiPatternMatcher(sorted(known))
+        self._known = [known[form] for form in self._matcher.strings]
+        self._forms = lru_cache(MAX_TEXTS)(self._forms_by_window)
+
+    def _forms_from(self, number: int) -> Iterator[tuple[bytes, str]]:
+        """Yield the forms of a word or of the stretches of a text, each with its source."""
+        at = number - len(self._texts)
+        for source in self._split(self._texts[number]) if at < 0 else [self._words[at]]:
+            yield from ((form, source) for form in forms_of(source) if MIN_LENGTH <= len(form) <= MAX_LENGTH)
+
+    def _forms_by_window(self, number: int) -> dict[bytes, list[tuple[bytes, str]]]:
+        found: dict[bytes, list[tuple[bytes, str]]] = {}
+        for form, source in self._forms_from(number):
+            found.setdefault(form[:WINDOW], []).append((form, source))
+        return found
+
+    def _long_forms(self, least: int, others: dict[bytes, str]) -> Iterator[tuple[bytes, int]]:
+        """Yield the beginnings of forms of so many bytes; put shorter ones into ``others``."""
+        for number in range(len(self._texts) + len(self._words)):
+            windows = set[bytes]()
+            for form, source in self._forms_from(number):
+                self._longest = max(self._longest, len(form))
+                if len(form) < least:
+                    others[form] = source
+                else:
+                    windows.add(form[:WIDE] if len(form) >= WIDE else form[:WINDOW])
+            yield from ((window, number) for window in windows)
+
+    def find(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, int, Source]]:
+        """Yield the start, the end and the source of every match in a file that is read in pieces."""
+        kept, at = b"", 0
+        for piece in pieces:
+            data = kept + piece
+            for start, end, source in self._matches(data):
+                if end > len(kept):
+                    yield at - len(kept) + start, at - len(kept) + end, source
+            at += len(piece)
+            kept = data[max(0, len(data) - self._longest + 1) :]
+
+    def _matches(self, data: bytes) -> Iterator[tuple[int, int, Source]]:
+        for start, number in self._matcher.find(data):
+            yield start, start + len(self._matcher.strings[number]), self._known[number]
+        found = self._windows.find(data)
+        forms = ((start, *one) for start, at in found for one in self._forms(at).get(data[start : start + WINDOW], ()))
+        matches = ((start, start + len(form), source) for start, form, source in forms if data.startswith(form, start))
+        yield from dict.fromkeys(matches)
+        for start, _ in self._bodies.find(data):
+            yield start, start + BODY_STRETCH, data[start : start + BODY_STRETCH]
+
+    def find_in_lines(self, data: bytes) -> Iterator[tuple[int, Source]]:
+        """Yield the start and the source of every match in JSON lines, words only at word borders."""
+        for start, end, source in self.find([data]):
+            if not (is_word(source) and _is_joined(data, start, end)):
+                yield start, source
+
+
+class TextMatcher:
+    """Finds the lines of archives that repeat forgotten texts.
+
+    Args:
+        texts: The forgotten texts.
+        words: Words that no other text has.
+    """
+
+    def __init__(self, texts: Iterable[str], words: Iterable[str]) -> None:
+        texts = list(texts)
+        whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
+        self._patterns = PatternSet(texts, words)
+        self._whole = [text for text in whole if WINDOW <= len(text) <= MAX_LENGTH]
+        self._beginnings = WindowHashes((text[:WINDOW], number) for number, text in enumerate(self._whole))
+
+    def find(self, data: bytes) -> Iterator[int]:
+        """Yield the places where some lines share a stretch or a word with a text."""
+        return (start for start, _ in self._patterns.find_in_lines(data))
+
+    def is_quoted(self, line: bytes) -> bool:
+        """Return True if a line holds a whole text."""
+        text = readable(line).encode("utf-8", "replace")
+        return any(text.startswith(self._whole[number], start) for start, number in self._beginnings.find(text))
+
+
+def _is_joined(data: bytes, start: int, end: int) -> bool:
+    """Return True if the word continues before or after. If that is uncertain it counts as separate."""
+    before = "" if _ESCAPED.search(data, max(0, start - 6), start) else data[max(0, start - 4) : start].decode(**_LOOSE)
+    after = data[end : end + 4].decode(**_LOOSE)
+    word = data[start:end].decode(**_LOOSE)
+    return goes_on(before[-1:], word[:1]) or goes_on(word[-1:], after[:1])
+
+
+# --------------------------------------------------------------------------------------------------- taking apart
+
+
+def body_stretches(bodies: Iterable[bytes]) -> WindowHashes:
+    """Return the hashes of parts of compressed texts: any part of a text of twice their length contains one."""
+    starts = ((body, at) for body in bodies for at in range(0, len(body) - BODY_STRETCH + 1, BODY_STRETCH))
+    return WindowHashes(((body[at : at + BODY_STRETCH], 0) for body, at in starts), BODY_STRETCH // HASHED)
 
 
 def words_of(text: str) -> set[str]:
@@ -135,9 +206,12 @@ def is_word(source: Source) -> bool:
 
 def index_words(texts: Iterable[str], tokenize: Tokenize) -> set[str]:
     """Return the same words of some texts as terms of an index."""
-    words = document_words(tokenize, "\n".join(texts), None)
+    found = set[str]()
+    for text in texts:
+        words = document_words(tokenize, text, None)
+        found.update(words.text, words.parts)
     own = own_words().union(tokenize(" ".join(sorted(own_words()))))
-    return {word for word in (*words.text, *words.parts) if _names(word) and word not in own}
+    return {word for word in found if _names(word) and word not in own}
 
 
 def _names(word: str) -> bool:
@@ -159,6 +233,8 @@ def own_words() -> frozenset[str]:
 
 def forms_of(text: str) -> set[bytes]:
     """Return a string in the forms used in files: plain, JSON, JSON within JSON, Markdown and YAML, UTF-16."""
+    if _SIMPLE.fullmatch(text):
+        return {text.encode(name) for name in ("ascii", "utf-16-le", "utf-16-be")}
     plain = json.dumps(text, ensure_ascii=False)[1:-1]
     ascii_only = json.dumps(text)[1:-1]
     once = {plain, plain.translate(_GO), ascii_only, ascii_only.translate(_GO)}

@@ -39,8 +39,8 @@ from crystal.store.search.candidates import each_file
 
 TEXT_CHARACTERS = 300
 
-MAX_READ = 4_000
-"""Texts that a preview of a large memory reads: half a second."""
+MAX_READ = 1_500
+"""Texts that a preview of a large memory reads: a third of a second."""
 
 MAX_LOOKED_UP = 100
 """Texts whose repetitions such a preview looks up: another half."""

@@ -23,7 +23,6 @@ from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE
 from crystal.forgetting.match.patterns import (
     PatternSet,
     Source,
-    body_stretches,
     index_words,
     is_word,
     own_words,
@@ -139,13 +138,11 @@ class _Search:
         self.unread: list[Unread] = []
         self.files = self.size = 0
         texts = (*forgotten.texts, *forgotten.asked)
-        self.stretches = {text: {one for one in stretches_of(text) if one.lower() not in own_words()} for text in texts}
         words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
-        stretches = set().union(*self.stretches.values())
+        stretches = {word for text in texts for word in _stretches(text) if is_word(word)}
         gone = (forgotten.lines, forgotten.memories)
         self.words = rare_words(stores, words - stretches, *gone, context.progress)
-        bodies = {stretch for body in forgotten.bodies for stretch in body_stretches(body)}
-        self.patterns = PatternSet(stretches, self.words, bodies)
+        self.patterns = PatternSet(texts, self.words, forgotten.bodies, _stretches)
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
         self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
         self.retained: set[Source] = set()
@@ -309,7 +306,7 @@ class _Search:
         for (file, kind, _), (offset, times) in self.findings.items():
             one = found.get((file, kind), Trace(file, offset, kind, 0))
             found[file, kind] = Trace(file, min(offset, one.offset), kind, one.times + times)
-        by_rows_only = sum(self.retained.issuperset(self.stretches[text]) for text in self.forgotten.texts)
+        by_rows_only = sum(self.retained.issuperset(_stretches(text)) for text in self.forgotten.texts)
         return ForgetProof(
             self.files,
             self.size,
@@ -319,6 +316,10 @@ class _Search:
             tuple(self.unread),
             tuple(dict.fromkeys(trace.file for trace in found.values() if trace.kind == TRANSCRIPT)),
         )
+
+
+def _stretches(text: str) -> list[str]:
+    return [one for one in stretches_of(text) if one.lower() not in own_words()]
 
 
 def _held(wanted: Mapping[bytes, set[Source]], datas: Iterator[bytes]) -> set[Source]:

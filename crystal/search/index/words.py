@@ -100,27 +100,31 @@ def merge_words(parts: Sequence[PartWords], orders: Sequence[Array]) -> dict[str
     lists = [part.all() for part in parts]
     words = sorted(set().union(*lists))
     number = {word: at for at, word in enumerate(words)}
-    keys = []
-    for part, known, order in zip(parts, lists, orders, strict=True):
-        rank = np.fromiter((number[word] for word in known), np.uint64, len(known))
-        word = np.repeat(rank, _lengths(part.start))
-        document = order[part.all_documents()]
-        there, times = document >= 0, part.times(0, len(document))
-        keys.append(
-            word[there] << _WORD | document[there].astype(np.uint64) << _DOCUMENT | times[there].astype(np.uint64)
-        )
-    return arrays_of(words, np.concatenate(keys))
+    ranks = [np.fromiter((number[word] for word in known), np.uint64, len(known)) for known in lists]
+    keys = [_renumbered(*one) for one in zip(parts, ranks, orders, strict=True)]
+    return arrays_of(words, keys[0] if len(keys) == 1 else np.concatenate(keys))
+
+
+def _renumbered(part: PartWords, rank: Keys, order: Array) -> Keys:
+    """Return the postings of a part with other numbers for words and documents; in blocks, to save memory."""
+    document = order.astype(np.int32)[part.all_documents()]
+    keys = np.repeat(rank << _WORD, _lengths(part.start))
+    for start in range(0, len(keys), BLOCK):
+        block, times = slice(start, start + BLOCK), part.times(start, min(start + BLOCK, len(keys)))
+        keys[block] |= document[block].astype(np.uint64) << _DOCUMENT | times
+    there = document >= 0
+    return keys if there.all() else keys[there]
 
 
 def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
     """Lay out postings, which are sorted in place; a word without any is left out."""
     keys.sort()
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
-    newest = int((keys >> _DOCUMENT & _ORDINAL).max(initial=np.uint64(0)))
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(keys), BLOCK)]
+    newest = max((int((keys[block] >> _DOCUMENT & _ORDINAL).max()) for block in blocks), default=0)
     document = np.empty(len(keys), "<u2" if newest < 1 << 16 else "<u4")
     level = np.zeros(len(keys), "|u1")
-    for start in range(0, len(keys), BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in blocks:
         document[block] = keys[block] >> _DOCUMENT & _ORDINAL
         level[block] = np.searchsorted(TIMES, (keys[block] & _COUNT).astype(np.uint8), "right") - 1
     used = [word for word, frequency in zip(words, frequencies.tolist(), strict=True) if frequency]
@@ -231,7 +235,7 @@ class PartWords:
         is_frequent = np.zeros(self.size, np.bool_)
         is_frequent[self._frequent] = True
         has_steps = np.repeat(is_frequent, lengths)
-        found = np.empty(len(has_steps), np.int64)
+        found = np.empty(len(has_steps), np.uint32)
         found[~has_steps] = self._document
         if len(self._frequent):
             found[has_steps] = np.concatenate([self._unpacked(at) for at in range(len(self._frequent))])

@@ -49,19 +49,25 @@ _NAMES = (
 )
 
 
-def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> list[bytes]:
-    """Return the compressed texts of lines and memories, or the blocks that they are in."""
-    found = {
-        body
-        for name, wanted in (("t.uuid", lines), ("m.uid", memories))
-        for (body,) in store.rows(
-            "SELECT coalesce(b.body, c.body) FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory LEFT JOIN text_blocks b ON b.id = block_of(c.body)"
-            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
-            (as_json(wanted),),
-        )
-    }
-    return list(found)
+def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
+    """Yield the compressed texts of lines and memories, or the blocks that they are in."""
+    blocks = set[int]()
+    with translated(store.path):
+        for name, wanted in (("t.uuid", lines), ("m.uid", memories)):
+            for block, body in store.db.execute(
+                "SELECT block_of(c.body), c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+                " LEFT JOIN memories m ON m.id = c.memory"
+                f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
+                (as_json(wanted),),
+            ):
+                if block is None:
+                    yield body
+                else:
+                    blocks.add(block)
+        for (body,) in store.db.execute(
+            "SELECT body FROM text_blocks WHERE id IN (SELECT value FROM json_each(?))", (as_json(blocks),)
+        ):
+            yield body
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:

@@ -15,9 +15,8 @@ SHOWN = 200
 FIELDS = ("query", "target", "session", "project", "before")
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Ask what to forget."""
-    del machine
     return Page("forget.html", "Forget", _form(asked))
 
 

@@ -15,9 +15,8 @@ VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong,
 SHOWN = 50
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show what was learned since the last review, surest first."""
-    del asked
     found = unreviewed(machine)
     values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode}
     return Page("review.html", "Review", values)

@@ -24,9 +24,8 @@ class SettingRow(NamedTuple):
     words: str
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show every setting."""
-    del asked
     config = machine.config
     groups: dict[str, list[SettingRow]] = {}
     for key in config.keys:

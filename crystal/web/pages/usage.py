@@ -9,7 +9,6 @@ from crystal.web.responses import Page, RequestValues
 TITLES = {"24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show the figures of ``crystal usage``."""
-    del asked
     return Page("usage.html", "Usage", {"usage": usage(machine), "titles": TITLES})

@@ -1,0 +1,101 @@
+"""Find very many byte strings by hashes of their first bytes: 16 bytes of memory for each instead of some hundreds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+
+WORD = 8
+MORE = 2
+"""Words after the first ones whose hash is compared, too, where a string is long enough."""
+BATCH = 20_000
+BLOCK = 1 << 18
+"""Bytes that are searched at once: they stay in the processor's cache."""
+MIN_BITS, MAX_BITS = 12, 26
+"""Of the table that says which hashes may be known: a byte for each, and at least 16 for each hash up to 64 MB."""
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_FOLD = np.uint64(32)
+
+
+class WindowHashes:
+    """The hashes of the first bytes of strings, each with a number. The strings are not kept.
+
+    Args:
+        windows: The first bytes of each string, and its number: so many words, or also the ``MORE`` words after them.
+        words: How many words of eight bytes are hashed first.
+    """
+
+    def __init__(self, windows: Iterable[tuple[bytes, int]], words: int = 2) -> None:
+        self._words = words
+        hashes, checks, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)], [np.empty(0, np.int32)]
+        left, size = iter(windows), (words + MORE) * WORD
+        while batch := list(islice(left, BATCH)):
+            data = np.frombuffer(b"".join(window.ljust(size, b"\0") for window, _ in batch), "<u8").reshape(
+                len(batch), -1
+            )
+            hashes.append(_hashed(data[:, :words].T))
+            is_long = np.array([len(window) == size for window, _ in batch])
+            checks.append(np.where(is_long, _checks(data[:, words:].T), np.uint32(0)))
+            numbers.append(np.array([number for _, number in batch], np.int32))
+        found = np.concatenate(hashes)
+        order = np.argsort(found)
+        self._hashes, self._checks, self._numbers = found[order], _ordered(checks, order), _ordered(numbers, order)
+        bits = min(MAX_BITS, max(MIN_BITS, len(found).bit_length() + 4))
+        self._shift = np.uint64(64 - bits)
+        self._may_be = np.zeros(1 << bits, np.bool_)
+        self._may_be[self._hashes >> self._shift] = True
+
+    def find(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Yield each place of ``data`` where some bytes have the hash of a string, and the number of the string."""
+        size = (self._words + MORE) * WORD
+        for start in range(0, len(data) if len(self._hashes) else 0, BLOCK):
+            block = data[start : start + BLOCK + size].ljust(size + WORD, b"\0")
+            found = [self._found(block, first) for first in range(WORD)]
+            places, numbers = (np.concatenate(one) for one in zip(*found, strict=True))
+            order = np.argsort(places, kind="stable")
+            last = min(BLOCK, len(data) - start - self._words * WORD + 1)
+            for place, number in zip(places[order].tolist(), numbers[order].tolist(), strict=True):
+                if place < last:
+                    yield start + place, number
+
+    def _found(self, block: bytes, first: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the places that are so far from one before which lie whole words, with the numbers of the strings."""
+        words = np.frombuffer(block, "<u8", (len(block) - first) // WORD, first)
+        count = len(words) - self._words + 1
+        hashes = _hashed([words[at : at + count] for at in range(self._words)])
+        places = np.flatnonzero(self._may_be[hashes >> self._shift])
+        starts = np.searchsorted(self._hashes, hashes[places], "left")
+        counts = np.searchsorted(self._hashes, hashes[places], "right") - starts
+        places = np.repeat(places, counts)
+        at = np.arange(len(places)) + np.repeat(starts - np.cumsum(counts) + counts, counts)
+        after = np.append(words, np.zeros(MORE, np.uint64))
+        checks = _checks([after[places + self._words + more] for more in range(MORE)])
+        is_known = (self._checks[at] == 0) | (self._checks[at] == checks)
+        return places[is_known] * WORD + first, self._numbers[at[is_known]]
+
+
+def _ordered(arrays: Sequence[npt.NDArray[Any]], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.asarray(np.concatenate(arrays)[order])
+
+
+def _checks(words: Sequence[npt.NDArray[Any]] | npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """Return the shorter hash of some words: never 0, which stands for a string that has none."""
+    return np.asarray(_hashed(words) >> _FOLD | np.uint64(1), np.uint32)
+
+
+def _hashed(words: Sequence[npt.NDArray[Any]] | npt.NDArray[Any]) -> Hashes:
+    found = words[0] * _ODD
+    for word in words[1:]:
+        found ^= found >> _FOLD
+        found += word
+        found *= _ODD
+    found ^= found >> _FOLD
+    found *= _ODD
+    return np.asarray(found, np.uint64)
