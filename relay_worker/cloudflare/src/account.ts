@@ -17,6 +17,7 @@ import * as tokens from "./tokens.ts";
 const MAX_WAITING = 1000;
 const MAX_WAITING_EACH = 50;
 const USED_MS = 60_000;
+const PAUSE_MS = 1000;
 const RETRY_MS = 60_000;
 const LATE_MS = 60_000;
 
@@ -35,7 +36,8 @@ export class Account extends DurableObject<Env> {
   private readonly byToken = new Buckets(this.settings.rate, this.settings.rate * 5);
   private uploads = 0;
   private readonly uploadsAwaited: (() => void)[] = [];
-  private alarmAt: number | null = null;
+  /** When the alarm is set to; undefined until the storage was asked. */
+  private alarmAt: number | null | undefined;
 
   /** Answer a request. */
   override async fetch(request: Request): Promise<Response> {
@@ -333,7 +335,7 @@ export class Account extends DurableObject<Env> {
     if (this.store.name() === null) return;
     this.alarmAt = null;
     this.expire();
-    let pause = 0;
+    let pause = PAUSE_MS;
     try {
       await this.store.sweepFiles(Date.now());
     } catch (error) {
@@ -357,12 +359,18 @@ export class Account extends DurableObject<Env> {
     for (const stream of new Set(expired)) this.wake(stream);
   }
 
-  /** Set the alarm to when something is due next, if it is not set to an earlier time. */
-  private async schedule(pause = 1000): Promise<void> {
+  /**
+   * Set the alarm to when something is due next, if it is not set to an earlier time. The pause also keeps an alarm
+   * from setting itself to its own time, which would be no alarm.
+   */
+  private async schedule(pause = PAUSE_MS): Promise<void> {
     const due = this.store.nextDue();
     if (due === null) return;
     const now = Date.now();
-    this.alarmAt ??= await this.ctx.storage.getAlarm();
+    if (this.alarmAt === undefined) {
+      const known = await this.ctx.storage.getAlarm();
+      if (this.alarmAt === undefined) this.alarmAt = known; // another request may have set it meanwhile
+    }
     if (this.alarmAt !== null && this.alarmAt > now - LATE_MS && this.alarmAt <= Math.max(due, now + pause)) return;
     this.alarmAt = Math.max(due, now + pause);
     await this.ctx.storage.setAlarm(this.alarmAt);
