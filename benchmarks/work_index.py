@@ -1,4 +1,4 @@
-"""What the work index costs beside capture, and whether blame and how are right on a real history.
+"""What the work index costs beside capture, and whether blame, how and fix are right on a real history.
 
     python benchmarks/work_index.py [--size 20MB]
     python benchmarks/work_index.py --sessions FOLDER --repository DIR --commits FILE
@@ -8,8 +8,11 @@ the processor times is printed. With a repository, and lines ``{"commit": ..., "
 of its files that counts is blamed: an answer is right if the line's commit names its session.
 
 Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
-it has a step of that command (strict), or of any command of which the same was said (lenient). Exits 1 where a target
-is missed.
+it has a step of that command (strict), or of any command of which the same was said (lenient).
+
+At last each failure that was cured is asked about with its whole output; only sessions that had ended by then are seen.
+The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, or run a
+command in common. Errors of other programs, run here, must get no answer. Exits 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,10 +34,13 @@ from transcripts import generate, parse_size
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
+    from crystal.app.fixes import KnownFix
     from crystal.work.command_ranking import RankedCommand
 
 ON_TOP = 0.20
 PRECISION = 0.9
+FIX_PRECISION = 0.8
+CONTROLS = 200
 ALL_RUNS = 100_000
 NAMES = (".go", ".md", ".sh", ".toml", ".mod", ".sum", ".yml", ".yaml", ".json", ".py", ".ts", ".js", ".rs")
 DEPENDENCIES = frozenset({"go.mod", "go.sum", "package-lock.json", "Cargo.lock", "uv.lock"})
@@ -130,6 +138,102 @@ def ask_how(machine: Machine) -> bool:
     return found["certain lenient"] >= PRECISION * found["certain"]
 
 
+_TOOLS = (
+    "ar as awk base64 basename bash bzip2 cal cargo cat chmod chown cmp comm cp csplit curl cut date df diff"
+    " dirname docker du env expand expr file find flex fmt fold g++ gcc gpg grep groups gunzip gzip head iconv"
+    " id install java join jq ld less ln locale ls m4 make man md5sum mkdir mkfifo mktemp mv nano nice nl nm"
+    " node npm objdump od openssl paste patch perl pg_dump pip pr printenv ps psql python3 readelf readlink"
+    " realpath rm rmdir rsync ruby rustc scp sdiff sed seq sha256sum shuf sort split sqlite3 ssh stat strings"
+    " strip sum tac tail tar tee timeout touch tr tree tsort tty uname unexpand uniq unzip vim vmstat w wc wget"
+    " who xargs xz zip zstd"
+).split()
+_BAD_PYTHON = (
+    "1/0 [][1] {}['a'] int('x') None.a open('/gone') import_nothing 'a'+1 len(1) sum('a') next(iter([]))"
+    " float('y') __import__('gone_module') (1,2)() {}|1 ord('ab') chr(-1) bytes([300]) range('a')"
+    " sorted([1,'a']) 'x'.index('y') b''.decode('gone') complex('z') hash([]) iter(5) max([]) min(()) pow(0,-1)"
+    " round('a') setattr(1,'a',2) zip(1)"
+).split()
+
+
+def unrelated_errors() -> list[str]:
+    """Return what other programs print when they fail."""
+    from crystal.work.errors import error_lines
+
+    commands = [
+        [name, word] for name in _TOOLS if shutil.which(name) for word in ("--no-such-option", "/gone/file.txt")
+    ]
+    commands += [[sys.executable, "-c", code] for code in _BAD_PYTHON]
+    found = list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            try:
+                ran = subprocess.run(
+                    command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                    timeout=10, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                continue
+            said = ran.stdout + ran.stderr
+            found += [said] if ran.returncode and error_lines(said) else []
+    return found[:CONTROLS]
+
+
+def brought_in(fixed: KnownFix) -> set[str]:
+    """Return the words that a cure brings in, and the commands that it runs."""
+    from crystal.work.command_ranking import steps
+
+    found = {step for one in fixed.steps if one.command for step in steps(one.command)}
+    for one in fixed.steps:
+        added, removed = (set(re.findall(r"[a-z]{4,}", "\n".join(lines).lower())) for lines in (one.added, one.removed))
+        found |= added - removed
+    return found
+
+
+def ask_fix(machine: Machine, *, is_shown: bool) -> bool:
+    """Ask about each failure that was cured, with what came later hidden; the first answers must be right."""
+    from crystal.app import fixes
+    from crystal.store.sessions.conversations import turn_texts
+
+    store, fixes.MAX_FIXES = machine.store, ALL_RUNS
+    found: Counter[str] = Counter()
+    for turn, result, at in store.rows(
+        "SELECT c.turn, c.result, t.ts FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " WHERE c.exit > 0 AND NOT c.is_edit AND c.result IS NOT NULL ORDER BY t.ts"
+    ):
+        text = turn_texts(store, [result])[result][1]
+        uuid = store.value("SELECT uuid FROM turns WHERE id = ?", (turn,))
+        real = {one.error: one for one in fixes.fix(machine, text) if one.failed.uuid == uuid}
+        if not real:
+            continue
+        ended = f"SELECT id FROM main.sessions WHERE last_at < {int(at)}"
+        store.execute(f"CREATE TEMP VIEW turns AS SELECT * FROM main.turns WHERE session IN ({ended})")
+        best = next(iter(fixes.fix(machine, text)), None)
+        store.execute("DROP VIEW temp.turns")
+        found["questions"] += 1
+        if best is None:
+            continue
+        same = [one for error, one in real.items() if plain(error) == plain(best.error)]
+        is_right = bool(same and brought_in(same[0]) & brought_in(best))
+        found["answered"] += 1
+        found["right"] += is_right
+        if is_shown:
+            print(f"{'right' if is_right else 'WRONG'}: {best.error}\n  {best.steps}\n  really: {same[:1]}")
+    controls = unrelated_errors()
+    spoken = sum(bool(fixes.fix(machine, text)) for text in controls)
+    precision, coverage = found["right"] / max(1, found["answered"]), found["answered"] / max(1, found["questions"])
+    print(f"fix: precision {precision:.3f} (at least {FIX_PRECISION}) of {found['answered']} answers")
+    print(f"fix: coverage {coverage:.3f} of {found['questions']} failures that were cured")
+    print(f"fix: {spoken} of {len(controls)} unrelated errors answered")
+    return precision >= FIX_PRECISION and not spoken
+
+
+def plain(error: str) -> str:
+    """Return an error as it is compared."""
+    from crystal.work.errors import plain_error
+
+    return plain_error(error)
+
+
 def told(found: Counter[tuple[str, str]]) -> bool:
     """Print the figures of each kind of line; whether they are good enough."""
     for kind in sorted({kind for kind, _ in found}):
@@ -151,6 +255,7 @@ def main() -> None:
     """Measure, in a temporary home folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--size", type=parse_size, default=parse_size("20MB"))
+    parser.add_argument("--show", action="store_true", help="show what fix answers")
     for name in ("--sessions", "--repository", "--commits"):
         parser.add_argument(name, type=lambda path: Path(path).resolve())
     given = parser.parse_args()
@@ -167,6 +272,7 @@ def main() -> None:
                 is_good &= blame_all(machine, given.repository, given.commits)
             if given.sessions is not None:
                 is_good &= ask_how(machine)
+                is_good &= ask_fix(machine, is_shown=given.show)
     sys.exit(0 if is_good else 1)
 
 

@@ -19,6 +19,7 @@ from crystal.app.mirror import OpenMirror, open_mirror
 
 if TYPE_CHECKING:
     from crystal.app.blame import Blame
+    from crystal.app.fixes import KnownFix
     from crystal.app.source_list import SourceState
     from crystal.app.sources import RemovedSource
     from crystal.app.work import ChangedFile, KnownCommand
@@ -178,6 +179,12 @@ class Crystal:
         from crystal.app.work import how
 
         return how(self._whole(), question, project=project)
+
+    def fix(self, error: str, *, project: str | None = None) -> Sequence[KnownFix]:
+        """Return what cured an error, best first: in the project first, then in all."""
+        from crystal.app.fixes import fix
+
+        return fix(self._whole(), error, project=project)
 
     def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""

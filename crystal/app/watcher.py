@@ -36,6 +36,13 @@ def describe_watcher(titles: Sequence[str] = ()) -> str:
     return f"{', '.join(titles) or 'agents without a hook'}: captured as soon as they write, by crystal watch"
 
 
+def status_words(*, is_running: bool, is_installed: bool) -> list[str]:
+    """Return what the status says of the watcher; nothing if nobody asked for one."""
+    if is_running:
+        return [describe_watcher()]
+    return [f"{NOT_WATCHING} (fix: crystal watch --install)"] if is_installed else []
+
+
 def this_host() -> Host:
     """Return the machine that this runs on."""
     home = this_home()

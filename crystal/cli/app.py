@@ -37,6 +37,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "changed": ("work", "List the files that agents edited."),
         "blame": ("work", "Show which session wrote lines of a file, and why."),
         "how": ("work", "Show the commands that did something here."),
+        "fix": ("work", "Show what cured an error here before."),
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
         "vault": ("vault", "Keep memories as Markdown files that you can edit."),

@@ -13,6 +13,7 @@ from crystal.app.sync.handover import is_promoting
 from crystal.app.sync.roles import RoleChange, become_home, has_token, promote_from_paper
 from crystal.app.sync.roles import demote as give_up
 from crystal.app.sync.roles import promote as take_over
+from crystal.cli.confirm import confirm
 from crystal.cli.options import Yes
 from crystal.errors import UsageError
 from crystal.store.sync.relay_peers import home_peer
@@ -34,12 +35,12 @@ def promote(
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
     with open_machine() as machine:
         if paper_key:
-            _confirm("make this machine the home, replacing the lost one?", yes=yes)
+            confirm("go on?", yes=yes, consequence="this machine becomes home in the place of the lost one")
             words = _read_secret("the 24 words of the paper key", lines=24)
             token = _read_secret(HOME_PROMPT)
             _say(promote_from_paper(machine, parse_paper(words), url=relay, token=token))
         elif home_peer(machine.store) is not None or is_promoting(machine.store):
-            _confirm("make this machine the home of the others?", yes=yes)
+            confirm("go on?", yes=yes, consequence="this machine becomes the home of the others")
             _say(take_over(machine))
         elif machine.config.role == "home":
             raise UsageError("this machine is home already", hint="crystal devices lists its devices")
@@ -54,7 +55,8 @@ def demote(
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
     with open_machine() as machine:
-        _confirm("give up this machine's role?", yes=yes)
+        leaves = "this machine gives up its role and shares no memory any more"
+        confirm("go on?", yes=yes, consequence=leaves if to is None else f"{to} becomes home, this machine its device")
         _say(give_up(machine, to, force=force))
 
 
@@ -79,11 +81,6 @@ def _read_secret(what: str, *, lines: int = 1) -> str:
         if len(text.split() if lines == 1 else re.findall(r"[^\W\d_]+", text)) >= lines:
             return text.strip()
     raise UsageError(f"{what} is missing", hint="give it on standard input")
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        typer.confirm(question, abort=True, err=True)
 
 
 def _say(change: RoleChange) -> None:

@@ -83,6 +83,7 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     """Return the page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
+    from crystal.app.watcher import status_words
 
     places, first = found["places"], found["span"]["first"]
     lines = [
@@ -93,7 +94,7 @@ def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tupl
         *(("clean-up", words) for words in found["cleanup"]),
         ("waiting", _waiting(found["queues"])),
         *([("working on", _progress(found["progress"]))] if found["progress"] else []),
-        *_watcher(found["watcher"]),
+        *(("watching", words) for words in status_words(**found["watcher"])),
         ("embedding", _embedding(found["embedding"])),
         *_relay(found["relay"], ago),
         ("hook", _hook(found["hook"])),
@@ -140,14 +141,6 @@ def _progress(progress: dict[str, Any]) -> str:
         return words
     minutes, seconds = divmod(left, 60)
     return f"{words}, about {f'{minutes} min {seconds} s' if minutes else f'{seconds} s'} left"
-
-
-def _watcher(watcher: dict[str, bool]) -> list[tuple[str, str]]:
-    from crystal.app.watcher import NOT_WATCHING, describe_watcher
-
-    if watcher["is_running"]:
-        return [("watching", describe_watcher())]
-    return [("watching", f"{NOT_WATCHING} (fix: crystal watch --install)")] if watcher["is_installed"] else []
 
 
 def _embedding(embedding: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``crystal changed``, ``crystal blame`` and ``crystal how``: what was done here before, and why."""
+"""``crystal changed``, ``blame``, ``how`` and ``fix``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
 from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
+from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
     from crystal.app.blame import BlamedLines
+    from crystal.app.fixes import KnownFix
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
+MAX_ERROR = 1 << 20
 
 
 def changed(
@@ -119,14 +122,12 @@ def how(
     as_json: AsJson = False,
 ) -> None:
     """Show the commands that did something here and succeeded, with what the agent said that they do."""
-    from crystal.app.projects import find_home
     from crystal.app.work import how
     from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     with open_reader() as machine:
-        now, home = machine.now(), None if everywhere else find_home(machine.stores, str(Path.cwd()))
-        place = project_value(machine, project) or (home[0] if home else None)
+        now, place = machine.now(), _here(machine, project, everywhere=everywhere)
         found = how(machine, words, project=place)[:most]
         _note_behind(machine, project)
     if as_json:
@@ -142,6 +143,58 @@ def how(
         say(f"{perhaps}{look.bold(one_line(one.command))}")
         count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
         say(f"  {count}, last {_place(one.call, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
+
+
+def fix(
+    error: Annotated[
+        str | None, typer.Argument(help="What was printed, or a line of it. Default: standard input.", metavar="ERROR")
+    ] = None,
+    project: OnlyProject = None,
+    limit: Limit = "1",
+    as_json: AsJson = False,
+) -> None:
+    """Show what cured an error before: what was done until the command that had failed with it succeeded.
+
+    This folder's project is searched first, then all projects. Paths, numbers, times and hashes may differ.
+    """
+    from crystal.app.fixes import fix
+
+    most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
+    if is_piped and sys.stdin.isatty():
+        raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
+    text = sys.stdin.read(MAX_ERROR) if is_piped else str(error)
+    with open_reader() as machine:
+        now = machine.now()
+        found = fix(machine, text, project=_here(machine, project))[:most]
+        _note_behind(machine, project)
+    if as_json:
+        print_json({"fixes": [_fix_record(one) for one in found]})
+        return
+    if not found:
+        words = next((one_line(line) for line in reversed(text.splitlines()) if line.strip()), "ERROR")
+        say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
+        return
+    for one in found:
+        say(look_of(sys.stdout).bold(one_line(one.error)))
+        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}")
+        for step in one.steps:
+            say(f"  then: {one_line(step.command or f'edited {step.file}')}", f"    turn {step.call.uuid}")
+            say(*(f"    - {one_line(line)}" for line in step.removed))
+            say(*(f"    + {one_line(line)}" for line in step.added))
+        say(f"  then it succeeded: turn {one.succeeded.uuid}")
+
+
+def _fix_record(one: KnownFix) -> dict[str, object]:
+    steps = [{**record(step), "call": record(step.call)} for step in one.steps]
+    return {**record(one), "failed": record(one.failed), "steps": steps, "succeeded": record(one.succeeded)}
+
+
+def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:
+    """Return the project that is named, else that of this folder."""
+    from crystal.app.projects import find_home
+
+    home = None if everywhere else find_home(machine.stores, str(Path.cwd()))
+    return project_value(machine, project) or (home[0] if home else None)
 
 
 def _note_behind(machine: Machine, project: str | None) -> None:

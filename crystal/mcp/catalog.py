@@ -269,6 +269,20 @@ HOW_TOOL = Tool(
     ("question",),
 )
 
+FIX_TOOL = Tool(
+    "crystal_fix",
+    "What cured this error before",
+    "What cured an error in this project before: the edits or commands after which the same command succeeded. Use it "
+    "when a command fails, before you look for the cause yourself.",
+    "work:fix",
+    "read",
+    {
+        "error": text("What the command printed, or the line that tells the error.", 20_000),
+        "project": text("Another project, by its name."),
+    },
+    ("error",),
+)
+
 BLAME_TOOL = Tool(
     "crystal_blame",
     "Why these lines are as they are",
@@ -334,6 +348,7 @@ TOOLS = tuple(
         BLAME_TOOL,
         CHANGED_TOOL,
         HOW_TOOL,
+        FIX_TOOL,
         ADDING_SOURCE,
         SYNCING_SOURCES,
         SOURCES_TOOL,

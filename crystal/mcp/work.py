@@ -1,4 +1,4 @@
-"""``crystal_changed``, ``crystal_blame`` and ``crystal_how``: what was done here before, and why."""
+"""``crystal_changed``, ``crystal_blame``, ``crystal_how`` and ``crystal_fix``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
+from crystal.app.fixes import FixStep, KnownFix
+from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
@@ -135,3 +137,43 @@ def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
         return AnswerItem(head, place, f"{command}\n{about}" if about else command, data)
 
     return make
+
+
+def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return what cured an error before."""
+    project = arguments.get("project")
+    refuse_folder(project)
+    with client.reader() as machine:
+        home = None if project else client.project(machine)
+        found = known_fixes(machine, arguments["error"], project=home[0] if home else project)
+        ids = ShortIds(machine)
+        makers = [_fix_item(one, ids) for one in found]
+
+        def head(at: int) -> str:
+            return "what was done until the same command succeeded" if at else "no cure of this error is known"
+
+        return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
+
+
+def _fix_item(one: KnownFix, ids: ShortIds) -> Make:
+    def make(room: int) -> AnswerItem:
+        session, device = ids.session(one.failed.session_id), ids.device
+        error, command = quote_line(one.error, SAID), quote_line(one.command, SAID)
+        steps = [_step_text(step, room // 2 // len(one.steps)) for step in one.steps]
+        data: Json = {
+            "error": error, "failures": one.failures, "command": command, "steps": steps, "session": session,
+            "line": one.failed.uuid, "succeeded": one.succeeded.uuid, "at": iso(one.failed.at),
+            "project": label(one.failed.project),
+        }  # fmt: skip
+        place = place_of(one.failed.at, one.failed.project, one.failed.device, device)
+        words = "\n".join([f"{command} failed: {error}", *steps, "then it succeeded"])
+        return AnswerItem(f"session {session}", place, words, data)
+
+    return make
+
+
+def _step_text(step: FixStep, room: int) -> str:
+    if step.command is not None:
+        return f"then: {excerpt(step.command, room)[0]}"
+    lines = [*(f"- {line}" for line in step.removed), *(f"+ {line}" for line in step.added)]
+    return "\n".join([f"then: edited {quote_line(step.file or '', MAX_PATH)}", excerpt("\n".join(lines), room)[0]])

@@ -35,7 +35,7 @@ SHADOWS = {
     " OR EXISTS (SELECT 1 FROM main.source_collections c WHERE c.project = x.id)){listed}",
     "capture_state": f"x.harness NOT IN ({{names}}) AND {_OF_KNOWN_SESSION}",
     **dict.fromkeys(("segments", "snapshot_records", "record_counts"), _OF_SEEN_TRANSCRIPT),
-    **dict.fromkeys(("work_calls", "work_lines"), "EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)"),
+    **dict.fromkeys(("work_calls", "work_lines", "work_errors"), "EXISTS (SELECT 1 FROM turns t WHERE t.id = x.turn)"),
     "injection_logs": _OF_KNOWN_SESSION,
     "problems": "FALSE",
 }

@@ -28,9 +28,9 @@ class ClaudeAiReader(ExportReader):
         messages: dict[str, Fields | None] = {}
         parents: dict[str, str | None] = {}
         before = None
-        for message in given:
-            ident = identifier(message.get("uuid")) if isinstance(message, dict) else None
-            if ident is not None:
+        for number, message in enumerate(given):
+            if isinstance(message, dict):
+                ident = identifier(message.get("uuid")) or f"{number}"
                 unique = unique_id(ident, session)
                 parent = identifier(message.get("parent_message_uuid"))
                 messages[unique], parents[unique] = message, before if parent is None else unique_id(parent, session)

@@ -81,13 +81,20 @@ class ExportReader(MessageReader, SnapshotReader):
 
 
 def _branches(tree: Tree) -> Iterator[tuple[str, list[str]]]:
-    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first."""
+    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first.
+
+    Every message is in one: a circle that nothing leads out of is a branch, too.
+    """
     inner = set(tree.parents.values())
     leaves = [ident for ident in tree.messages if ident not in inner]
-    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves), None)
-    for leaf in dict.fromkeys([shown, *leaves]):
-        if leaf is not None:
-            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", _path_to(leaf, tree)
+    every = list(tree.messages)
+    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves or every), None)
+    seen: set[str] = set()
+    for leaf in filter(None, (shown, *leaves, *reversed(every))):
+        if leaf not in seen:
+            path = _path_to(leaf, tree)
+            seen.update(path)
+            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", path
 
 
 def _path_to(leaf: str, tree: Tree) -> list[str]:

@@ -35,7 +35,7 @@ def add_work(
         "command": (call_text("Bash", {"command": f"make t{at % 4} 2>&1"}), "tool_call", "Bash"),
         "edit result": ("updated", "tool_result", "Edit"),
         "command result": ("3 passed", "tool_result", "Bash"),
-        "failure": (f"Exit code 1\na.py:{at}: TypeError: none", "tool_result", "Bash"),
+        "failure": (f"Exit code 1\na.py:{at}: TypeError: not a number", "tool_result", "Bash"),
         "edit failure": ("<tool_use_error>String not found</tool_use_error>", "tool_result", "Edit"),
         "answer": ("Done.", "assistant", None),
         "user": ("Go on.", "user", None),
@@ -78,13 +78,14 @@ def test_it_holds_what_was_done_and_how_it_ended(store: Store) -> None:
         (2, 1, "/a1.py", 3, 0, 1, 1), (4, 0, "make t3 2>&1", 5, 1, 0, 0), (6, 0, "make t1 2>&1", None, 0, 0, 0),
     ]  # fmt: skip
     assert store.value("SELECT count(*) FROM work_lines") == 1
+    assert store.rows("SELECT turn FROM work_errors") == [(4,)]
 
 
 def test_what_failed_was_not_edited(store: Store) -> None:
     add_work(store, "edit", 0)
     add_work(store, "edit failure", 1)
     index.make_again(store)
-    assert rows_of(store) == [[], []]
+    assert rows_of(store) == [[], [], []]
 
 
 def test_forgetting_any_turn_leaves_no_fault(store: Store) -> None:
@@ -104,7 +105,7 @@ def test_it_goes_with_its_turns(store: Store) -> None:
     with store.transaction():
         drop_turns(store, [1, 4])
     assert store.rows("SELECT turn, result, exit, passed FROM work_calls") == [(3, None, None, None)]
-    assert rows_of(store)[0] == []
+    assert rows_of(store)[:2] == [[], []]
     assert not store.rows("PRAGMA foreign_key_check")
 
 
@@ -138,4 +139,4 @@ def test_what_an_isolated_agent_did_is_hidden(store: Store) -> None:
     add_work(store, "command", 9, thread=1)
     index.make_again(store)
     hide(store, Hidden(("codex",)))
-    assert [len(rows) for rows in rows_of(store)] == [0, 1]
+    assert [len(rows) for rows in rows_of(store)] == [0, 0, 1]

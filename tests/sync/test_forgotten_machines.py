@@ -200,8 +200,8 @@ def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
     desk.ok("sync")
     settle(desk, lap)
     forget(desk, "--query", WORD)
-    desk.ok("demote", "--to", "lap")
-    lap.ok("promote")
+    desk.ok("demote", "--to", "lap", "--yes")
+    lap.ok("promote", "--yes")
     for _ in range(4):
         desk.deliver()
         lap.poll()

@@ -54,7 +54,10 @@ def test_tries_are_counted_in_words(desk, tmp_path: Path):
 
 
 def test_revoking_a_machine_that_was_home_says_that_it_may_have_the_root(desk, lap):
+    refused = desk.crystal("demote", "--to", "lap")
+    assert (refused.code, "lap becomes home, this machine its device" in refused.err) == (2, True)
     desk.ok("demote", "--to", "lap", "--yes")
+    assert "run it again with --yes" in lap.crystal("promote").err
     lap.ok("promote", "--yes")
     done = lap.crystal("devices", "revoke", "desk", "--yes")
     assert done.code == 0

@@ -12,20 +12,22 @@ from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, 
 from crystal.store.sessions.conversations import turn_texts
 from crystal.work.call_results import Pair, PairedTurn, pair
 from crystal.work.calls import calls_of
+from crystal.work.errors import error_lines
 from crystal.work.line_hashes import Hash, hasher, line_hashes
 from crystal.work.outcomes import CallOutcome, outcome_of
 
 BATCH = 2_000
 CONTEXT = 200
 """Turns of a session before a batch that are read again: a call of them may get its result in it."""
-TABLES = ("work_lines", "work_calls")
+TABLES = ("work_lines", "work_errors", "work_calls")
 
 
 class CallRows(NamedTuple):
-    """What a call did, as rows of both tables."""
+    """What a call did, as rows of the tables."""
 
     calls: list[tuple[object, ...]]
     lines: list[tuple[int, int, int]]
+    errors: set[tuple[int, int]]
 
 
 def hash_for(store: Store) -> Hash:
@@ -76,10 +78,15 @@ def count_faults(store: Store) -> int:
     How they ended is not compared: forgetting a result, or a message before it, changes what order tells.
     """
     hash_of, after, wrong = hash_for(store), 0, 0
-    sql = "SELECT DISTINCT turn FROM work_calls WHERE turn > ? ORDER BY turn LIMIT ?"
-    while calls := [int(turn) for (turn,) in store.rows(sql, (after, BATCH))]:
-        after, texts, tools = calls[-1], turn_texts(store, calls), _tools(store, calls)
-        wrong += sum(not _is_stored(store, one, tools.get(one), texts.get(one, (0, ""))[1], hash_of) for one in calls)
+    sql = "SELECT turn, max(result), max(exit) FROM work_calls WHERE turn > ? GROUP BY turn ORDER BY turn LIMIT ?"
+    while calls := store.rows(sql, (after, BATCH)):
+        after, tools = calls[-1][0], tools_of(store, [turn for turn, *_ in calls])
+        texts = turn_texts(store, [turn for call in calls for turn in call[:2] if turn is not None])
+        for turn, result, code in calls:
+            text, said = (texts.get(one, (0, ""))[1] for one in (turn, result))
+            pair_of = Pair(turn, result, is_silent=False, settled=0)
+            told = _rows_of(pair_of, tools.get(turn), text, CallOutcome(code), said, hash_of)
+            wrong += not _is_stored(store, turn, told)
     return wrong
 
 
@@ -94,11 +101,11 @@ def _rows(store: Store, hash_of: Hash, after: int, upto: int) -> Iterator[tuple[
     pairs = [one for one in pair(_turns(store, after, upto)) if max(one.call, one.settled) > after]
     calls = [one.call for one in pairs]
     texts = turn_texts(store, [*calls, *(one.result for one in pairs if one.result is not None)])
-    tools = _tools(store, calls)
+    tools = tools_of(store, calls)
     for one in pairs:
         text, said = texts.get(one.call, (0, ""))[1], texts.get(one.result or 0, (0, ""))[1]
         outcome = CallOutcome(0 if one.is_silent else None) if one.result is None else outcome_of(said)
-        yield one.call, _rows_of(one, tools.get(one.call), text, outcome, hash_of)
+        yield one.call, _rows_of(one, tools.get(one.call), text, outcome, said, hash_of)
 
 
 def _turns(store: Store, after: int, upto: int) -> list[PairedTurn]:
@@ -110,8 +117,8 @@ def _turns(store: Store, after: int, upto: int) -> list[PairedTurn]:
     return [PairedTurn(row[0], (row[1], row[2]), *row[3:]) for row in sorted(rows)]
 
 
-def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, hash_of: Hash) -> CallRows:
-    rows = CallRows([], [])
+def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, said: str, hash_of: Hash) -> CallRows:
+    rows = CallRows([], [], set())
     for part, call in enumerate(calls_of(tool, text)):
         if outcome.refused or (call.is_edit and outcome.exit):  # it was not run, or not made
             continue
@@ -119,26 +126,31 @@ def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, hash_
         rows.calls.append((one.call, part, int(call.is_edit), call.what, hash_of(call.key), *known, call.about))
         hashes = {line for line in line_hashes(call.added, hash_of) if line is not None}
         rows.lines.extend((line, one.call, part) for line in hashes)
+        if outcome.exit:
+            rows.errors.update((hash_of(error.plain), one.call) for error in error_lines(said))
     return rows
 
 
 def _write(store: Store, ident: int, rows: CallRows) -> None:
     """Write what a call did, in place of what was known of it."""
-    store.execute("DELETE FROM work_lines WHERE turn = ?", (ident,))
-    store.execute("DELETE FROM work_calls WHERE turn = ?", (ident,))
+    for table in TABLES:
+        store.execute(f"DELETE FROM {table} WHERE turn = ?", (ident,))
     store.execute_many("INSERT INTO work_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.calls)
     store.execute_many("INSERT INTO work_lines VALUES (?, ?, ?)", rows.lines)
+    store.execute_many("INSERT INTO work_errors VALUES (?, ?)", rows.errors)
 
 
-def _is_stored(store: Store, ident: int, tool: str | None, text: str, hash_of: Hash) -> bool:
-    """Return whether the index has of a call what its text tells."""
-    told = _rows_of(Pair(ident, None, is_silent=True, settled=0), tool, text, CallOutcome(), hash_of)
+def _is_stored(store: Store, ident: int, told: CallRows) -> bool:
+    """Return whether the index has of a call what its texts tell."""
     columns = "turn, part, is_edit, what, key, added, removed, about"
     calls = store.rows(f"SELECT {columns} FROM work_calls WHERE turn = ?", (ident,))
     lines = store.rows("SELECT line, turn, part FROM work_lines WHERE turn = ?", (ident,))
-    return set(calls) == {(*row[:5], *row[9:]) for row in told.calls} and set(lines) == set(told.lines)
+    errors = store.rows("SELECT error, turn FROM work_errors WHERE turn = ?", (ident,))
+    has_calls = set(calls) == {(*row[:5], *row[9:]) for row in told.calls}
+    return has_calls and set(lines) == set(told.lines) and set(errors) == told.errors
 
 
-def _tools(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
+def tools_of(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
+    """Return the tool of each call."""
     sql = "SELECT id, tool FROM turns WHERE id IN (SELECT value FROM json_each(?))"
     return {int(ident): tool for ident, tool in store.rows(sql, (json.dumps(list(turns)),))}

@@ -13,9 +13,13 @@ from crystal.store.sessions.conversations import turn_texts
 from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
 from crystal.work.command_ranking import CommandRun
+from crystal.work.cures import WorkStep
 
 MAX_SAID = 600
 """Characters that are read of a request and of a reason."""
+MAX_FAILURES = 300
+MAX_STEPS = 400
+"""Calls after a failure among which its cure is looked for."""
 
 
 class ChangedRow(NamedTuple):
@@ -33,6 +37,14 @@ class ChangedRow(NamedTuple):
     project: str | None
     cwd: str | None
     folder: str | None
+
+
+class FailedRun(NamedTuple):
+    """A command that failed with an error, by its hash; ``result`` is the turn that printed it."""
+
+    error: int
+    result: int
+    run: WorkStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,29 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
         " ORDER BY c.turn DESC LIMIT ?2",
         (None if projects is None else json.dumps(list(projects)), limit),
     )
+
+
+def failures_with(store: Store, errors: Collection[int], projects: Sequence[int] | None) -> list[FailedRun]:
+    """Return the commands that failed with any of some errors in projects (None: in all), the latest captured first."""
+    rows = store.rows(
+        "SELECT e.error, c.result, c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM work_errors e"
+        " JOIN work_calls c ON c.turn = e.turn JOIN turns t ON t.id = e.turn"
+        " WHERE e.error IN (SELECT value FROM json_each(?1)) AND c.result IS NOT NULL"
+        " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY c.turn DESC LIMIT ?3",
+        (json.dumps(sorted(errors)), None if projects is None else json.dumps(list(projects)), MAX_FAILURES),
+    )
+    return [FailedRun(error, result, WorkStep(*step)) for error, result, *step in rows]
+
+
+def steps_after(store: Store, turn: int) -> list[WorkStep]:
+    """Return what the same agent did in the session after a call, in order."""
+    rows = store.rows(
+        "SELECT c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM turns f JOIN turns t ON t.session = f.session"
+        " AND t.subagent IS f.subagent AND t.id > f.id JOIN work_calls c ON c.turn = t.id WHERE f.id = ?"
+        " ORDER BY c.turn, c.part LIMIT ?",
+        (turn, MAX_STEPS),
+    )
+    return [WorkStep(*row) for row in rows]
 
 
 _BEFORE = (

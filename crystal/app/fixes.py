@@ -1,0 +1,138 @@
+"""What cured an error here before, from the work index: what was done until the command that failed succeeded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.model.capture import Memory
+from crystal.store import Store
+from crystal.store.search.scope import project_ids
+from crystal.store.sessions.conversations import turn_texts
+from crystal.store.work.index import hash_for, tools_of
+from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, steps_after
+from crystal.work.calls import calls_of
+from crystal.work.cures import Cure, WorkStep, find_cure
+from crystal.work.errors import ErrorLine, error_lines
+
+MAX_FIXES = 5
+MAX_LOOKED_AT = 40
+"""Failures with one error after which a cure is looked for, the latest."""
+MAX_STEPS = 10
+MAX_LINES, MAX_CHARACTERS = 12, 300
+"""What is told of an edit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixStep:
+    """Something that was done: a command, or an edit of a file with the first lines that it added and removed."""
+
+    command: str | None
+    file: str | None
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    call: RecordedCall
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFix:
+    """What cured an error.
+
+    Attributes:
+        error: The line of the error, as it was printed then.
+        failures: How many commands are known that failed with it.
+        command: The command that failed with it, and succeeded afterwards.
+        failed: The run that failed.
+        steps: What was done in between: the edits of the file that the error is about, or commands.
+        succeeded: The run that succeeded.
+    """
+
+    error: str
+    failures: int
+    command: str
+    failed: RecordedCall
+    steps: tuple[FixStep, ...]
+    succeeded: RecordedCall
+
+
+class _Cured(NamedTuple):
+    """A failure that was cured."""
+
+    printed: ErrorLine
+    failures: int
+    failed: WorkStep
+    cure: Cure
+
+    @property
+    def turns(self) -> set[int]:
+        return {self.failed.turn, self.cure.succeeded.turn, *(step.turn for step in self.cure.done)}
+
+
+def fix(machine: Machine, error: str, *, project: str | None = None) -> list[KnownFix]:
+    """Return what cured an error, in a project first; if nothing is known there, in all projects.
+
+    An error that seldom came says more than one that came often; then the latest cure comes first.
+
+    Args:
+        machine: This machine.
+        error: The output of a command, or a line of it.
+        project: The project to begin with: its name, or a folder; None for all.
+    """
+    sought = error_lines(error)
+    for place in (None,) if project is None else (project, None):
+        found = list[KnownFix]()
+        for store in machine.stores:
+            cured = list(_cured(store, sought, None if place is None else project_ids(store, place)))
+            found += _told(store, "local" if store is machine.store else "mirror", cured)
+        found.sort(key=lambda one: (-one.failures, one.succeeded.at or 0), reverse=True)
+        if found:
+            each = {(one.error, one.failed.session_id): one for one in reversed(found)}
+            return list(reversed(each.values()))[:MAX_FIXES]
+    return []
+
+
+def _cured(store: Store, sought: Sequence[ErrorLine], projects: Sequence[int] | None) -> Iterator[_Cured]:
+    """Yield the failures with any of some errors that were cured."""
+    hash_of = hash_for(store)
+    plain = {hash_of(one.plain): one.plain for one in sought}
+    failures = defaultdict[int, list[FailedRun]](list)
+    for failure in failures_with(store, plain, projects):
+        failures[failure.error].append(failure)
+    for error, runs in failures.items():
+        again = {one.run.turn for one in runs}
+        texts = turn_texts(store, [one.result for one in runs[:MAX_LOOKED_AT]])
+        for _, result, failed in runs[:MAX_LOOKED_AT]:
+            printed = {line.plain: line for line in error_lines(texts.get(result, (0, ""))[1])}.get(plain[error])
+            cure = printed and find_cure(failed, again, printed.file, steps_after(store, failed.turn))
+            if printed and cure:
+                done = cure.done[:MAX_STEPS]
+                yield _Cured(printed, len(runs), failed, cure._replace(done=done))
+
+
+def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[KnownFix]:
+    """Yield what is told of cures; one of which something was forgotten meanwhile is left out."""
+    known = calls(store, {turn for one in cured for turn in one.turns}, memory)
+    edits = [step.turn for one in cured for step in one.cure.done if step.is_edit]
+    texts, tools = turn_texts(store, edits), tools_of(store, edits)
+    for one in cured:
+        if one.turns <= known.keys():
+            steps = [_step(step, known[step.turn], tools, texts) for step in one.cure.done]
+            failed, succeeded = known[one.failed.turn], known[one.cure.succeeded.turn]
+            yield KnownFix(one.printed.text, one.failures, one.failed.what, failed, tuple(steps), succeeded)
+
+
+def _step(
+    step: WorkStep, call: RecordedCall, tools: dict[int, str | None], texts: dict[int, tuple[int, str]]
+) -> FixStep:
+    if not step.is_edit:
+        return FixStep(step.what, None, (), (), call)
+    made = calls_of(tools.get(step.turn), texts.get(step.turn, (0, ""))[1])[step.part : step.part + 1]
+    lines = (made[0].added, made[0].removed) if made else ((), ())
+    return FixStep(None, step.what, _short(lines[0]), _short(lines[1]), call)
+
+
+def _short(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[:MAX_CHARACTERS] for line in lines if line.strip())[:MAX_LINES]

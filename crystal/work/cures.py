@@ -1,0 +1,60 @@
+"""Find what cured an error: what was done between a command that failed and its next run that succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from crystal.work.calls import file_name
+from crystal.work.command_ranking import steps
+
+MAX_COMMANDS = 3
+
+
+class WorkStep(NamedTuple):
+    """A call of the work index; ``key`` is what runs of one command have in common."""
+
+    turn: int
+    part: int
+    is_edit: bool
+    what: str
+    key: int
+    exit: int | None
+
+
+class Cure(NamedTuple):
+    """What was done, and the run that then succeeded."""
+
+    done: Sequence[WorkStep]
+    succeeded: WorkStep
+
+
+def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after: Iterable[WorkStep]) -> Cure | None:
+    """Return what cured an error of a command; None if nothing is known to.
+
+    Args:
+        failed: The command.
+        again: The turns of all commands that failed with this error.
+        file: The file that the error is about, by its own name; None if it names none.
+        after: What the agent did after it, in order.
+    """
+    between = list[WorkStep]()
+    for step in after:
+        if not step.is_edit and step.key == failed.key and step.exit is not None:
+            if step.turn in again:
+                return None  # it was not cured yet: that failure is known, too
+            if not step.exit:
+                done = _done(failed, file, between)
+                return Cure(done, step) if done else None
+        between.append(step)
+    return None
+
+
+def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> list[WorkStep]:
+    """Return the edits of the file that the error is about; without any edit, the last commands that did something."""
+    edits = [step for step in between if step.is_edit]
+    if edits:
+        return [step for step in edits if file is not None and file_name(step.what) == file]
+    run = set(steps(failed.what))
+    done = [step for step in between if step.exit == 0 and not set(steps(step.what)) <= run]
+    return done[-MAX_COMMANDS:]

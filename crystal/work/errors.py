@@ -1,0 +1,86 @@
+"""Recognise an error again: by its lines, without what differs each time, such as paths, numbers, times and hashes."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MAX_LINES = 400
+MAX_CHARACTERS = 500
+MIN_CHARACTERS, MIN_WORDS = 15, 3
+"""A line with less says too little to be recognised by."""
+AFTER, BEFORE = 2, 3
+"""How far from an error the line may stand that has its place, as Rust, pytest and Python print it."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TELLS = re.compile(
+    r"error|exception|fail|fatal|panic|undefined|not found|no such|no module|cannot|can't|could ?n[o']t|unable|invalid"
+    r"|denied|refused|missing|expected|unknown|unrecognized|conflict|unused|duplicate|must |should |needed|required"
+    r"|not (?:enough|used|checked|allowed|installed|defined|a )|timed? ?out|\([a-z]+\)$",
+    re.IGNORECASE,
+)
+_SUMS_UP = re.compile(
+    r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^error: 0$"
+    r"|\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
+)
+"""Lines that say only that something failed, and what programs log."""
+_CHANGING = (
+    (re.compile(r"\w+://\S+"), "<url>"),
+    (re.compile(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
+    (re.compile(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),
+    (re.compile(r"(?<![\w+-])[\w+-]+\.[A-Za-z]\w{0,4}(?:[:(]\d+[:,)\d]*):?"), "<path> "),
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
+    (re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)[0-9a-f]{7,64})\b"), "<id>"),
+    (re.compile(r"\d+(?:[.,:]\d+)*"), "0"),
+    (re.compile(r"\s+"), " "),
+)  # fmt: skip
+_WORD = re.compile(r"[a-z]{2,}")
+_PLACE = re.compile(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(]\d+")
+_PLACE_ALONE = re.compile(
+    r"(?:--> )?(?:[^\s:]*[/\\])?([^\s:/\\]+\.[A-Za-z]\w{0,4}):\d+(?::\d+|: \w+)"
+    r"|File \"(?:[^\"]*[/\\])?([^\"/\\]+)\", line \d+(?:, in .+)?"
+)
+
+
+class ErrorLine(NamedTuple):
+    """A line of an error.
+
+    ``plain`` is how it is compared, ``text`` how it was printed; ``file`` is the own name of the file that it is about,
+    None if it points into none.
+    """
+
+    plain: str
+    text: str
+    file: str | None
+
+
+def error_lines(text: str) -> list[ErrorLine]:
+    """Return the lines of some output that tell of an error, each once."""
+    lines = [_COLOUR.sub("", line).strip() for line in text.splitlines()[:MAX_LINES]]
+    found: dict[str, ErrorLine] = {}
+    for number, line in enumerate(lines):
+        plain = plain_error(line)
+        if plain and plain not in found:
+            found[plain] = ErrorLine(plain, line, _file(lines, number))
+    return list(found.values())
+
+
+def plain_error(line: str) -> str:
+    """Return an error's line as it is compared; empty if it tells of none, or says too little."""
+    if len(line) > MAX_CHARACTERS or not _TELLS.search(line):
+        return ""
+    plain = _COLOUR.sub("", line)
+    for pattern, name in _CHANGING:
+        plain = pattern.sub(name, plain)
+    plain = plain.strip().lower()
+    is_telling = len(plain) >= MIN_CHARACTERS and len(_WORD.findall(re.sub("<[a-z]+>", "", plain))) >= MIN_WORDS
+    return plain if is_telling and not _SUMS_UP.search(plain) else ""
+
+
+def _file(lines: list[str], number: int) -> str | None:
+    """Return the file of the nearest place in code: in the line, just after it, or just before."""
+    if own := _PLACE.search(lines[number]):
+        return own[1]
+    near = [*lines[number + 1 : number + 1 + AFTER], *reversed(lines[max(0, number - BEFORE) : number])]
+    places = (_PLACE_ALONE.fullmatch(line) for line in near)
+    return next((place[1] or place[2] for place in places if place), None)

@@ -1,0 +1,133 @@
+"""``fix``: what cured an error here before, through the command, Python and the MCP tool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal import Crystal
+from crystal.app.context import default_paths
+from crystal.app.fixes import MAX_FIXES
+from crystal.app.mirror import MIRROR_FILE
+from crystal.mcp.offer import ClientContext
+from crystal.model.capture import Project
+from crystal.store import Store
+from crystal.store.capture.projects import project_row
+from crystal.store.health.checks import drop_turns
+from crystal.store.work.index import make_again
+from crystal.transcript.parts import call_text
+from tests.support.command import crystal
+from tests.support.mcp_client import Tools
+from tests.support.store_factory import NOW, add_turn, open_store
+
+ERROR = "Exit code 1\n/a/shop/cart.py:{}: error: cannot add <i>str</i> to int in total"
+ASKED = "\x1b[31m/home/me/cart.py:99: error: cannot add <i>str</i> to int in total\x1b[0m"
+MISSING = "Exit code 1\nModuleNotFoundError: No module named 'yaml'"
+
+
+def did(store: Store, session: str, at: int, tool: str, arguments: dict[str, str], said: str, folder: str) -> None:
+    with store.transaction():
+        project_row(store, Project(folder, folder, None, Path(folder).name))
+    place = {"session": session, "project": folder, "tool": tool}
+    call = call_text(tool, arguments)
+    add_turn(store, call, ts=at, role="tool_call", message_id=f"m{session}{at}", uuid=f"{session}-{at}", **place)
+    add_turn(store, said, ts=at + 1, role="tool_result", **place)
+
+
+def cured(store: Store, session: str, at: int, folder: str = "/a/shop", new: str = "    return int(a) + b") -> None:
+    """A session in which an error was cured by an edit, and one by a command."""
+    run = {"command": "make test 2>&1 | tail"}
+    edit = {"file_path": f"{folder}/cart.py", "old_string": "    return a + b", "new_string": new}
+    steps = [("Bash", run, ERROR.format(at)), ("Edit", edit, "updated"), ("Bash", run, "3 passed"),
+             ("Bash", {"command": "make docs"}, MISSING), ("Bash", {"command": "pip install pyyaml"}, "installed"),
+             ("Bash", {"command": "make docs"}, "built")]  # fmt: skip
+    for number, (tool, arguments, said) in enumerate(steps):
+        did(store, session, at + 10 * number, tool, arguments, said, folder)
+    make_again(store)
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    places = default_paths()
+    places.data_dir.mkdir(parents=True)
+    with open_store(places.data_dir) as store:
+        yield store
+
+
+def test_what_cured_it_is_told_with_its_evidence(store: Store) -> None:
+    cured(store, "one", NOW)
+    with Crystal() as memory:
+        (found,) = memory.fix(ASKED)
+        assert (found.error, found.command) == (ERROR.format(NOW).splitlines()[1], "make test 2>&1 | tail")
+        assert [(one.file, one.added, one.removed) for one in found.steps] == [
+            ("/a/shop/cart.py", ("    return int(a) + b",), ("    return a + b",))
+        ]
+        calls = [found.failed.uuid, found.steps[0].call.uuid, found.succeeded.uuid]
+        assert calls == [f"one-{NOW}", f"one-{NOW + 10}", f"one-{NOW + 20}"]
+        (found,) = memory.fix("Traceback ...\nModuleNotFoundError: No module named 'yaml'\n")
+        assert [one.command for one in found.steps] == ["pip install pyyaml"]
+        for error in ("ModuleNotFoundError: No module named 'toml'", "", "Error", "all is well", "\0\ud800 error"):
+            assert memory.fix(error) == [], error
+
+
+def test_the_project_comes_first_then_the_latest_of_all_stores(store: Store) -> None:
+    cured(store, "one", NOW, new="    return number(a) + b")
+    cured(store, "two", NOW + 1_000, "/a/other", new="    return float(a) + b")
+    with Store.open(default_paths().data_dir / MIRROR_FILE) as mirror:
+        cured(mirror, "one", NOW, new="    return number(a) + b")
+        cured(mirror, "three", NOW + 2_000, "/a/third", new="    return Decimal(a) + b")
+    with Crystal() as memory:
+        told = {place: [one.steps[0].added[0].split()[1] for one in memory.fix(ASKED, project=place)]
+                for place in (None, "shop", "other", "nowhere")}  # fmt: skip
+    everywhere = ["Decimal(a)", "float(a)", "number(a)"]
+    assert told == {None: everywhere, "shop": ["number(a)"], "other": ["float(a)"], "nowhere": everywhere}
+
+
+def test_the_command_reads_it_from_anywhere(store: Store) -> None:
+    cured(store, "one", NOW)
+    told = crystal("fix", ASKED)
+    assert told.out == crystal("fix", typed=f"$ make test\n{ASKED}\n").out == crystal("fix", "-", typed=ASKED).out
+    for line in ("  failed: make test 2>&1 | tail", "  then: edited /a/shop/cart.py", "    - return a + b",
+                 "    + return int(a) + b", f"  then it succeeded: turn one-{NOW + 20}"):  # fmt: skip
+        assert line in told.out.splitlines()
+    (found,) = json.loads(crystal("fix", ASKED, "--json").out)["fixes"]
+    assert (found["failures"], found["steps"][0]["added"]) == (1, ["    return int(a) + b"])
+    nothing = crystal("fix", "error: it's something else here")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err.splitlines()[1].endswith("crystal search 'error: it'\"'\"'s something else here'")
+    assert crystal("fix", terminal=True).code == 2
+
+
+def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
+    cured(store, "one", NOW)
+    tools = Tools(ClientContext(folder="/a/shop"))
+    (found,) = tools.data("crystal_fix", error=ASKED)["fixes"]
+    assert found["steps"] == ["then: edited /a/shop/cart.py\n-     return a + b\n+     return int(a) + b"]
+    assert tools.text("crystal_fix", error=ASKED).startswith("<crystal-memory-")
+    assert tools.data("crystal_fix", error="error: something else is wrong here")["fixes"] == []
+
+
+def test_what_is_forgotten_is_told_no_more(store: Store) -> None:
+    for turn in (2, 1, 4, 6):  # the result that has the error, the failure, the edit's result, the success
+        cured(store, f"s{turn}", NOW)
+        with Crystal() as memory:
+            assert len(memory.fix(ASKED)) == 1
+        rows = [row for (row,) in store.rows("SELECT id FROM turns ORDER BY id")]
+        with store.transaction():
+            drop_turns(store, [rows[turn - 1]] if turn != 4 else rows[2:4])
+        with Crystal() as memory:
+            assert memory.fix(ASKED) == [], turn
+        with store.transaction():
+            drop_turns(store, [row for (row,) in store.rows("SELECT id FROM turns")])
+
+
+def test_many_cures_are_few_answers(store: Store) -> None:
+    for number in range(MAX_FIXES + 2):
+        cured(store, f"s{number}", NOW + 1_000 * number)
+    with Crystal() as memory:
+        found = memory.fix(ASKED)
+        assert [one.failed.session_id for one in found] == [f"s{number}" for number in range(MAX_FIXES + 1, 1, -1)]
+        assert found[0].failures == MAX_FIXES + 2

@@ -1,0 +1,57 @@
+"""Claims of transcript/trees.py: whatever the parents of an export's messages are, each message is in a branch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.transcript.chatgpt import READER as CHATGPT
+from crystal.transcript.claude_ai import READER as CLAUDE_AI
+from crystal.transcript.reader import Snapshot
+from tests.support.agent_samples import no_such_table
+
+SESSION = "5d0b6f0a-2f8f-4a55-9a55-0d4a7b3f1c22"
+NAMES = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(7)]
+PARENTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, "gone", None]), min_size=1)
+
+
+def said(reader: object, talk: object) -> Iterator[tuple[str, list[str]]]:
+    """Yield (session, what is said in it) of a conversation."""
+    source = Snapshot(PurePath("conversations.json"), json.dumps([talk]).encode(), no_such_table, {})
+    for one in reader.conversations(source):  # type: ignore[attr-defined]
+        lines = [(0, record.line) for record in reader.records(source, one)]  # type: ignore[attr-defined]
+        yield one.session, [part.text for _, line in lines for part in reader.parts(json.loads(line))]  # type: ignore[attr-defined]
+
+
+@given(PARENTS, st.sampled_from([*NAMES, None]))
+def test_each_message_of_a_graph_is_in_a_branch_also_in_a_circle(
+    parents: dict[str, str | None], shown: str | None
+) -> None:
+    def node(name: str) -> object:
+        message = {"author": {"role": "user"}, "content": {"content_type": "text", "parts": [f"said in {name}"]}}
+        return {"message": message, "parent": parents[name]}
+
+    graph = {"id": SESSION, "mapping": {name: node(name) for name in parents}, "current_node": shown}
+    messages = [
+        {"uuid": name, "parent_message_uuid": parent, "sender": "human", "text": f"said in {name}"}
+        for name, parent in parents.items()
+    ]
+    tree = {"uuid": SESSION, "chat_messages": messages, "current_leaf_message_uuid": shown}
+    for reader, talk in ((CHATGPT, graph), (CLAUDE_AI, tree)):
+        found = list(said(reader, talk))
+        assert len({session for session, _ in found}) == len(found)
+        assert found[0][0] == SESSION
+        texts = [text for _, branch in found for text in branch]
+        assert set(texts) == {f"said in {name}" for name in parents}
+        if shown in parents:
+            assert found[0][1][-1] == f"said in {shown}"
+
+
+def test_a_message_without_an_id_is_said_too() -> None:
+    messages = [{"sender": "human", "text": "quartz"}, {"uuid": None, "sender": "assistant", "text": "basalt"}, None]
+    [(session, texts)] = said(CLAUDE_AI, {"uuid": SESSION, "chat_messages": messages})
+    assert (session, texts) == (SESSION, ["quartz", "basalt"])

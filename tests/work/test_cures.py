@@ -1,0 +1,45 @@
+"""What cured an error: the edits of its file, or commands, until the same command succeeded."""
+
+from __future__ import annotations
+
+from crystal.work.cures import WorkStep, find_cure
+from tests.support.table import each_row
+
+EDIT, OTHER, RUN, INSTALL, LOOK = "src/cart.py", "src/shop.py", "make test", "pip install yaml", "cat cart.py"
+
+
+def step(turn: int, what: str, code: int | None = 0) -> WorkStep:
+    return WorkStep(turn, 0, what.endswith(".py") and " " not in what, what, hash(what), code)
+
+
+@each_row(
+    ("file", "after", "cured_by"),
+    [
+        ("cart.py", [(EDIT, 0), (OTHER, 0), (RUN, 0)], [EDIT]),
+        ("cart.py", [(EDIT, 0), (RUN, 1), (EDIT, 0), (RUN, 0)], [EDIT, EDIT]),  # it failed with something else
+        ("cart.py", [(EDIT, 0), (RUN, 2), (EDIT, 0), (RUN, 0)], None),  # it failed so again
+        ("cart.py", [(OTHER, 0), (RUN, 0)], None),
+        (None, [(EDIT, 0), (RUN, 0)], None),
+        (None, [(LOOK, 0), (INSTALL, 0), (RUN, 0)], [INSTALL]),
+        ("cart.py", [(INSTALL, 0), (RUN, 0)], [INSTALL]),
+        (None, [(INSTALL, 1), (RUN, 0)], None),
+        (None, [(RUN, 0)], None),  # it went away by itself
+        ("cart.py", [(EDIT, 0), (RUN, None)], None),
+        ("cart.py", [(EDIT, 0)], None),
+    ],
+)  # fmt: skip
+def test_what_was_done_until_the_command_succeeded(
+    file: str | None, after: list[tuple[str, int | None]], cured_by: list[str] | None
+) -> None:
+    failed, later = step(0, RUN, 1), [step(turn, *one) for turn, one in enumerate(after, 1)]
+    again = {0, *(one.turn for one in later if one.exit == 2)}
+    found = find_cure(failed, again, file, later)
+    assert (found and [one.what for one in found.done]) == cured_by
+    assert found is None or found.succeeded == later[-1]
+
+
+def test_only_the_last_commands_are_told() -> None:
+    later = [*(step(turn, f"make t{turn}") for turn in range(1, 9)), step(9, RUN)]
+    found = find_cure(step(0, RUN, 1), {0}, None, later)
+    assert found is not None
+    assert [one.what for one in found.done] == ["make t6", "make t7", "make t8"]

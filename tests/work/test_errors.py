@@ -1,0 +1,81 @@
+"""An error is recognised again, whatever of its paths, numbers, times, hashes and colours has changed."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
+from tests.support.table import each_row
+
+
+@each_row(
+    ("one", "other"),
+    [
+        ("/home/a/src/cart.py:12: TypeError: cannot add str to int", "C:\\b\\src\\x.py:7: TypeError: cannot add str to int"),
+        ("\x1b[31merror\x1b[0m: cannot find value `total` in this scope", "error: cannot find value `total` in this scope"),
+        ("fatal: unable to read e53647ba1f1e5203bedff558b482f178db045555", "fatal: unable to read 1a2b3c4d5e6f7a8b"),
+        ("2026-01-02T03:04:05Z connection refused by host 10.0.0.1:5432",
+         "2025-12-31 23:59:59.123 connection refused by host 10.12.0.7:6543"),
+        ("cannot fetch https://a.example/x?y=1 in 20 tries", "cannot fetch http://b.example/ in 3 tries"),
+        ("clean.go:221:3: error is not nil (line 219) but it returns nil", "a/b.go:1:9: error is not nil (line 8) but it returns nil"),
+        ("panic: invalid address 0xdeadbeef at offset", "panic: invalid address 0x00c0ffee at offset"),
+        ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
+    ],
+)  # fmt: skip
+def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
+    assert plain_error(one) == plain_error(other) != ""
+
+
+@each_row(
+    ("one", "other"),
+    [
+        ("ModuleNotFoundError: No module named 'yaml'", "ModuleNotFoundError: No module named 'toml'"),
+        ("undefined: testCommitOptions in this package", "undefined: setStrategyForTest in this package"),
+        ("fatal: unrecognized argument: --no-stat", "fatal: unrecognized argument: --stat"),
+    ],
+)
+def test_what_an_error_is_about_counts(one: str, other: str) -> None:
+    assert plain_error(one) != plain_error(other)
+
+
+@each_row(
+    "line",
+    ["", "ok", "Error", "exit status 1", "Exit code 1", "[lint] ERROR task failed", "--- FAIL: TestReset (0.02s)", "FAIL pkg/x 0.3s",
+     "warning: this is deprecated and should not be used", "12 passed, 1 failed in 3 s", "All is well with these files.",
+     "error: " + "x" * MAX_CHARACTERS],
+)  # fmt: skip
+def test_a_line_that_says_too_little_is_none(line: str) -> None:
+    assert error_lines(line) == []
+
+
+@each_row(
+    ("text", "file"),
+    [
+        ("cart.go:3:1: undefined: total in this scope", "cart.go"),
+        ("error[E0308]: mismatched types, expected i32\n   --> src/cart.rs:4:5\n", "cart.rs"),
+        ('  File "/a/shop/cart.py", line 3, in total\n    x + 1\nTypeError: unsupported operands, expected int', "cart.py"),
+        ("E   TypeError: unsupported operand types for sum\n\ntests/test_cart.py:12: TypeError", "test_cart.py"),
+        ("app.ts(12,5): error TS2304: Cannot find name 'total' here.", "app.ts"),
+        ("error: context deadline was exceeded by host\n    reset_test.go:87: Expected a message, got none", None),
+        ("CONFLICT (content): Merge conflict in cart.go", None),
+    ],
+)  # fmt: skip
+def test_an_error_is_about_the_file_that_it_points_into(text: str, file: str | None) -> None:
+    assert error_lines(text)[0].file == file
+
+
+@given(st.text())
+def test_any_output_has_bounded_errors(text: str) -> None:
+    for one in error_lines(text):
+        assert plain_error(one.text) == one.plain
+        assert len(one.text) <= MAX_CHARACTERS
+
+
+def test_hostile_output_costs_little() -> None:
+    started = time.process_time()
+    for piece in ("error a/", "error a.", "error ab12", "error: 1.", "error -a", 'File "a/', "a.b:1 error"):
+        error_lines("\n".join([(piece * MAX_CHARACTERS)[:MAX_CHARACTERS]] * 400))
+    assert time.process_time() - started < 3
