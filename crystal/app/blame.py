@@ -74,10 +74,11 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     """
     path, first, last = _target(wanted)
     text = _read(path)
+    asked = f"line {first}" if last in (None, first) else f"lines {first}-{last}"
     last = min(len(text), last or len(text))
     if not 1 <= first <= last:
         quoted = shlex.quote(str(path))
-        raise UsageError(f"{path} has {len(text)} lines, not line {first}", hint=f"try: crystal blame {quoted}")
+        raise UsageError(f"{path} has {len(text)} lines, not {asked}", hint=f"try: crystal blame {quoted}")
     home = (project, project) if project else find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)

@@ -20,7 +20,7 @@ from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
 from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Transcripts, existing
+from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Transcripts, existing
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
@@ -49,10 +49,8 @@ def sync(
     install_timer: Annotated[
         bool, typer.Option("--install-timer", help="Run this every 15 minutes from now on.")
     ] = False,
-    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")
-    ] = False,
+    remove_timer: RemoveTimer = False,
+    dry_run: TimerDryRun = False,
     summaries: Annotated[
         bool, typer.Option("--summaries", help="Let the model rewrite the summaries that were made without it.")
     ] = False,

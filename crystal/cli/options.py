@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+TimerDryRun = Annotated[bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")]
+RemoveTimer = Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")]
 Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]
 OnlyProject = Annotated[
     str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")

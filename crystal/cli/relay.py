@@ -16,7 +16,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Yes
+from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Yes
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -58,10 +58,8 @@ commands.command("status", short_help="Show what arrived, what waits, what was r
 def poll(
     watch: Annotated[bool, typer.Option("--watch", help="Keep running, and fetch new blobs at once.")] = False,
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Fetch every 2 minutes from now on.")] = False,
-    remove_timer: Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")
-    ] = False,
+    remove_timer: RemoveTimer = False,
+    dry_run: TimerDryRun = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,8 @@ _PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,%d}" % (MAX_
 
 
 _WORD = Lazy(rb"[a-z]{3,8}")
+_WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?([a-z]{3,})")
+_ROW = b"\1" * SIZES[-1]
 _RUN = Lazy(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
 """Known words in a row, where each word of a text is a byte."""
 
@@ -48,16 +49,14 @@ def _words() -> dict[bytes, int]:
 
 def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
-    if len(text) < MIN_PHRASE_BYTES:
+    if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return False
-    search, at = scanner(MNEMONIC_HINTS), 0
-    while (found := search(text, at)) is not None:
-        words = list(re.finditer(rb"(?:(?<=\\)[nrt])?([a-z]+)", found.group()))[1:-1]  # the outer ones may be parts
-        strange = [word.end() for word in words if word[1] not in _words()]
-        if not strange:
-            return True
-        at = found.start() + strange[-1]
-    return False
+    return any(_known_words(text, place) for place in stretches(text, MNEMONIC_HINTS))
+
+
+def _known_words(text: bytes, place: tuple[int, int]) -> bool:
+    """Return whether twelve words of the list follow each other, whatever stands between them."""
+    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(text, *place)))
 
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -63,8 +63,8 @@ def _matcher() -> Callable[[bytes], list[int] | None]:
 _WRITTEN_OUT = rb"\\u00[2-7]"
 _ESCAPED_COLOUR = regex_engines.Lazy(rb"\\\\*u001[bB]\[[0-9;?]*[A-Za-z]")
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
-_LETTER = rb"[A-Za-z0-9_./+=~-]"
-_NEXT_LINE = rb"(?:\\+r)?(?:\\+n|\n)" + _LETTER
+_LETTER = rb"[A-Za-z0-9_./+=~$%-]"
+_NEXT_LINE = rb"(?:\\+r|\r)?(?:\\+n|\n)" + _LETTER
 _CUT_HINTS = (
     rb"(?:" + b"|".join(map(re.escape, LONG_LITERALS)) + rb")" + _LETTER + rb"*" + _NEXT_LINE,
     rb"(?:(?:^|[^A-Za-z0-9]|\\[nrt])(?:"
@@ -75,6 +75,8 @@ _CUT_HINTS = (
     + _NEXT_LINE
     + rb"{4}",
     rb"\$(?:2[abxy]|[56y])\$[A-Za-z0-9.=$/\\]*" + _NEXT_LINE,
+    rb"SK[0-9a-f]+" + _NEXT_LINE + rb"[0-9a-f]{4}",
+    rb"(?:\\n|\n)(?:[0-9]{1,3}:AA[\w-]{16}|[0-9a-fA-F]{0,3}NRAL)",
 )
 """A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
 

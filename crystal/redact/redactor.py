@@ -14,7 +14,16 @@ from crystal.redact.prefilter import families_in, private_prefilter, secret_pref
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
 from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
-from crystal.redact.views import MAX_LEVELS, View, near_escapes, percent_decoded, unescaped, unescaped_json, unwrapped
+from crystal.redact.views import (
+    MAX_LEVELS,
+    View,
+    near_escapes,
+    near_markers,
+    percent_decoded,
+    unescaped,
+    unescaped_json,
+    unwrapped,
+)
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
@@ -93,20 +102,20 @@ class Redactor:
             return [(0, "unprocessable")]
 
     def _settle(
-        self, source: bytes, cuts_of: Callable[[bytes, RedactionWork], list[Cut]]
+        self, source: bytes, cuts_of: Callable[[bytes, RedactionWork, bool], list[Cut]]
     ) -> tuple[bytes, Mapping[str, int]]:
         """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
-        if not self._worth_a_look(source):
-            return source, {}
         counts: dict[str, int] = {}
+        if not self._worth_a_look(source):
+            return source, counts
         work = RedactionWork(len(source))
-        for _ in range(_MAX_ROUNDS):
-            cuts = merged(cuts_of(source, work))
+        for number in range(_MAX_ROUNDS):
+            cuts = merged(cuts_of(source, work, number > 0))
+            if not cuts:
+                return source, counts
             for cut in cuts:
                 counts[cut.kind] = counts.get(cut.kind, 0) + 1
-            source = self._spliced(source, cuts) if cuts else source
-            if not cuts or not self._worth_a_look(source):
-                return source, counts
+            source = self._spliced(source, cuts)
         raise UnstableRedactionError
 
     def _worth_a_look(self, source: bytes) -> bool:
@@ -130,19 +139,21 @@ class Redactor:
         parts.append(source[at:])
         return b"".join(parts)
 
-    def _line_cuts(self, line: bytes, work: RedactionWork) -> list[Cut]:
+    def _line_cuts(self, line: bytes, work: RedactionWork, again: bool = False) -> list[Cut]:
         pieces = strings_of(line)
         if pieces is None:
-            return self._leaf_cuts(line, work)
+            return self._leaf_cuts(line, work, again)
+        if again:
+            pieces = [piece for piece in pieces if MARKER.search(line, piece.start, piece.end)]
         cuts: list[Cut] = []
         plain: list[JsonString] = []
         for piece in pieces:
             if self._secrets and _is_telling(piece):
-                cuts += self._piece_cuts(line, piece, piece.name, work)
+                cuts += self._piece_cuts(line, piece, piece.name, work, again)
             elif piece.end - piece.start >= _MIN_BYTES:
                 plain.append(piece)
         for piece in self._holding(line, plain):
-            cuts += self._piece_cuts(line, piece, b"", work)
+            cuts += self._piece_cuts(line, piece, b"", work, again)
         return cuts
 
     def _holding(self, line: bytes, pieces: list[JsonString]) -> list[JsonString]:
@@ -158,19 +169,28 @@ class Redactor:
     def _may_hold_in(self, line: bytes, pieces: list[JsonString]) -> bool:
         return self._may_hold(masked(line[pieces[0].start : pieces[-1].end]))
 
-    def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork) -> list[Cut]:
+    def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork, again: bool) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
         inner = line[piece.start : piece.end]
         view = unescaped_json(inner)
-        return _moved(self._leaf_cuts(inner if view is None else view.text, work, name), view, piece.start)
+        return _moved(self._leaf_cuts(inner if view is None else view.text, work, again, name), view, piece.start)
 
-    def _leaf_cuts(self, leaf: bytes, reserve: RedactionWork, name: bytes = b"") -> list[Cut]:
-        """Look at one string. One that holds more than can be examined one by one is taken out whole."""
-        if MARKER.fullmatch(leaf):
+    def _leaf_cuts(self, leaf: bytes, reserve: RedactionWork, again: bool, name: bytes = b"") -> list[Cut]:
+        """Look at one string. One that holds more than can be examined one by one is taken out whole.
+
+        Args:
+            leaf: What its reader sees.
+            reserve: The work that its line keeps in reserve.
+            again: All was looked at: only what stands near a marker may have changed.
+            name: What it stands under, if that tells of a secret.
+        """
+        if MARKER.fullmatch(leaf) or (again and not name and not self._may_hold(masked(leaf))):
             return []
         try:
             if len(leaf) > _MAX_REMEMBERED_BYTES:
-                return self._examine(leaf, name, RedactionWork(len(leaf), reserve))
+                near = near_markers(leaf) if again else None
+                work = RedactionWork(len(leaf), reserve)
+                return _moved(self._examine(leaf if near is None else near.text, name, work), near, 0)
             found = self._examine_short(leaf, name)
             reserve.spend(_LEAF + FINDING * len(found))
             return found

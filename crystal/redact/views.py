@@ -4,325 +4,220 @@ A transcript holds strings inside strings: JSON in a JSON string, in a log line,
 written for plain text; each level of escaping is undone in turn (``\"`` to ``"``, ``\n`` to a newline, ``\u0041`` to
 ``A``), terminal colours are left out, the encoding of URLs is undone, lines that were cut at a fixed width are joined,
 and what a rule finds is carried back to the bytes of the source.
+
+All of it is done in place: bytes that are read no more become fillers, which no UTF-8 text has. The rules read what
+is left without the fillers; the way back is to count them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import orjson
 
 from crystal.redact.regex_engines import Lazy
+from crystal.redact.spans import masked
 
 MAX_LEVELS = 8
 """How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""
 
-_ESCAPE = Lazy(
-    rb"""\\(?:["\\/'`bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})"""
-    rb"""|\x1b\[[0-9;?]*[A-Za-z]"""
-)
-COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
-_ONE = {b"\\" + bytes([c]): bytes([c]) for c in b"\"/'`\\"}
-_ONE |= {b"\\b": b"\b", b"\\f": b"\f", b"\\n": b"\n", b"\\r": b"\r", b"\\t": b"\t"}
-_AFTER_BACKSLASH = {escape[1:]: plain for escape, plain in _ONE.items() if escape != b"\\\\"}
-_BLOCK = 4096
-_MANY_EDITS = 60
-"""To go through so many edits takes as long as to read a block."""
-_PAIRS = b"\\" * _BLOCK
-_BOUNDARY = Lazy(rb"\\(?<!\\\\)(?!u[dD][c-fC-F])")
-"""Where an escape begins, its first letter first: ``re`` jumps from one occurrence to the next."""
-_HELD = b"\xfe"
+_REST, _GONE, _HELD = b"\xfe", b"\xfd", b"\xfc"
+"""The rest of what one byte stands for, what nothing stands for, and a backslash that begins no escape."""
+_FILLERS = _REST + _GONE
+_NO_TEXT = bytes.maketrans(_FILLERS + _HELD, b"\xff" * 3)
+_CHARACTER_REST = Lazy(rb"(?:\xfe+[\x80-\xbf]?)+")
 
 
 class View:
-    """A source read with one level of encoding undone; the way back is worked out only when it is asked for."""
+    """A source read with one level of encoding undone, byte for byte; ``text`` is what there is to read."""
 
-    __slots__ = ("_encoding", "source", "text")
+    __slots__ = ("_filled", "text")
 
-    def __init__(self, source: bytes, text: bytes, encoding: Encoding) -> None:
-        self.source, self.text, self._encoding = source, text, encoding
+    def __init__(self, filled: Callable[[], bytes], text: bytes | None = None) -> None:
+        self._filled = filled
+        self.text = filled().translate(None, _FILLERS) if text is None else text
 
     def lead_back(self, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return where stretches of ``text`` (none of them empty) stand in the source, in the order given.
+        """Return where stretches of ``text`` (none of them empty) stand in the source.
 
-        A stretch that begins or ends within what one escape stands for takes the whole escape. One walk through the
-        source for all of them, and nothing kept of it: the source may be a line of 100 MB.
+        A stretch that begins or ends within what one escape stands for takes the whole escape.
         """
         spans = list(spans)
-        places = self._places(sorted({at for start, end in spans for at in (start, end - 1)}))
-        return [(places[start][0], places[end - 1][1]) for start, end in spans]
+        filled = self._filled()
+        fillers = filled.replace(_GONE, _REST)
+        places: dict[int, int] = {}
+        read = at = 0
+        for number in sorted({place for start, end in spans for place in (start, end - 1)}):
+            missing = number + 1 - read
+            while missing:
+                at, missing = at + missing, fillers.count(_REST, at, at + missing)
+            read, places[number] = number + 1, at - 1
+        return [_whole(filled, places[start], places[end - 1] + 1) for start, end in spans]
 
-    def _places(self, wanted: list[int]) -> dict[int, tuple[int, int]]:
-        """Return for each position in ``text`` (ascending) the stretch of the source that it comes from."""
-        places: dict[int, tuple[int, int]] = {}
-        at = begin = done = 0
-        while done < len(wanted):
-            end = self._block_end(begin)
-            after = at
-            if self.source.count(self._encoding.mark, begin, end) > _MANY_EDITS:
-                after += len(self._encoding.read(self.source[begin:end]))
-            if at < after <= wanted[done]:
-                at = after  # no position is in this block: to read it is quicker than to go through its edits
-            else:
-                done, at = self._places_in_block(wanted, done, at, (begin, end), places)
-            begin = end
-        return places
 
-    def _places_in_block(
-        self, wanted: list[int], done: int, at: int, block: tuple[int, int], places: dict[int, tuple[int, int]]
-    ) -> tuple[int, int]:
-        """Fill in the places of the positions from ``wanted[done]`` on; return how many are done, and the next."""
-        begin, end = block
-        for start, stop, size in chain(self._encoding.edits(self.source, begin, end), ((end, end, 0),)):
-            shift, edit = begin - at, start - begin + at
-            while done < len(wanted) and wanted[done] < edit + size:
-                verbatim = wanted[done] + shift
-                places[wanted[done]] = (verbatim, verbatim + 1) if verbatim < start else (start, stop)
-                done += 1
-            at, begin = edit + size, stop
-        return done, at
-
-    def _block_end(self, begin: int) -> int:
-        """Return where a block may end: between two escapes."""
-        if not self._encoding.in_blocks:
-            return len(self.source)
-        if self._encoding is PERCENT:
-            found = self.source.find(b"%", begin + _BLOCK)
-            return len(self.source) if found < 0 else found
-        if self.source.startswith(_PAIRS, begin):
-            return begin + _BLOCK
-        boundary = _BOUNDARY.search(self.source, begin + _BLOCK)
-        return boundary.start() if boundary else len(self.source)
+def _whole(filled: bytes, begin: int, end: int) -> tuple[int, int]:
+    """Return the stretch with the whole of the escapes in which it begins and ends."""
+    while filled[begin - 1 : begin] == _REST and 0x80 <= filled[begin] < 0xC0:
+        begin -= 2
+    rest = _CHARACTER_REST.match(filled, end) if filled[end : end + 1] == _REST else None
+    return begin, rest.end() if rest else end
 
 
 def unescaped(source: bytes) -> View | None:
     """Undo one level of escaping and leave out colours, or return None if there is neither."""
-    if b"\\" not in source and b"\x1b" not in source:
-        return None
-    return _view(source, ESCAPED)
-
-
-def percent_decoded(source: bytes) -> View | None:
-    """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
-    return _view(source, PERCENT) if b"%" in source and _PERCENT.search(source) else None
-
-
-def near_escapes(source: bytes) -> View | None:
-    """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
-    return _without(source, _far_from_escapes(source)) if len(source) > 8 * _NEAR else None
-
-
-def unwrapped(source: bytes) -> View | None:
-    """Join lines that were cut at a fixed width, or return None."""
-    return _without(source, _left_out(source)) if b"\n" in source else None
-
-
-def _view(source: bytes, encoding: Encoding) -> View | None:
-    text = encoding.read(source)
-    return None if text == source else View(source, text, encoding)
+    return _view(_without_escapes(source)) if b"\\" in source or b"\x1b" in source else None
 
 
 def unescaped_json(inner: bytes) -> View | None:
     """Do the same as ``unescaped`` for what stands between the quotes of a JSON string, sooner."""
-    if b"\\" not in inner or b"\x1b" in inner:
-        return unescaped(inner)
-    try:
-        return View(inner, orjson.loads(b'"' + inner + b'"').encode(), ESCAPED)
-    except (ValueError, UnicodeEncodeError):
-        return unescaped(inner)
+    if b"\\" in inner and b"\x1b" not in inner:
+        try:
+            return View(lambda: _without_escapes(inner), orjson.loads(b'"' + inner + b'"').encode())
+        except (ValueError, UnicodeEncodeError):
+            pass
+    return unescaped(inner)
+
+
+def percent_decoded(source: bytes) -> View | None:
+    """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
+    return _view(_rewritten(_PERCENT, _PERCENT_FORMS, _text(source))) if b"%" in source else None
+
+
+def near_escapes(source: bytes) -> View | None:
+    """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
+    return _view_near(source, source.replace(b"\x1b", b"\\"), b"\\")
+
+
+def near_markers(source: bytes) -> View | None:
+    """Leave out what is far from all that was taken out before, or return None likewise."""
+    return _view_near(source, masked(source), b"\xff")
+
+
+def _view_near(source: bytes, marked: bytes, mark: bytes) -> View | None:
+    return _view(_near(_text(source), marked, mark)) if len(source) > 8 * _NEAR else None
+
+
+def unwrapped(source: bytes) -> View | None:
+    """Join lines that were cut at a fixed width in the middle of a token, or return None."""
+    joined = _joined(_text(source)) if b"\n" in source else b""
+    return _view(_near(joined, joined, _GONE)) if _GONE in joined else None
+
+
+def _view(filled: bytes) -> View | None:
+    return View(lambda: filled) if _REST in filled or _GONE in filled else None
+
+
+def _text(source: bytes) -> bytes:
+    """Return a source without the bytes that are fillers here: one that has them is not UTF-8."""
+    return source.translate(_NO_TEXT) if any(filler in source for filler in (_REST, _GONE, _HELD)) else source
+
+
+_AFTER_BACKSLASH = {b'"': b'"', b"/": b"/", b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
+_AFTER_BACKSLASH |= {b"'": b"'", b"`": b"`"}
+_LONG = Lazy(rb"(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4})|\x1b\[[0-9;?]*[A-Za-z])")
+COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def _without_escapes(source: bytes) -> bytes:
-    if b"\\" not in source:
-        return COLOUR.sub(b"", source)
-    if b"\x1b" in source or _HELD in source or _SURROGATE.search(source):
-        return _ESCAPE.sub(_decoded, source)
-    text = source.replace(b"\\\\", _HELD)
-    if text.count(b"\\") * _SPARSE_BYTES < len(text):
-        text = _read_each_escape(text)
-    else:
-        for escape, plain in _AFTER_BACKSLASH.items():
-            text = text.replace(b"\\" + escape, plain)
-        first, *parts = text.split(b"\\u")
-        text = first + b"".join(_CHARACTERS[part[:4]] + part[4:] for part in parts)
+    text = _text(source)
+    if b"\\" in text:
+        text = text.replace(b"\\\\", _HELD + _REST)
+        for letter, plain in _AFTER_BACKSLASH.items():
+            text = text.replace(b"\\" + letter, plain + _REST)
+    if b"\\u" in text or b"\x1b[" in text:
+        text = _rewritten(_LONG, _LONG_FORMS, text)
     return text.replace(_HELD, b"\\")
 
 
-_SPARSE_BYTES = 20
-"""Bytes for each escape from which on it is quicker to go through the escapes than to replace each kind of them."""
-
-
-def _read_each_escape(text: bytes) -> bytes:
-    first, *parts = text.split(b"\\")
-    for number, part in enumerate(parts):
-        plain = _AFTER_BACKSLASH.get(part[:1])
-        if plain is not None:
-            parts[number] = plain + part[1:]
-        elif part[:1] == b"u":
-            parts[number] = _CHARACTERS[part[1:5]] + part[5:]
-        else:
-            parts[number] = b"\\" + part
-    return first + b"".join(parts)
-
-
-def _decoded(escape: re.Match[bytes]) -> bytes:
-    return _ONE.get(escape.group()) or _decode(escape.group())
-
-
-@lru_cache(maxsize=4096)
-def _decode(found: bytes) -> bytes:
-    if found[0] == 0x1B:
-        return b""
-    code = int(found[2:6], 16)
-    if len(found) > 6:
-        code = 0x10000 + ((code - 0xD800) << 10) + (int(found[8:], 16) - 0xDC00)
-    return chr(code).encode("utf-8", "surrogatepass")
-
-
-class _Characters(dict[bytes, bytes]):
-    """What each four hexadecimal digits of an escape stand for; what are none stay as they are."""
-
-    def __missing__(self, digits: bytes) -> bytes:
-        plain = _decode(b"\\u" + digits) if _FOUR_DIGITS.fullmatch(digits) else b"\\u" + digits
-        if len(self) < _MAX_CHARACTERS:
-            self[digits] = plain
-        return plain
-
-
-_SURROGATE = Lazy(rb"\\u[dD][89abAB]")
-_FOUR_DIGITS = Lazy(rb"[0-9a-fA-F]{4}")
-_MAX_CHARACTERS = 100_000
-_CHARACTERS = _Characters()
-
-
-_PERCENT = Lazy(rb"%(?:[2-7][0-9A-Fa-f]|0[9AaDd])")
-_BY_DIGITS = {form % code: bytes([code]) for code in (9, 10, 13, *range(0x20, 0x80)) for form in (b"%02X", b"%02x")}
-
-
-def _percent_decode(source: bytes) -> bytes:
-    first, *rest = source.split(b"%")
-    parts = [first]
-    for part in rest:
-        plain = _BY_DIGITS.get(part[:2])
-        parts += (b"%", part) if plain is None else (plain, part[2:])
+def _rewritten(pattern: re.Pattern[bytes], forms: dict[bytes, bytes], text: bytes) -> bytes:
+    """Put for each match of a pattern, of which all is one group, what stands for it."""
+    few = set(pattern.findall(text, 0, _SAMPLE))
+    if len(few) <= _FEW_FORMS and len(few := set(pattern.findall(text))) <= _FEW_FORMS:
+        for form in sorted(few, key=len, reverse=True):  # half of a pair may stand alone elsewhere
+            text = text.replace(form, forms[form])
+        return text
+    parts = pattern.split(text)
+    parts[1::2] = map(forms.__getitem__, parts[1::2])
     return b"".join(parts)
 
 
+class _LongForms(dict[bytes, bytes]):
+    """What stands for each escape of more than two bytes, with its fillers; nothing for a colour."""
+
+    def __missing__(self, escape: bytes) -> bytes:
+        filled = _GONE * len(escape)
+        if escape[:1] == b"\\":
+            units = bytes.fromhex(escape.replace(b"\\u", b"").decode())
+            plain = units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
+            filled = _REST.join(plain[at : at + 1] for at in range(len(plain))).ljust(len(escape), _REST)
+        if len(self) < _MAX_FORMS and len(escape) <= _MAX_ESCAPE:
+            self[escape] = filled
+        return filled
+
+
+_LONG_FORMS = _LongForms()
+_FEW_FORMS, _SAMPLE, _MAX_FORMS, _MAX_ESCAPE = 16, 4096, 100_000, 12
+_PERCENT = Lazy(rb"((?:%(?:[2-7][0-9A-Fa-f]|0[9AaDd])){1,500})")
+
+
+class _PercentForms(dict[bytes, bytes]):
+    """What stands for each run of bytes that are encoded for a URL, with its fillers."""
+
+    def __missing__(self, run: bytes) -> bytes:
+        filled = bytearray(_REST * len(run))
+        filled[::3] = bytes.fromhex(run.replace(b"%", b"").decode())
+        if len(self) < _MAX_FORMS and len(run) <= _MAX_ESCAPE:
+            self[run] = bytes(filled)
+        return bytes(filled)
+
+
+_PERCENT_FORMS = _PercentForms()
+
 WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 """Bytes of a line after which programs cut long tokens."""
-
-
-class Encoding(NamedTuple):
-    """A way to write text so that rules for plain text do not see it.
-
-    Attributes:
-        read: Undoes one level of it.
-        edits: Yields (begin, end, length when read) of each stretch that is not verbatim, between two places.
-        mark: Stands once in most edits.
-        in_blocks: The source may be read in blocks.
-    """
-
-    read: Callable[[bytes], bytes]
-    edits: Callable[[bytes, int, int], Iterator[tuple[int, int, int]]]
-    mark: bytes
-    in_blocks: bool = True
-
-
-def _escapes(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    for found in _ESCAPE.finditer(source, begin, end):
-        start, stop = found.span()
-        yield start, stop, 1 if stop - start == 2 else len(_decode(found.group()))
-
-
-def _percent_codes(source: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    return ((*found.span(), 1) for found in _PERCENT.finditer(source, begin, end))
-
-
-def _line_joints(source: bytes) -> list[tuple[int, int]]:
-    """Return the line ends of lines that were cut at a fixed width in the middle of a token."""
-    lengths = list(map(len, source.split(b"\n")))
-    if _WIDTHS.isdisjoint(lengths):
-        return []
-    joints, at, following = [], 0, source + b"\n"
-    for length in lengths[:-1]:
-        end = at + length
-        if length in _WIDTHS and following[end + 1] in _TOKEN_BYTES:
-            stop = end - (source[end - 1] == _RETURN)
-            if stop - at in WIDTHS and source[stop - 1] in _TOKEN_BYTES:
-                joints.append((stop, end + 1))
-        at = end + 1
-    return joints
-
-
 _WIDTHS = frozenset((*WIDTHS, *(width + 1 for width in WIDTHS)))
 """The same with a carriage return."""
 _RETURN = 0x0D
-_TOKEN_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-")
+_TOKEN_LETTERS = frozenset(
+    bytes([letter]) for letter in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+=~-$%"
+)
+
+
+def _joined(source: bytes) -> bytes:
+    """Leave out the ends of lines that were cut at a fixed width in a token."""
+    lines = source.split(b"\n")
+    lengths = [*map(len, lines)]
+    if _WIDTHS.isdisjoint(lengths):
+        return source
+    for number, line in enumerate(lines[:-1]):
+        if lengths[number] in _WIDTHS and lines[number + 1][:1] in _TOKEN_LETTERS:
+            cut = line[:-1] if line[-1] == _RETURN else line
+            if len(cut) in WIDTHS and cut[-1:] in _TOKEN_LETTERS:
+                lines[number] = cut.ljust(len(line) + 1, _GONE)
+    return b"\n".join(lines).replace(_GONE + b"\n", _GONE)
 
 
 _NEAR = 1024
 """Bytes on both sides of a joint or an escape that are read again: the rest has been read as it is."""
-
-
-def _left_out(source: bytes) -> list[tuple[int, int, bytes]]:
-    """Return what joining leaves out of the source, and what stands for it: joints, and all lines far from any."""
-    out: list[tuple[int, int, bytes]] = []
-    at = 0
-    joints = _line_joints(source)
-    for begin, end in joints:
-        if not at or begin - at > _NEAR:
-            stop = source.find(b"\n", at + _NEAR, begin) + 1 if at else 0
-            start = source.rfind(b"\n", stop, max(stop, begin - _NEAR))
-            if start > stop and (stop or not at):
-                out.append((stop, start, b"\xff"))
-        out.append((begin, end, b""))
-        at = end
-    rest = source.find(b"\n", at + _NEAR) + 1 if joints else 0
-    if 0 < rest < len(source):
-        out.append((rest, len(source), b"\xff"))
-    return out
-
-
-def _far_from_escapes(source: bytes) -> list[tuple[int, int, bytes]]:
-    """Return the stretches of whole words that are far from any backslash and any colour."""
-    out: list[tuple[int, int, bytes]] = []
-    stop = 0
-    while stop < len(source):
-        found = _ESCAPE_START.search(source, stop)
-        begin = found.start() if found else len(source)
-        start = begin if found is None else max(source.rfind(gap, stop, max(stop, begin - _NEAR)) for gap in _GAPS)
-        if start > stop:
-            out.append((stop, start, b"\xff"))
-        after = _GAP.search(source, begin + _NEAR)
-        stop = after.end() if after else len(source)
-    return out
-
-
 _GAPS = (b"\n", b" ", b";")
 _GAP = Lazy(rb"[\n ;]")
-_ESCAPE_START = Lazy(rb"[\\\x1b]")
 
 
-def _without(source: bytes, gaps: list[tuple[int, int, bytes]]) -> View | None:
-    """Return the source in which at most one byte stands for each gap, or None if there is none."""
-    if not gaps:
-        return None
-    parts: list[bytes] = []
+def _near(source: bytes, marked: bytes, mark: bytes) -> bytes:
+    """Return the source with one byte for each stretch of whole words far from where ``marked`` has the mark."""
+    kept: list[bytes] = []
     at = 0
-    for begin, end, instead in gaps:
-        parts += (source[at:begin], instead)
+    while (last := marked.find(mark, at)) >= 0:
+        start = max(at, *(source.rfind(gap, at, max(at, last - _NEAR)) for gap in _GAPS))
+        while (further := marked.rfind(mark, last + 1, last + 1 + _NEAR)) >= 0:
+            last = further
+        after = _GAP.search(source, last + _NEAR)
+        end = after.end() if after else len(source)
+        kept += (_far(start - at), source[start:end])
         at = end
-    text = b"".join([*parts, source[at:]])
-
-    def edits(_: bytes, _begin: int, _end: int) -> Iterator[tuple[int, int, int]]:
-        return ((start, stop, len(instead)) for start, stop, instead in gaps)
-
-    return View(source, text, Encoding(lambda _: text, edits, b"\xff", in_blocks=False))
+    return b"".join((*kept, _far(len(source) - at)))
 
 
-ESCAPED = Encoding(_without_escapes, _escapes, b"\\")
-PERCENT = Encoding(_percent_decode, _percent_codes, b"%")
+def _far(size: int) -> bytes:
+    return b"\xff".ljust(size, _REST) if size else b""

@@ -11,17 +11,17 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-UNITS_PER_BYTE = 52
+UNITS_PER_BYTE = 44
 """What each string may use, and once more what its whole line keeps in reserve. With twice as much, redaction would be
-slower than 5 MB/s. Of 65 MB of source code the file that needs most uses three quarters of both."""
+slower than 5 MB/s. Of 110 MB of sessions and 15 MB of source code the line that needs most uses half of both."""
 
-MIN_UNITS = 6_000_000
+MIN_UNITS = 12_000_000
 """What one line may use beyond that: about 100 findings."""
 
 CALL = 2_500
 """One call of a pattern from Python, with its result."""
 
-FINDING = 10_000
+FINDING = 20_000
 """Everything that is done with one finding, from the span to the marker."""
 
 

@@ -141,6 +141,8 @@ def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None
             memory.blame("none.py:3")
         with pytest.raises(UsageError, match="9 lines, not line 99"):
             memory.blame("cart.py:99")
+        with pytest.raises(UsageError, match="9 lines, not lines 5-2"):
+            memory.blame("cart.py:5-2")
         with pytest.raises(UsageError, match="no text"):
             memory.blame("a.bin")
         (tmp_path / "other.py").write_text("\n".join(NEW))

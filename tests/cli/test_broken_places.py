@@ -35,7 +35,7 @@ def kept(home: Path) -> Path:
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
     (folder / "s.jsonl").write_bytes(line("the basalt quarry"))
-    assert crystal("init", "--yes", "--import").code == 0
+    assert crystal("init", "--yes", "--import", "--wait").code == 0  # no worker writes during a test
     return home
 
 

@@ -117,7 +117,12 @@ def test_the_slash_commands_reach_the_model_and_the_memory(client: Client, model
 @pytest.mark.usefixtures("_modern", "_installed")
 def test_plugin_and_settings_together_keep_everything_once(client: Client, model: FakeAnthropic) -> None:
     memory = Memory(client.home, client.env())
+    settings = client.home / ".claude" / "settings.json"
+    plugins = json.loads(settings.read_text())["enabledPlugins"]
+    assert "run by the plugin" in memory.crystal("init", "--yes")
+    settings.write_text("{}")  # as if the hooks had been there before the plugin
     memory.crystal("init", "--yes", "--client", "claude-code")
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "enabledPlugins": plugins}))
     assert state(client)["mcpServers"]["crystal"]["args"] == ["mcp", "--agent", "claude-code"]
     assert "already in" in memory.crystal("init", "--yes", "--client", "claude-code").split("server: ")[1]
     model.when("twice", [Use(PLAIN_TOOL, {"query": "anything"}), Use(TOOL, {"query": "anything"})], ["Once is enough."])

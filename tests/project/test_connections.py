@@ -13,7 +13,8 @@ OPENS = set(
     " multiprocessing openai ollama paramiko psycopg pty requests smtplib socket socketserver ssl subprocess"
     " telnetlib urllib.request urllib3 uvicorn webbrowser websockets xmlrpc.client".split()
 )
-"""Modules, and names of them that are imported by their name alone."""
+"""Modules, by the names under which they are imported."""
+MAY_OPEN = re.compile(rf"\b(?:{'|'.join({name.partition('.')[0] for name in OPENS})})\b|\b(?:os|asyncio)\.\w")
 STARTS = re.compile(
     r"(exec|spawn|posix_spawn|popen|system|fork|forkpty|startfile|create_subprocess|open_connection)\w*"
 )
@@ -34,6 +35,8 @@ def named(tree: ast.AST) -> Iterator[str]:
 
 
 def opens(source: str) -> bool:
+    if not MAY_OPEN.search(source):  # parsing all of them takes seconds
+        return False
     parts = {".".join(name.split(".")[:depth]) for name in named(ast.parse(source)) for depth in (1, 2)}
     return bool(OPENS & parts)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 import re
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -140,10 +142,48 @@ def test_a_token_with_a_short_prefix_goes_where_a_line_was_cut(kind: str, token:
         assert kind in found(text), text
 
 
+def cut_lines(text: str, width: int, end: str) -> str:
+    return end.join(re.findall(f"(?s).{{1,{width}}}", text))
+
+
+def forms_of(token: str, literals: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each form, and the token in it: cut lines are cut right behind the literal, too."""
+    yield "plain", token
+    yield "URL", quote(token, safe="")
+    yield "URL twice", quote(quote(token, safe=""), safe="")
+    yield "JSON", json.dumps({"a": token})
+    yield "JSON in JSON", json.dumps(json.dumps({"a": token}))
+    if len(token) >= MIN_ENCODED:
+        yield "base64", base64.b64encode(token.encode()).decode()
+        yield "hexadecimal", token.encode().hex()
+    head = min(
+        (token.find(literal) + len(literal) for literal in literals.split() if literal in token), default=len(token)
+    )
+    for width, end in itertools.product((40, 76), ("\n", "\r\n")):
+        for start in {0, 4, max(0, width - head - 2)}:
+            before = "x" * (start - 1) + " " if start else ""
+            yield f"lines of {width} ending {end!r} from {start}", cut_lines(before + token, width, end)
+
+
+MIN_ENCODED = 16
+"""Bytes of a token that is told apart in base64 and hexadecimal digits."""
+
+
+@pytest.mark.slow
+def test_every_kind_goes_in_every_form() -> None:
+    left = [
+        f"{kind} {literals}: {form}"
+        for kind, literals, positive, _ in ROWS
+        for form, text in forms_of(filled(positive), literals)
+        if not found(text) or filled(positive)[-10:] in re.sub(r"\s", "", REDACTOR.clean_text(text)[0])
+    ]
+    assert left == ["azure-client-secret Q~: base64", "azure-client-secret Q~: hexadecimal"]
+
+
 def test_a_long_token_goes_that_was_cut_in_a_narrow_terminal_and_discords_in_base64() -> None:
     for name in ("telegram-bot-token", "password-hash"):
         token = samples.FORMATS[name](3)
-        assert found("\n".join(re.findall(".{1,40}", f"see {token}"))) == {name: 1}
+        assert found(cut_lines(f"see {token}", 40, "\n")) == {name: 1}
     token = samples.FORMATS["discord-bot-token"](3)
     assert found(f"data:\n  token: {base64.b64encode(token.encode()).decode()}\n") == {"discord-bot-token": 1}
 

@@ -303,7 +303,9 @@ def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait a tenth of a second for further changes, and two of quiet to look for what came before watching began."""
     monkeypatch.setattr(watch, "DEBOUNCE_MS", 100)
+    monkeypatch.setattr(watch, "LOOK_MS", 200)
 
 
 @contextlib.contextmanager
@@ -314,7 +316,7 @@ def watching():
     )
     thread.start()
     try:
-        wait_until(lambda: told, "the first sync")
+        wait_until(lambda: len(told) > 1, "the sync before the watch and the one after its first quiet")
         yield told
     finally:
         stop.set()
@@ -332,8 +334,7 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
         wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
 
 
-def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added, monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_MS", 200)
+def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added):
     with watching() as told:
         away = added.rename(added.with_name("away"))
         wait_until(lambda: any("is not there" in one for _, problems in told for one in problems), lambda: str(told))
