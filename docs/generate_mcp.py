@@ -53,15 +53,17 @@ more: offset=2
 The whole answer stands in one fence, and its first line begins with `data:`.
 The nonce in the tags and in the head of each text (`7k2m9x` here) is random and new for each answer, so a stored text can imitate neither the end of the fence nor the head of another text.
 The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
-When and where are left out if they are as in the text before.
-Who is `user`, `assistant`, `tool NAME`, `call of tool NAME`, `web NAME` (a tool that brought it from the network), `subagent`, `summary`, `file`, or the kind of a memory.
+The day is left out if it is as in the text before, and so is the place; `no project` says that there is none.
+In an answer whose texts all have one line, each line is `[id who · when where] text`: no text can begin a line there, so the nonce is left out.
+A hit of less than 200 characters is followed by what was said before and after it (`before`, `after`), as with `around`, unless the answer has that already.
+Who is `user`, `assistant`, `thinking`, `tool NAME`, `call NAME`, `web NAME` (a tool that brought it from the network), `subagent`, `summary`, `file`, or the kind of a memory.
 A session is named by the first 8 characters of its id and a memory by the first 10, or by the whole id where that beginning would find another; `crystal_get` takes both.
 
 Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
 An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it.
-The fixed part is about 70 characters, and about 30 to 50 for each text, so shorter texts and lists of short titles cost more than that in proportion.
+The fixed part is about 70 characters, and about 20 to 50 for each text, so lists of short titles or commands, and an answer of one short line, cost more than that in proportion.
 
 With `response_format` `json` the answer is a JSON object for programs, longer and with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 

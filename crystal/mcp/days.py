@@ -72,13 +72,8 @@ def _scope(
 
 
 def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
-    head = f"{ids.session(session.id)} {session.turns}"
-    item = AnswerItem(
-        head,
-        place_of(session.last_at, session.project, session.device, ids.device),
-        title_of(session),
-        session_data(session),
-    )
+    place = place_of(session.last_at, session.project, session.device, ids.device)
+    item = AnswerItem(f"{ids.session(session.id)} {session.turns}", place, title_of(session), session_data(session))
     return lambda _: item
 
 
@@ -104,7 +99,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
 
     def head(at: int) -> str:
-        return span if at > offset else f"nothing from {span}"
+        return f"{span}: session, hours, turns" if at > offset else f"nothing from {span}"
 
     return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
 
@@ -112,14 +107,13 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds) -> Make:
     session = stretch.session
     clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
-    head = f"{ids.session(session.id)} {clock} {stretch.turns} turn{'s' * (stretch.turns != 1)}"
+    head = f"{ids.session(session.id)} {clock} {stretch.turns}"
     data = {
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
-    item = AnswerItem(
-        head, place_of(stretch.first, session.project, session.device, ids.device), title_of(session), data
-    )
+    place = place_of(stretch.first, session.project, session.device, ids.device)
+    item = AnswerItem(head, place, title_of(session), data)
     return lambda _: item
 
 

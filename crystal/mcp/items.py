@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.page import AnswerItem, Json
+from crystal.mcp.page import NONCE, AnswerItem, Json
 from crystal.model.capture import MIRROR_IDS
-from crystal.model.recall import Hit, Remembered
+from crystal.model.recall import Hit, Neighbour, Remembered
 from crystal.model.sources import FilePlace
 from crystal.sessions.reading import ShownTurn, find_target
 from crystal.store.sessions.conversations import Message
@@ -37,7 +37,7 @@ def label(text: str | None) -> str | None:
 
 def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> str:
     """Return when and where in a few words; the device only if it is another than ``here``."""
-    day = "time unknown" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
+    day = "undated" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
     other = None if device == here else label(device)
     return " ".join(part for part in (day, label(project), other) if part)
 
@@ -51,11 +51,11 @@ def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> 
     if role == "tool_result":
         return "tool", f"tool {name or 'unknown'}{inside}"
     if role == "tool_call":
-        return "tool", f"call of tool {name or 'unknown'}{inside}"
+        return "tool", f"call {name or 'unknown'}{inside}"
     if role == "subagent" or subagent:
         return "subagent", "subagent"
     if role == "thinking":
-        return "assistant", "assistant, thinking"
+        return "assistant", "thinking"
     known = {"source": "file"}.get(role, role)
     return (known, known) if known in KINDS else ("tool", label(role) or "unknown")
 
@@ -115,8 +115,8 @@ def quoted(head: str, place: str, text: str, data: Json, start: int = 0) -> Make
     return make
 
 
-def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
-    """Return the function that renders a search hit; ``around``: with the messages just before and after it."""
+def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = None) -> Make:
+    """Return the function that renders a search hit; ``around``: with what was said ``before`` and ``after`` it."""
     is_memory = hit.source == "memory"
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
     if is_memory:
@@ -125,11 +125,7 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
     head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
-    beside = {
-        where: f"{kind_of(said.role)[1]}: {excerpt(said.text, AROUND)[0]}"
-        for where, said in (("before", hit.before), ("after", hit.after))
-        if said is not None and around
-    }
+    beside = {where: (kind_of(one.role)[1], quote_line(one.text, AROUND)) for where, one in (around or {}).items()}
 
     def make(room: int) -> AnswerItem:
         text, left = excerpt(hit.text, room)
@@ -137,11 +133,11 @@ def hit_item(hit: Hit, ids: ShortIds, *, around: bool = False) -> Make:
             "id": name, "score": hit.score, "text": text, "origin": kind, "by": by, "when": iso(hit.timestamp),
             "project": label(hit.project), "branch": label(hit.branch), "device": label(hit.device),
             "session_id": hit.session_id or None, "freshness": hit.freshness, "source": hit.source,
-            "copies": hit.copies, "similar": hit.similar, "characters_left": left, **_file_data(hit.file), **beside,
+            "copies": hit.copies, "similar": hit.similar, "characters_left": left, **_file_data(hit.file),
+            **{where: ": ".join(said) for where, said in beside.items()},
         }  # fmt: skip
-        shown = [f"[{where}] {said}" for where, said in beside.items()]
-        whole = "\n".join([*shown[: "before" in beside], text, *shown["before" in beside :]])
-        return AnswerItem(head, place, whole, data)
+        shown = "".join(f"\n[{NONCE} {where} {who}] {said}" for where, (who, said) in beside.items())
+        return AnswerItem(head, place, f"{text}{shown}", data)
 
     return make
 

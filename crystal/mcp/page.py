@@ -35,8 +35,8 @@ class AnswerItem:
 
     Attributes:
         head: Its id and who said it.
-        place: When and where; left out of the text where it is as in the item before.
-        text: What was said, quoted.
+        place: The day, a space, and where; each is left out of the text where it is as in the item before.
+        text: What was said, quoted; what was said around it follows, each with ``NONCE`` in its head.
         data: All of it as JSON.
     """
 
@@ -114,15 +114,23 @@ def bounded(
 def answered(
     head: str, items: Sequence[AnswerItem], name: str, data: Mapping[str, Any], more: str | None
 ) -> ToolAnswer:
-    """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more."""
+    """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more.
+
+    If no text has a second line, none can imitate the head of another: each item is one line and needs no nonce.
+    """
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
     lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
-    place = ""
+    opened, end = f"[{NONCE} ", "]\n"
+    if not any(len(item.text.replace(f"\n{opened}", "").splitlines()) > 1 for item in items):
+        opened, end = "[", "] "
+    before = ("", "")
     for item in items:
-        where = f" · {item.place}" if item.place not in ("", place) else ""
-        lines += [f"[{NONCE} {item.head}{where}]", item.text]
-        place = item.place
+        day, _, where = item.place.partition(" ")
+        now = (day, where or "no project") if day else before
+        new = " ".join(part for part, last in zip(now, before, strict=True) if part != last)
+        lines.append(f"{opened}{item.head}{f' · {new}' if new else ''}{end}{item.text.replace(f'[{NONCE} ', opened)}")
+        before = now
     whole: Json = {**data, name: [item.data for item in items], "more": more}
     return ToolAnswer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
 

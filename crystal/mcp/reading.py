@@ -21,6 +21,8 @@ from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso
 
 CONTEXT = 2
+SHORT = 1_000
+"""Number of characters of the turns around a hit below which more turns are shown."""
 BRIEF = 1_500
 BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
 TITLE = 200
@@ -63,7 +65,7 @@ def _of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         left = items[0].data["characters_left"] if items else 0
         further = len(quote(memory.text)) - left
-        more = f"more: crystal_get with id {ids.memory(memory.id)} and start {further}" if left else None
+        more = f"more: crystal_get id={ids.memory(memory.id)} start={further}" if left else None
         data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None}
         answer = answered("a memory", items, "turns", data, more)
         return ToolAnswer(answer.text, {**answer.data, "turns": []})
@@ -83,6 +85,8 @@ def _of_conversation(machine: Machine, client: ClientContext, ident: str, argume
     if arguments.get("offset"):
         raise UsageError("offset goes with a session, not with a hit", hint="leave it out, or use start")
     conversation = read(machine.store, target, context=int(arguments.get("context", CONTEXT)), mirror=mirror)
+    if "context" not in arguments and sum(len(turn.text) for turn in conversation.turns) < SHORT:
+        conversation = read(machine.store, target, context=3 * CONTEXT, mirror=mirror)
     return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
 
 
@@ -100,7 +104,7 @@ def _of_session(machine: Machine, conversation: Conversation, room: int, offset:
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         at = offset + len(items)
         next_offset = at if at < len(turns) else None
-        more = None if next_offset is None else f"more: crystal_get with id {name} and offset {at}"
+        more = None if next_offset is None else f"more: crystal_get id={name} offset={at}"
         head = f"{about}\nturns {offset + 1}-{at} of {len(turns)}" if items else about
         if any(item.data["characters_left"] for item in items):
             head += "; the whole of a turn: crystal_get with its id"
@@ -123,7 +127,7 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
-        return answered(about, shown, "turns", data, f"more: crystal_get with id {name}" if name else None)
+        return answered(about, shown, "turns", data, f"more: crystal_get id={name}" if name else None)
 
     return bounded(makers, compose, room, longest=max(200, room // 2))
 

@@ -12,12 +12,14 @@ from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, hit_item
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded, noted, one_page
-from crystal.model.recall import Filters, Hit
+from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search.engine import search as ask
 from crystal.search.request import MAX_LIMIT, SearchResult
 from crystal.timewords.parse import parse_when
 
 DEFAULT_SIMILAR = 10
+SHORT = 200
+"""Number of characters below which a hit says too little without what was said around it."""
 SIMILAR_FIELDS = ("id", "text", "score", "origin", "by", "when", "characters_left")
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
 STEPS = (26, 120, MAX_LIMIT)
@@ -45,8 +47,8 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             )
         found = find(machine, client, arguments, offset + limit + 1)
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
-        ids, around = ShortIds(machine), bool(arguments.get("around"))
-        makers = [hit_item(hit, ids, around=around) for hit in found.hits]
+        ids, told = ShortIds(machine), {hit.uuid for hit in found.hits[: offset + limit]}
+        makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in found.hits]
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
@@ -55,6 +57,16 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         return f"hits {offset + 1}-{at}" if at > offset else "nothing found"
 
     return one_page(makers, data, "hits", client.room, head, lambda at: f"offset={at}", limit)
+
+
+def _around(hit: Hit, told: set[str], is_asked: bool) -> dict[str, Neighbour]:
+    """Return what was said before and after a hit if it is asked for; else around a short one what is not ``told``."""
+    said = {where: one for where, one in (("before", hit.before), ("after", hit.after)) if one is not None}
+    if is_asked:
+        return said
+    new = {where: one for where, one in said.items() if len(hit.text) < SHORT and one.uuid not in told}
+    told.update(one.uuid for one in new.values())
+    return new
 
 
 def search_by_similarity(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:

@@ -68,15 +68,12 @@ def _lines(data: Json) -> list[str]:
     counts, queues, capture = data["counts"], data["queues"], data["capture"]
     kept = ", ".join(f"{counts[name]:,} {name}" for name in ("sessions", "turns", "memories", "projects"))
     serving = data["embedding"]["serving"]
-    waiting = (
-        f"{queues['notes']} notes, {queues['chunks_without_vector']} chunks without a vector,"
-        f" {queues['sessions_without_summary']} sessions without a summary"
-    )
     lines = [
         f"crystal {data['version']} on {data['device']}, {data['role']}",
         f"capture: {_capture_words(capture)}; last {capture['last'] or 'never'}",
         f"kept: {kept}; from {data['span']['first'] or 'nothing yet'} to {data['span']['last'] or 'nothing yet'}",
-        f"waiting: {waiting}",
+        f"waiting: {queues['notes']} notes, {queues['chunks_without_vector']} chunks without a vector",
+        f"without a summary: {queues['sessions_without_summary']} sessions",
         f"search by meaning: {serving['provider'] + ' ' + serving['model'] if serving else 'not yet, keywords answer'}",
         f"this folder: {data['project'] or 'not a project that crystal knows'}",
     ]

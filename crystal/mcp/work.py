@@ -52,8 +52,8 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
             "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
             "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
         }  # fmt: skip
-        place = place_of(one.last_at, one.project, None, ids.device)
-        return AnswerItem(f"+{one.added} -{one.removed}", place, f"{path} (sessions: {', '.join(sessions)})", data)
+        place = f"{place_of(one.last_at, one.project, None, ids.device)} {' '.join(sessions)}"
+        return AnswerItem(f"+{one.added} -{one.removed}", place, path, data)
 
     return make
 
@@ -74,7 +74,7 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
         def head(_: int) -> str:
-            return f"no session is known to have written {missing} of the lines" if missing else "who wrote these lines"
+            return f"no session is known to have written {missing} of the lines" if missing else "lines, session"
 
         return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
 
@@ -100,7 +100,7 @@ def _lines_item(one: BlamedLines, call: RecordedCall, ids: ShortIds) -> Make:
             "at": iso(call.at), "project": label(call.project), "device": label(call.device),
             "request": texts.get("asked"), "reason": texts.get("agent"),
         }  # fmt: skip
-        head = f"lines {one.first}-{one.last}, session {session}"
+        head = f"{one.first}{f'-{one.last}' * (one.last > one.first)} {session}"
         words = "\n".join(f"{who}: {text}" for who, text in texts.items())
         return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
@@ -118,7 +118,7 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [_command_item(one, ids) for one in found]
 
         def head(at: int) -> str:
-            return "commands that succeeded, best first" if at else "no command is known that did this here"
+            return "certainty, runs/sessions, last session" if at else "no command is known that did this here"
 
         more = "the other commands match less; ask with other words"
         return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
@@ -132,9 +132,9 @@ def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
             "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
             "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
         }  # fmt: skip
-        head = f"certainty {one.certainty}, {one.runs} times in {one.sessions} sessions, last {session}"
+        head = f"{one.certainty:g} {one.runs}/{one.sessions} {session}"
         place = place_of(one.call.at, one.call.project, one.call.device, device)
-        return AnswerItem(head, place, f"{command}\n{about}" if about else command, data)
+        return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
 
     return make
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.items import kind_of, label
+from crystal.mcp.items import hit_item, kind_of, label
 from crystal.mcp.offer import ClientContext
-from crystal.mcp.page import hint_for_agent
+from crystal.mcp.page import AnswerItem, answered, hint_for_agent
+from crystal.model.recall import Hit, Neighbour
 from crystal.store import Store
 from crystal.text.quoting import quote
 from tests.support.mcp_client import ROOT, Tools, crystal_offer, served
@@ -272,6 +274,46 @@ def test_an_answer_is_at_most_1_3_times_its_text(home: Path, capsys: pytest.Capt
     assert done.stdout.count("crystal_") >= 8
 
 
+_prose = st.text("abcdefghij klmno pqrstu\n", min_size=40, max_size=200).map(quote).filter(lambda text: len(text) >= 40)
+_said = st.builds(Neighbour, st.sampled_from(["user", "assistant"]), _prose.map(lambda text: text.replace("\n", " ")),
+                  st.just("u"))  # fmt: skip
+
+
+@given(st.lists(st.tuples(_prose, _said, _said, st.integers(1, 9)), min_size=4, max_size=10), st.booleans())
+def test_hits_of_one_line_cost_little_more_than_their_text(found: list[Any], is_flat: bool) -> None:
+    ids: Any = SimpleNamespace(device="desk")
+    items, size = [], 0
+    for text, before, after, day in found:
+        said = " ".join(text.split()) if is_flat else text
+        hit = Hit(1234567, 1.0, said, "tool_call", SHOP, "u", "some-project", None, None, None, "desk",
+                  NOW - day * 24 * HOUR, "fresh", "transcript", tool="Bash")  # fmt: skip
+        items.append(hit_item(hit, ids, {"before": before, "after": after})(6_000))
+        size += sum(map(len, (said, before.text.strip(), after.text.strip())))
+    text = answered("hits 1-9", items, "hits", {}, "more: offset=9").markdown("7k2m9x")
+    assert len(text) <= 80 + size + 100 * len(items) - 12 * len(items) * is_flat
+    assert size < 330 * len(items) or len(text) <= 1.3 * size + 80
+    assert text.count("some-project") == 1, "what all share is said once"
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=6))
+def test_a_head_without_nonce_is_one_that_no_text_can_imitate(texts: list[str]) -> None:
+    items = [AnswerItem("1 user", "2026-11-20 shop", quote(text), {}) for text in texts]
+    lines = fence_of(answered("hits", items, "hits", {}, None).markdown("7k2m9x")).splitlines()[1:]
+    if lines[0].startswith("[1 user"):
+        assert len(lines) == len(items)
+        assert all(line.startswith("[1 user") for line in lines)
+    else:
+        assert sum(line.startswith("[7k2m9x 1 user") for line in lines) == len(items)
+
+
+def test_a_short_hit_is_told_with_what_was_said_around_it_and_nothing_twice(told: Store) -> None:
+    (hit,) = hits(Tools(), query="skewed", limit=1)
+    assert (hit["before"], hit["text"]) == ("user: Why does the zebra checkout fail?", "The zebra clock was skewed.")
+    assert Tools().text("crystal_search", query="zebra").count("Why does the zebra checkout fail?") == 1
+    add_turn(told, "unicorn " * 30, session=SHOP, ts=NOW - 3 * HOUR)
+    assert "before" not in hits(Tools(), query="unicorn", limit=1)[0]
+
+
 def test_the_fixed_part_of_an_answer_is_short(store: Store) -> None:
     add_turn(store, "zebra", session=SHOP, device="vm")
     text = re.sub(r"note: [^\n]*\n", "", Tools().text("crystal_search", query="zebra"))
@@ -286,7 +328,7 @@ def test_short_ids_find_what_they_name_and_are_whole_where_they_would_not(store:
     kept = tools.data("crystal_remember", text="Zebras sleep", key="zebra")
     listed = tools.text("crystal_recent", what="sessions", all=True)
     for number, shown in enumerate([*sessions[:2], SHOP[:8]]):
-        assert re.search(rf" {shown} 1[ \]]", listed)
+        assert re.search(rf"\[{shown} 1[ \]]", listed)
         assert f"zebra {number}" in tools.text("crystal_get", id=shown)
     short = re.search(r"mem-[0-9a-f]+", tools.text("crystal_search", query="zebras sleep"))
     assert short is not None
