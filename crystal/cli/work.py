@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
-MAX_ERROR = 1 << 20
 
 
 def changed(
@@ -158,11 +157,12 @@ def fix(
     This folder's project is searched first, then all projects. Paths, numbers, times and hashes may differ.
     """
     from crystal.app.fixes import fix
+    from crystal.work.errors import MAX_TEXT
 
     most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
     if is_piped and sys.stdin.isatty():
         raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
-    text = sys.stdin.read(MAX_ERROR) if is_piped else str(error)
+    text = sys.stdin.read(MAX_TEXT) if is_piped else str(error)
     with open_reader() as machine:
         now = machine.now()
         found = fix(machine, text, project=_here(machine, project))[:most]
