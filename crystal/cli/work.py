@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
-MAX_ERROR = 1 << 20
 
 
 def changed(
@@ -161,9 +160,10 @@ def fix(
     crystal looks in this folder's project first, then in all. Paths, numbers, times and hashes may differ.
     """
     from crystal.app.fixes import fix
+    from crystal.work.errors import MAX_TEXT
 
     most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
-    text = str(error) if not is_piped else "" if sys.stdin.isatty() else sys.stdin.read(MAX_ERROR)
+    text = str(error) if not is_piped else "" if sys.stdin.isatty() else sys.stdin.read(MAX_TEXT)
     if not text.strip():
         raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
     with open_reader() as machine:

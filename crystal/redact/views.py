@@ -81,7 +81,7 @@ def unescaped_json(inner: bytes) -> View | None:
 
 def percent_decoded(source: bytes) -> View | None:
     """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
-    return _view(_rewritten(_PERCENT, _BY_DIGITS, _text(source))) if b"%" in source else None
+    return _view(_rewritten(_PERCENT, _PERCENT_FORMS, _text(source))) if b"%" in source else None
 
 
 def near_escapes(source: bytes) -> View | None:
@@ -158,12 +158,21 @@ class _LongForms(dict[bytes, bytes]):
 
 _LONG_FORMS = _LongForms()
 _FEW_FORMS, _SAMPLE, _MAX_FORMS, _MAX_ESCAPE = 16, 4096, 100_000, 12
-_PERCENT = Lazy(rb"(%(?:[2-7][0-9A-Fa-f]|0[9AaDd]))")
-_BY_DIGITS = {
-    form % code: bytes([code]) + _REST * 2
-    for code in (9, 10, 13, *range(0x20, 0x80))
-    for form in (b"%%%02X", b"%%%02x")
-}
+_PERCENT = Lazy(rb"((?:%(?:[2-7][0-9A-Fa-f]|0[9AaDd])){1,500})")
+
+
+class _PercentForms(dict[bytes, bytes]):
+    """What stands for each run of bytes that are encoded for a URL, with its fillers."""
+
+    def __missing__(self, run: bytes) -> bytes:
+        filled = bytearray(_REST * len(run))
+        filled[::3] = bytes.fromhex(run.replace(b"%", b"").decode())
+        if len(self) < _MAX_FORMS and len(run) <= _MAX_ESCAPE:
+            self[run] = bytes(filled)
+        return bytes(filled)
+
+
+_PERCENT_FORMS = _PercentForms()
 
 WIDTHS = frozenset((40, 60, 64, 72, 76, 80, 100, 120))
 """Bytes of a line after which programs cut long tokens."""

@@ -16,7 +16,7 @@ from crystal.redact import Redactor
 from crystal.redact.formats import FORMATS, Format
 from crystal.redact.regex_engines import compiled
 from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
-from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, repeated
+from tests.support.hostile_texts import ALPHABETS, FORMS, PREFIXES, WIDTHS, before_random, repeated
 
 REDACTOR = Redactor(b"a key of this machine")
 CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
@@ -72,6 +72,17 @@ def test_the_work_for_random_letters_behind_any_prefix_is_in_proportion_to_their
     prefix: str, alphabet: str, width: int
 ) -> None:
     line = json.dumps({"a": before_random(prefix, alphabet, width, 20_000)}).encode()
+    assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(*RANDOM, st.sampled_from(sorted(FORMS)))
+def test_the_work_for_any_prefix_in_any_form_is_in_proportion_to_its_size(
+    prefix: str, alphabet: str, width: int, form: str
+) -> None:
+    text = FORMS[form](before_random(prefix, alphabet, width, 10_000))
+    line = json.dumps({"a": text}, ensure_ascii=False).encode()
     assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
 
 

@@ -1,4 +1,7 @@
-"""What the conformance suite does not ask of the relay on Cloudflare Workers: crashes, age, its operator, its types."""
+"""What the conformance suite does not ask of the relay on Cloudflare Workers: crashes, age, its operator, its types.
+
+``CRYSTAL_RELAY_PUTS=10000`` goes on killing until so many blobs are acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ import pytest
 from tests.e2e.programs import ENVIRON, run_to_end
 from tests.relay_conformance.targets import make_blob, new_stream
 from tests.relay_worker.test_relay_postgres_killed import nothing_lost
+from tests.support.whole_memory import wait_until
 from tests.support.workerd import SECRET, WORKER, Workerd, packages
 from tests.sync.test_relay_processes import CRYSTAL, Computer
 
 pytestmark = pytest.mark.slow
 
 KILLS = 5
+PUTS = int(ENVIRON.get("CRYSTAL_RELAY_PUTS", "50"))
 LARGE = 200_000
 
 
@@ -61,13 +66,6 @@ def files(relay: Workerd) -> dict[str, set[str]]:
     return {name: {str(one) for (one,) in rows(relay.folder, *sql)} for name, sql in asked.items()}
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def ask(relay: Workerd, method: str, path: str, token: str, **more) -> httpx.Response:
     return httpx.request(
         method, relay.url + path, headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=30, **more
@@ -95,7 +93,7 @@ def kill_often(relay: Workerd, kills: int, puts: int) -> Callable[[dict[bytes, d
 
 def test_nothing_is_lost_or_doubled_while_workerd_is_killed_and_the_bucket_fails(tmp_path):
     with serving(tmp_path, FAULTS=0.1, CRYSTAL_RELAY_RATE=0) as relay:
-        acknowledged = nothing_lost([relay], relay.token("home", "home"), kill_often(relay, KILLS, 50), every=5)
+        acknowledged = nothing_lost([relay], relay.token("home", "home"), kill_often(relay, KILLS, PUTS), every=5)
         relay.kill()
         found = files(relay)
     assert found["unnamed"], "no upload has failed"
@@ -112,7 +110,7 @@ def test_what_nobody_names_is_deleted_without_being_asked(tmp_path):
             put(relay, token, stream, seq, LARGE)
         assert len(files(relay)["bucket"]) == 2
         assert ask(relay, "POST", f"/v1/streams/{stream.hex()}/ack", token, json={"upto": 1}).status_code == 204
-        eventually(lambda: len(files(relay)["bucket"]) == 1)
+        wait_until(lambda: len(files(relay)["bucket"]) == 1, "one file to go", 20)
         assert files(relay)["unnamed"] == set()
 
 
@@ -121,11 +119,10 @@ def test_what_nobody_reads_expires_without_being_asked(tmp_path):
         token, stream = relay.token("home", "home"), new_stream()
         for seq, size in ((1, LARGE), (2, 200)):
             put(relay, token, stream, seq, size)
-        eventually(
-            lambda: rows(relay.folder, "streams", "SELECT 1 FROM streams WHERE expired_upto = 2 AND bytes = 0") != []
-        )
-        eventually(lambda: files(relay)["bucket"] == set())
-        eventually(lambda: rows(relay.folder, "blobs", "SELECT 1 FROM blobs") == [])
+        expired = "SELECT 1 FROM streams WHERE expired_upto = 2 AND bytes = 0"
+        wait_until(lambda: rows(relay.folder, "streams", expired), "both to expire", 20)
+        wait_until(lambda: not files(relay)["bucket"], "the file to go", 20)
+        wait_until(lambda: not rows(relay.folder, "blobs", "SELECT 1 FROM blobs"), "the tombstones to go", 20)
         assert ask(relay, "GET", f"/v1/streams/{stream.hex()}", token).json()["expired_upto"] == 2
 
 

@@ -301,11 +301,6 @@ def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- watch
 
 
-@pytest.fixture(autouse=True)
-def _quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "DEBOUNCE_MS", 100)
-
-
 @contextlib.contextmanager
 def watching():
     stop, told = threading.Event(), []

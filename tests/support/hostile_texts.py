@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+from collections.abc import Callable
 from string import ascii_letters, ascii_lowercase, digits
+from urllib.parse import quote
 
 from crystal.redact.addresses import COMMANDS, HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
@@ -50,3 +54,24 @@ def before_random(prefix: str, alphabet: str, width: int, size: int, seed: int =
     letters = "".join(random.Random(seed).choices(ALPHABETS[alphabet], k=size))
     step = len(prefix) + width + 1
     return "".join(f"{prefix}{letters[at : at + width]}\n" for at in range(0, size, step))[:size]
+
+
+def cut(text: str, width: int, end: str) -> str:
+    """Return the text in lines of one width."""
+    return end.join(text[at : at + width] for at in range(0, len(text), width))
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "URL": lambda text: quote(text, safe=""),
+    "URL, all": lambda text: "".join(f"%{ord(letter) & 127:02X}" for letter in text),
+    "JSON in JSON": lambda text: json.dumps(json.dumps([text])),
+    "escapes": lambda text: "".join(f"\\u{ord(letter):04x}" if letter.isalnum() else letter for letter in text),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(),
+    "lines of 40": lambda text: cut(text, 40, "\n"),
+    "lines of 76": lambda text: cut(text, 76, "\r\n"),
+    "zero-width": "\u200b".join,
+    "full width": lambda text: "".join(chr(ord(letter) + 0xFEE0) if letter.isalnum() else letter for letter in text),
+    "colours": lambda text: cut(text, 6, "\x1b[31m"),
+}
+"""Ways to write a text so that it must be decoded before it is read."""

@@ -26,6 +26,7 @@ from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
 from tests.support.command import Done, crystal
+from tests.support.whole_memory import ROOT, wait_until
 
 
 @dataclass
@@ -33,7 +34,7 @@ class RelayProcess:
     """``crystal-relay serve`` on a free port."""
 
     folder: Path
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[bytes] | None = None
     url: str = ""
 
     def _env(self) -> dict[str, str]:
@@ -43,40 +44,44 @@ class RelayProcess:
             "CRYSTAL_RELAY_DATA_DIR": str(self.folder),
             "CRYSTAL_RELAY_LISTEN": self.url.removeprefix("http://") or "127.0.0.1:0",
             "CRYSTAL_RELAY_METRICS_LISTEN": "",
-            "CRYSTAL_RELAY_ACCESS_LOG": "none",  # nobody reads the pipe after the first line
+            "CRYSTAL_RELAY_ACCESS_LOG": "none",
             "CRYSTAL_RELAY_RATE": "0",
             "CRYSTAL_RELAY_PAIR_RATE": "0",
         }
 
     def start(self) -> RelayProcess:
-        """Serve; returns when it does."""
-        command = [sys.executable, "-m", "relay_worker", "serve"]
-        self.process = subprocess.Popen(
-            command, env=self._env(), stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if '"serving"' in line:
-                self.url = json.loads(line)["address"]
-                break
-        else:
-            raise AssertionError("the relay did not start")
+        """Serve; returns when it does, and at once when it serves again. The log is a file, which never blocks."""
+        log = self.folder.parent / "relay.log"
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "relay_worker", "serve"],
+                env=self._env(), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
+            )  # fmt: skip
+        if not self.url:
+            wait_until(lambda: b'"serving"' in log.read_bytes(), lambda: f"the relay: {log.read_text()}")
+            line = next(line for line in log.read_text().splitlines() if '"serving"' in line)
+            self.url = json.loads(line)["address"]
         return self
 
     def stop(self) -> None:
         """End it, politely."""
         if self.process is not None:
             self.process.terminate()
-            self.process.communicate(timeout=60)
+            self.process.wait(60)
             self.process = None
+
+    def operate(self, *words: str) -> str:
+        """What the operator types."""
+        done = subprocess.run(
+            [sys.executable, "-m", "relay_worker", *words],
+            env=self._env(), cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+        )  # fmt: skip
+        return done.stdout
 
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
         """Make a token on the command line."""
         words = [word for scope in scopes for word in ("--scope", scope)]
-        made = ["token", "make", "--create", "--label", label, "--account", account, *words]
-        command = [sys.executable, "-m", "relay_worker", *made]
-        done = subprocess.run(command, env=self._env(), capture_output=True, text=True, check=True, timeout=60)
-        return next(word for word in done.stdout.split() if word.startswith("crt_"))
+        return self.operate("token", "make", "--create", "--label", label, "--account", account, *words).strip()
 
 
 @dataclass

@@ -33,28 +33,7 @@ POLL = (*CRYSTAL, "relay", "poll", "--watch", "--quiet")
 
 
 class Relay(RelayProcess):
-    """The server, which can be killed and can lose its disk; it writes its log into a file, which never blocks."""
-
-    def start(self) -> Relay:
-        log = self.folder.parent / "relay.log"
-        with log.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "relay_worker", "serve"],
-                env=self._env(), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
-            )  # fmt: skip
-        if not self.url:
-            wait_until(lambda: b'"serving"' in log.read_bytes(), lambda: f"the relay: {log.read_text()}")
-            line = next(line for line in log.read_text().splitlines() if '"serving"' in line)
-            self.url = json.loads(line)["address"]
-        return self
-
-    def operate(self, *words: str) -> str:
-        """What the operator types."""
-        done = subprocess.run(
-            [sys.executable, "-m", "relay_worker", *words],
-            env=self._env(), cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
-        )  # fmt: skip
-        return done.stdout
+    """The server, which can be killed and can lose its disk."""
 
     def is_healthy(self) -> bool:
         """Whether it serves."""

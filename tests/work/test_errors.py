@@ -74,6 +74,10 @@ def test_any_output_has_bounded_errors(text: str) -> None:
         assert len(one.text) <= MAX_CHARACTERS
 
 
+def test_an_error_is_found_below_a_thousand_lines_that_tell_of_none() -> None:
+    assert len(error_lines("tests/test_cart.py ok\n" * 1_000 + "TypeError: cannot add str to int")) == 1
+
+
 def test_hostile_output_costs_little() -> None:
     started = time.process_time()
     for piece in ("error a/", "error a.", "error ab12", "error: 1.", "error -a", 'File "a/', "a.b:1 error"):

@@ -17,6 +17,7 @@ import * as tokens from "./tokens.ts";
 const MAX_WAITING = 1000;
 const MAX_WAITING_EACH = 50;
 const USED_MS = 60_000;
+const PAUSE_MS = 1000;
 const RETRY_MS = 60_000;
 const LATE_MS = 60_000;
 
@@ -25,13 +26,18 @@ type Handler = (call: Call, who: Who) => Promise<Response> | Response;
 /** Who asks: a token, or the claim of side `b`. */
 type Who = { key: string; scopes: string[]; claim: ArrayBuffer | null };
 
+function mailbox(nameplate: number): string {
+  return `mailbox ${nameplate}`;
+}
+
 export class Account extends DurableObject<Env> {
   private readonly settings = readSettings(this.env);
   private readonly store = new Store(this.ctx.storage, this.env.BODIES, this.settings);
   private readonly byToken = new Buckets(this.settings.rate, this.settings.rate * 5);
   private uploads = 0;
   private readonly uploadsAwaited: (() => void)[] = [];
-  private alarmAt: number | null = null;
+  /** When the alarm is set to; undefined until the storage was asked. */
+  private alarmAt: number | null | undefined;
 
   /** Answer a request. */
   override async fetch(request: Request): Promise<Response> {
@@ -106,7 +112,7 @@ export class Account extends DurableObject<Env> {
         const tag = blobs.checkEnvelope(body.bytes, stream, seq);
         const put = blobs.putBlob.bind(null, this.store, stream, seq, tag);
         const isNew = await this.keep(body, resend, put);
-        if (isNew) this.wake();
+        if (isNew) this.wake(stream);
         return stored(isNew, { seq, tag });
       });
     },
@@ -144,7 +150,7 @@ export class Account extends DurableObject<Env> {
       const prefixes = tokens.prefixesOf(who.scopes);
       if (!prefixes.length) throw new Refusal("forbidden", "the token names no streams");
       const found = blobs.listStreams(this.store, prefixes, changedAfter);
-      return this.answerOrWait(call, who, found.streams.length ? json(found) : null, found);
+      return this.answerOrWait(call, who, prefixes, found.streams.length ? json(found) : null, found);
     },
 
     "PUT /v1/objects/{id}": async (call, who) => {
@@ -219,7 +225,7 @@ export class Account extends DurableObject<Env> {
       if (!body.bytes.length) throw new Refusal("bad-request", "a message has at least one byte");
       this.needMailbox(nameplate, who);
       const isNew = mailboxes.putMail(this.store, mail, body.bytes, hex(body.digest));
-      this.wake();
+      this.wake(mailbox(nameplate));
       return stored(isNew);
     },
     "GET /v1/pair/{nameplate}/{side}/{phase}": (call, who) => {
@@ -227,7 +233,7 @@ export class Account extends DurableObject<Env> {
       call.query("wait", SECONDS, 0);
       this.needMailbox(mail.nameplate, who);
       const found = mailboxes.findMail(this.store, mail);
-      return this.answerOrWait(call, who, found && bytes(found), null);
+      return this.answerOrWait(call, who, [mailbox(mail.nameplate)], found && bytes(found), null);
     },
     "DELETE /v1/pair/{nameplate}": async (call, who) => {
       const nameplate = call.path("nameplate", NAMEPLATE);
@@ -238,7 +244,7 @@ export class Account extends DurableObject<Env> {
         throw error;
       }
       this.store.transaction(() => mailboxes.closeMailbox(this.store, nameplate));
-      this.wake();
+      this.wake(mailbox(nameplate));
       await nameplates(this.env).close(nameplate, this.store.name() ?? "");
       return noContent();
     },
@@ -281,7 +287,8 @@ export class Account extends DurableObject<Env> {
   /** Store a body: a large one lies in the bucket before the row that names it is written. */
   private async keep(body: Body, resend: boolean, put: (asked: NewBody, now: number) => boolean): Promise<boolean> {
     const isLarge = body.bytes.length > INLINE_BYTES;
-    const file = isLarge ? await this.store.upload(body.bytes, body.digest, Date.now()) : null;
+    const upload = isLarge ? this.store.upload(body.bytes, body.digest, Date.now()) : null;
+    const [file] = await Promise.all([upload, isLarge && this.schedule()]);
     const now = Date.now();
     let isNew = false;
     try {
@@ -295,19 +302,27 @@ export class Account extends DurableObject<Env> {
 
   // -- waiting
 
-  /** Answer, or have the front wait for a change on a WebSocket: meanwhile this object sleeps, and costs nothing. */
-  private answerOrWait(call: Call, who: Who, found: Response | null, nothing: unknown): Response {
+  /**
+   * Answer, or have the front wait on a WebSocket for a change of what `prefixes` name: meanwhile this object sleeps,
+   * and costs nothing.
+   */
+  private answerOrWait(call: Call, who: Who, prefixes: string[], found: Response | null, nothing: unknown): Response {
     const waiting = (tag?: string): number => this.ctx.getWebSockets(tag).length;
     const hasPlace = waiting() < MAX_WAITING && waiting(who.key) < MAX_WAITING_EACH;
     if (found) return found;
     if (call.header("upgrade") !== "websocket" || !hasPlace) return nothing ? json(nothing) : noContent();
     const [front, mine] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     this.ctx.acceptWebSocket(mine, [who.key]);
+    mine.serializeAttachment(prefixes);
     return new Response(null, { status: 101, webSocket: front, headers: { [NOTHING]: JSON.stringify(nothing) } });
   }
 
-  private wake(): void {
-    for (const socket of this.ctx.getWebSockets()) socket.close(1000);
+  /** Wake those that wait for a stream or a mailbox. */
+  private wake(changed: string): void {
+    for (const socket of this.ctx.getWebSockets()) {
+      const prefixes = socket.deserializeAttachment() as string[];
+      if (prefixes.some((prefix) => changed.startsWith(prefix))) socket.close(1000);
+    }
   }
 
   override webSocketClose(socket: WebSocket): void {
@@ -320,7 +335,7 @@ export class Account extends DurableObject<Env> {
     if (this.store.name() === null) return;
     this.alarmAt = null;
     this.expire();
-    let pause = 0;
+    let pause = PAUSE_MS;
     try {
       await this.store.sweepFiles(Date.now());
     } catch (error) {
@@ -339,17 +354,23 @@ export class Account extends DurableObject<Env> {
       mailboxes.expireMailboxes(this.store, now);
       return blobs.expire(this.store, now);
     });
-    if (!expired) return;
-    console.warn(JSON.stringify({ level: "warning", event: "blobs expired unread", count: expired }));
-    this.wake();
+    if (!expired.length) return;
+    console.warn(JSON.stringify({ level: "warning", event: "blobs expired unread", count: expired.length }));
+    for (const stream of new Set(expired)) this.wake(stream);
   }
 
-  /** Set the alarm to when something is due next, if it is not set to an earlier time. */
-  private async schedule(pause = 1000): Promise<void> {
+  /**
+   * Set the alarm to when something is due next, if it is not set to an earlier time. The pause also keeps an alarm
+   * from setting itself to its own time, which would be no alarm.
+   */
+  private async schedule(pause = PAUSE_MS): Promise<void> {
     const due = this.store.nextDue();
     if (due === null) return;
     const now = Date.now();
-    this.alarmAt ??= await this.ctx.storage.getAlarm();
+    if (this.alarmAt === undefined) {
+      const known = await this.ctx.storage.getAlarm();
+      if (this.alarmAt === undefined) this.alarmAt = known; // another request may have set it meanwhile
+    }
     if (this.alarmAt !== null && this.alarmAt > now - LATE_MS && this.alarmAt <= Math.max(due, now + pause)) return;
     this.alarmAt = Math.max(due, now + pause);
     await this.ctx.storage.setAlarm(this.alarmAt);

@@ -96,10 +96,10 @@ function settle(store: Store, to: Settled, where: string, number: number): void 
   store.drop(found.map(({ file }) => file), now);
 }
 
-/** Expire blobs that nobody read in time, oldest first, and forget old tombstones. Return how many expired. */
-export function expire(store: Store, now: number): number {
+/** Expire blobs that nobody read in time, and forget old tombstones. Return the streams of those that expired. */
+export function expire(store: Store, now: number): string[] {
   const before = now - store.settings.ttl_days * 86_400_000;
-  const old = "SELECT stream, seq FROM blobs WHERE state = ? AND at < ? ORDER BY at LIMIT ?";
+  const old = "SELECT stream, seq FROM blobs WHERE state = ? AND at <= ? ORDER BY at LIMIT ?";
   const found = store.all<{ stream: string; seq: number }>(old, STORED, before, MAX_EXPIRED);
   for (const { stream, seq } of found) settle(store, { stream, state: EXPIRED, acked: 0, now }, "seq = ?", seq);
   const change = found.length ? store.raiseChange(now, 0) : 0;
@@ -108,7 +108,7 @@ export function expire(store: Store, now: number): number {
   for (const state of [ACKED, EXPIRED]) {
     store.all(`DELETE FROM blobs WHERE (stream, seq) IN (${old})`, state, before, MAX_EXPIRED);
   }
-  return found.length;
+  return found.map(({ stream }) => stream);
 }
 
 /** Return the state of a stream; zeros if nothing was ever stored in it. */

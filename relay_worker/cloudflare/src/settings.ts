@@ -23,7 +23,7 @@ const DEFAULTS = {
   pair_rate: 5,
   body_idle: 10,
   body_total: 120,
-  large_uploads: 6,
+  large_uploads: 4,
 };
 
 export type Settings = typeof DEFAULTS;
