@@ -98,7 +98,8 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     nothing = crystal("fix", "error: it's something else here")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err.splitlines()[1].endswith("crystal search 'error: it'\"'\"'s something else here'")
-    assert crystal("fix", terminal=True).code == 2
+    assert nothing.err.splitlines()[0] == "crystal: no known cure of this error"
+    assert {crystal("fix", terminal=True).code, crystal("fix", typed="\n").code, crystal("fix", " ").code} == {2}
 
 
 def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
