@@ -77,8 +77,7 @@ class Candidates:
 
     def saying(self, word: str) -> set[int] | None:
         """Return the turns that may say a word in some form, or have it as a term; 0 stands for memories and files."""
-        said = self._whole(word)
-        if said is None:
+        if (said := self._whole(word)) is None:
             return None
         found = [said, self._index.turns_with(word)]
         if normalised(word) != word:  # the index has other letters, whose stem may be another: "straße", "strasse"
