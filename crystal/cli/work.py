@@ -165,7 +165,7 @@ def fix(
     text = sys.stdin.read(MAX_TEXT) if is_piped else str(error)
     with open_reader() as machine:
         now = machine.now()
-        found = fix(machine, text, project=_here(machine, project))[:most]
+        found = fix(machine, text, project=_here(machine, project), is_only=project is not None)[:most]
         _note_behind(machine, project)
     if as_json:
         print_json({"fixes": [_fix_record(one) for one in found]})

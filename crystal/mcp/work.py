@@ -145,7 +145,8 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     refuse_folder(project)
     with client.reader() as machine:
         home = None if project else client.project(machine)
-        found = known_fixes(machine, arguments["error"], project=home[0] if home else project)
+        place = home[0] if home else project
+        found = known_fixes(machine, arguments["error"], project=place, is_only=project is not None)
         ids = ShortIds(machine)
         makers = [_fix_item(one, ids) for one in found]
 

@@ -99,6 +99,13 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err.splitlines()[1].endswith("crystal search 'error: it'\"'\"'s something else here'")
     assert crystal("fix", terminal=True).code == 2
+    did(store, "two", NOW, "Bash", {"command": "ls"}, "cart.py", "/a/other")
+    assert (crystal("fix", ASKED, "--project", "shop").out, crystal("fix", ASKED, "--project", "other").out) == (
+        told.out,
+        "",
+    )
+    tools = Tools(ClientContext())
+    assert [len(tools.data("crystal_fix", error=ASKED, project=one)["fixes"]) for one in ("shop", "other")] == [1, 0]
 
 
 def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
