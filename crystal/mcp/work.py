@@ -41,7 +41,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [_file_item(one, ids) for one in found]
 
         def head(at: int) -> str:
-            return f"{len(found)} files were edited" if at > offset else "no edit of a file is known there"
+            return f"{len(found)} files were edited" if at > offset else "no known edit"
 
         return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
 
@@ -118,7 +118,7 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_commands(machine, arguments["question"], project=home[0] if home else project)
         ids = ShortIds(machine)
         makers = [_command_item(one, ids) for one in found]
-        head = _head(machine, "commands that succeeded, best first", "no command is known that did this here")
+        head = _head(machine, "commands that succeeded, best first", "no known command did this")
         more = "the other commands match less; ask with other words"
         return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
 
@@ -147,7 +147,7 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_fixes(machine, arguments["error"], project=home[0] if home else project, is_only=bool(project))
         ids = ShortIds(machine)
         makers = [_fix_item(one, ids) for one in found]
-        head = _head(machine, "what was done until the same command succeeded", "no cure of this error is known")
+        head = _head(machine, "what was done before the same command succeeded", "no known cure of this error")
         return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
 
 

@@ -98,12 +98,11 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     nothing = crystal("fix", "error: it's something else here")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err.splitlines()[1].endswith("crystal search 'error: it'\"'\"'s something else here'")
-    assert crystal("fix", terminal=True).code == 2
+    assert nothing.err.splitlines()[0] == "crystal: no known cure of this error"
+    assert {crystal("fix", terminal=True).code, crystal("fix", typed="\n").code, crystal("fix", " ").code} == {2}
     did(store, "two", NOW, "Bash", {"command": "ls"}, "cart.py", "/a/other")
-    assert (crystal("fix", ASKED, "--project", "shop").out, crystal("fix", ASKED, "--project", "other").out) == (
-        told.out,
-        "",
-    )
+    named = [crystal("fix", ASKED, "--project", name).out for name in ("shop", "other")]
+    assert named == [told.out, ""]
     tools = Tools(ClientContext())
     assert [len(tools.data("crystal_fix", error=ASKED, project=one)["fixes"]) for one in ("shop", "other")] == [1, 0]
 
