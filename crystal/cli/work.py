@@ -204,7 +204,7 @@ def _note_behind(machine: Machine, project: str | None) -> None:
     render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
-        render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
+        render.note(f"answers may be missing: {behind:,} calls and results are not indexed yet; now: crystal sync")
 
 
 def _place(call: RecordedCall, now: int) -> str:

@@ -78,7 +78,7 @@ def plain_error(line: str) -> str:
         plain = pattern.sub(name, plain)
     plain = plain.strip().lower()
     is_telling = len(plain) >= MIN_CHARACTERS and len(_WORD.findall(re.sub("<[a-z]+>", "", plain))) >= MIN_WORDS
-    return plain if is_telling and not _SUMS_UP.search(plain) else ""
+    return plain if is_telling and _tells(plain) and not _SUMS_UP.search(plain) else ""
 
 
 def _tells(line: str) -> bool:
