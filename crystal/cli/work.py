@@ -168,7 +168,7 @@ def fix(
         raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
     with open_reader() as machine:
         now = machine.now()
-        found = fix(machine, text, project=_here(machine, project))[:most]
+        found = fix(machine, text, project=_here(machine, project), is_only=project is not None)[:most]
         _note_behind(machine, project)
     if as_json:
         print_json({"fixes": [_fix_record(one) for one in found]})
