@@ -107,13 +107,12 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds) -> Make:
     session = stretch.session
     clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
-    head = f"{ids.session(session.id)} {clock} {stretch.turns}"
     data = {
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
     place = place_of(stretch.first, session.project, session.device, ids.device)
-    item = AnswerItem(head, place, title_of(session), data)
+    item = AnswerItem(f"{ids.session(session.id)} {clock} {stretch.turns}", place, title_of(session), data)
     return lambda _: item
 
 

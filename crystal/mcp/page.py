@@ -121,9 +121,8 @@ def answered(
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
     lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
-    opened, end = f"[{NONCE} ", "]\n"
-    if not any(len(item.text.replace(f"\n{opened}", "").splitlines()) > 1 for item in items):
-        opened, end = "[", "] "
+    is_list = all(len(item.text.replace(f"\n[{NONCE} ", "").splitlines()) <= 1 for item in items)
+    opened, end = ("[", "] ") if is_list else (f"[{NONCE} ", "]\n")
     before = ("", "")
     for item in items:
         day, _, where = item.place.partition(" ")

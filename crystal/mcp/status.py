@@ -58,19 +58,15 @@ def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     return ToolAnswer(fenced("\n".join(_lines(data)), NONCE), data)
 
 
-def _capture_words(capture: Json) -> str:
-    if not capture["on"]:
-        return f"paused since {capture['off_since']}"
-    return capture["state"] if capture["reason"] is None else f"NOT capturing: {capture['reason']}"
-
-
 def _lines(data: Json) -> list[str]:
     counts, queues, capture = data["counts"], data["queues"], data["capture"]
     kept = ", ".join(f"{counts[name]:,} {name}" for name in ("sessions", "turns", "memories", "projects"))
+    state = capture["state"] if capture["reason"] is None else f"NOT capturing: {capture['reason']}"
+    state = state if capture["on"] else f"paused since {capture['off_since']}"
     serving = data["embedding"]["serving"]
     lines = [
         f"crystal {data['version']} on {data['device']}, {data['role']}",
-        f"capture: {_capture_words(capture)}; last {capture['last'] or 'never'}",
+        f"capture: {state}; last {capture['last'] or 'never'}",
         f"kept: {kept}; from {data['span']['first'] or 'nothing yet'} to {data['span']['last'] or 'nothing yet'}",
         f"waiting: {queues['notes']} notes, {queues['chunks_without_vector']} chunks without a vector",
         f"without a summary: {queues['sessions_without_summary']} sessions",
