@@ -184,7 +184,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
             "characters_archived": max(0, turn.full_length - len(turn.text)), **_file_data(turn.file),
         }  # fmt: skip
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(f"{name} {by}{mark}", _file_words(turn.file).strip(), f"{text}{go_on}", data)
+        return AnswerItem(f"{name} {by}{mark}", _file_words(turn.file), f"{text}{go_on}", data)
 
     return make
 

@@ -126,7 +126,7 @@ def answered(
     before = ("", "")
     for item in items:
         day, _, where = item.place.partition(" ")
-        now = (day, where or "no project") if day else before
+        now = (day, where or "no project") if item.place else before
         new = " ".join(part for part, last in zip(now, before, strict=True) if part != last)
         lines.append(f"{opened}{item.head}{f' · {new}' if new else ''}{end}{item.text.replace(f'[{NONCE} ', opened)}")
         before = now
