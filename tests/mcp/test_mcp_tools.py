@@ -169,9 +169,10 @@ def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> No
         read, start = "", 0
         while True:
             page = tools.text("crystal_get", id=ident, start=start, context=0)
-            inside = re.split(r"\n(?:\[start \d+ goes on\]\n)?</crystal-memory", page)[0].split("]\n", 1)[1]
+            inside = re.split(r"\n(?:\[start \d+ goes on\]\n)?</crystal-memory", page)[0]
+            inside = re.split(r"\][ \n]", inside, maxsplit=1)[1]
             read += re.sub(r" \[…\] \(\d+ more characters\)$", "", inside.removeprefix("[…] "))
-            further = re.search(r"\bstart (\d+)", page)
+            further = re.search(r"\bstart[ =](\d+)", page)
             if further is None:
                 break
             start = int(further[1])
