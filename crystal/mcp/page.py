@@ -121,7 +121,7 @@ def answered(
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
     lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
-    is_list = all(len(item.text.replace(f"\n[{NONCE} ", "").splitlines()) <= 1 for item in items)
+    is_list = not any("\n" in item.text.replace(f"\n[{NONCE} ", "") for item in items)
     opened, end = ("[", "] ") if is_list else (f"[{NONCE} ", "]\n")
     before = ("", "")
     for item in items:

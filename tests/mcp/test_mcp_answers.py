@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from crystal.mcp.catalog import ALIASES, TOOLS
@@ -295,6 +295,7 @@ def test_hits_of_one_line_cost_little_more_than_their_text(found: list[Any], is_
     assert text.count("some-project") == 1, "what all share is said once"
 
 
+@example(["zebra\n", "zebra"])
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=6))
 def test_a_head_without_nonce_is_one_that_no_text_can_imitate(texts: list[str]) -> None:
     items = [AnswerItem("1 user", "2026-11-20 shop", quote(text), {}) for text in texts]
