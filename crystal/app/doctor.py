@@ -230,7 +230,7 @@ def _live(config: Config) -> Iterator[Check]:
         yield Check("live", "failure", NOT_WATCHING, "crystal watch --install")
     for titles, fix in ((swept, "crystal init --all"), (silent, "crystal watch --install")):
         if titles:
-            yield Check("live", "note", f"{', '.join(titles)}: captured by crystal sync alone", fix)
+            yield Check("live", "note", f"{', '.join(titles)}: captured only when crystal sync runs", fix)
 
 
 def _cleanup(machine: Machine) -> Iterator[Check]:
@@ -334,7 +334,7 @@ def _store(store: Store, *, deep: bool) -> Check:
         return Check("memory", "failure", f"{store.path}: {fault}", "crystal verify --repair")
     if is_whole:
         return Check("memory", "ok", f"{store.path} is sound")
-    words = "opens; it is too large to check every page now (all of it: crystal doctor --deep)"
+    words = "opens; crystal checked a part of it (all of it: crystal doctor --deep)"
     return Check("memory", "ok", f"{store.path} {words}")
 
 

@@ -71,7 +71,7 @@ class _Cured(NamedTuple):
         return {self.failed.turn, self.cure.succeeded.turn, *(step.turn for step in self.cure.done)}
 
 
-def fix(machine: Machine, error: str, *, project: str | None = None) -> list[KnownFix]:
+def fix(machine: Machine, error: str, *, project: str | None = None, is_only: bool = False) -> list[KnownFix]:
     """Return what cured an error, in a project first; if nothing is known there, in all projects.
 
     An error that seldom came says more than one that came often; then the latest cure comes first.
@@ -80,9 +80,10 @@ def fix(machine: Machine, error: str, *, project: str | None = None) -> list[Kno
         machine: This machine.
         error: The output of a command, or a line of it.
         project: The project to begin with: its name, or a folder; None for all.
+        is_only: The other projects are not searched.
     """
     sought = error_lines(error)
-    for place in (None,) if project is None else (project, None):
+    for place in (project,) if project is None or is_only else (project, None):
         found = list[KnownFix]()
         for store in machine.stores:
             cured = list(_cured(store, sought, None if place is None else project_ids(store, place)))

@@ -98,15 +98,14 @@ class Folders(NamedTuple):
         Of several, the deepest one that has files of this name.
         """
         name = Path(path)
-        holding = [root for root in self.roots if root.place.holds(name, root.folder)]
-        found = [root for root in holding if _is_inside(path, str(root.folder))]
-        # Links are followed only for a path that no root has by its own name: there are many roots, and many files.
-        found = found or [root for root in holding if _is_inside(path, os.path.realpath(root.folder))]
+        found = [root for root in self.roots if root.place.holds(name, root.folder) and _is_inside(path, root.folder)]
         return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
+def _is_inside(path: str, folder: Path) -> bool:
+    """Return True if the folder has the path by its own name, or by the name that its links lead to."""
+    names = (str(folder), os.path.realpath(folder))
+    return path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names))
 
 
 ANYWHERE = Folders(anywhere=True)

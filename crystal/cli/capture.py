@@ -20,7 +20,7 @@ from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
 from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Transcripts, existing
+from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Transcripts, changes_timer, existing
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
@@ -69,7 +69,7 @@ def sync(
     """Capture what the hooks missed, read your sources, then make vectors and summaries. Ctrl-C is safe."""
     from crystal.cli.sources import changed_lines, counts_of
 
-    if install_timer or remove_timer:
+    if changes_timer(install=install_timer, remove=remove_timer, dry_run=dry_run):
         from crystal.cli.timer import change_timer
 
         change_timer(install=install_timer, dry_run=dry_run)

@@ -32,6 +32,21 @@ Transcripts = Annotated[
 ]
 
 
+def changes_timer(
+    *, install: bool, remove: bool, dry_run: bool, names: str = "--install-timer or --remove-timer"
+) -> bool:
+    """Return whether the options ask for a change of a timer.
+
+    Raises:
+        UsageError: They ask for both, or ``--dry-run`` stands alone.
+    """
+    if install and remove:
+        raise UsageError("you cannot install and remove in one command", hint=f"choose {names}")
+    if dry_run and not (install or remove):
+        raise UsageError("--dry-run shows nothing by itself", hint=f"add {names}")
+    return install or remove
+
+
 def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, or a folder of them") -> list[Path]:
     """Return the files and folders that were given.
 

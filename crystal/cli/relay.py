@@ -16,7 +16,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Yes
+from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Yes, changes_timer
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -68,9 +68,9 @@ def poll(
     from crystal.cli.timer import change_timer
     from crystal.install.timer import POLL
 
-    if install_timer:
-        _require(this_config().role, "home", "crystal sync --install-timer")
-    if install_timer or remove_timer:
+    if changes_timer(install=install_timer, remove=remove_timer, dry_run=dry_run):
+        if install_timer:
+            _require(this_config().role, "home", "crystal sync --install-timer")
         change_timer(install=install_timer, dry_run=dry_run, schedules=(POLL,))
         return
     with open_kept_machine() as machine:

@@ -55,8 +55,9 @@ def demote(
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
     with open_machine() as machine:
-        leaves = "this machine gives up its role and shares no memory any more"
-        confirm("go on?", yes=yes, consequence=leaves if to is None else f"{to} becomes home, this machine its device")
+        if machine.config.role != "standalone":  # else there is nothing to give up, as the error says
+            leaves = "this machine gives up its role and shares no memory any more"
+            confirm("go on?", yes=yes, consequence=f"{to} becomes home, this machine its device" if to else leaves)
         _say(give_up(machine, to, force=force))
 
 

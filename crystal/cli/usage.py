@@ -27,7 +27,7 @@ def usage(as_json: AsJson = False) -> None:
     say(
         f"memories    {pool['active']} active, {pool['proposed']} proposed, {pool['archived']} archived;"
         f" {pool['unreviewed']} to review, {pool['low_confidence']} of low confidence",
-        f"unread      {found.sessions_to_read} sessions",
+        f"to learn    from {found.sessions_to_read} sessions",
     )
     for name, period in found.periods.items():
         say("", f"last {name}", *_lines(period))
@@ -52,4 +52,4 @@ def _lines(period: Period) -> list[str]:
 
 def _used(period: Period) -> str:
     share = f"{period.used / period.told:.0%}" if period.told else "not known"
-    return f"  used      {share}: words of {period.used} of {period.told} memories told were said afterwards"
+    return f"  used      {share}: words of {period.used} of {period.told} told memories came up later"

@@ -10,11 +10,12 @@ import typer
 
 from crystal.capture.engine import Tally
 from crystal.cli.capture import tally_words, warn_of
+from crystal.cli.options import changes_timer
 
 
 def watch(
-    install: Annotated[bool, typer.Option("--install", help="Let it run now and after each login.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="End it, and let it no longer start at login.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Start it now and after each login.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Stop it, and no longer start it at login.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --install or --remove: only show what would be done.")
     ] = False,
@@ -26,7 +27,7 @@ def watch(
     """
     from crystal.app.watch import watch_agents
 
-    if install or remove:
+    if changes_timer(install=install, remove=remove, dry_run=dry_run, names="--install or --remove"):
         _install(install=install, dry_run=dry_run)
         return
 
@@ -51,7 +52,7 @@ def watch(
 
 
 def _install(*, install: bool, dry_run: bool) -> None:
-    """Let the system start this command, or no longer."""
+    """Let the system start this command, or stop doing so."""
     from crystal.app.context import open_kept_machine
     from crystal.cli.timer import change_timer
     from crystal.install.timer import WATCH

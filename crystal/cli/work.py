@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
-MAX_ERROR = 1 << 20
 
 
 def changed(
@@ -54,13 +53,16 @@ def changed(
         print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
         return
     if not found:
-        say_nothing("no edit of a file is known there", "see all that are known: crystal changed --since 2000-01-01")
+        known = "no known edit" + ("" if session or since or before else " in the last day")
+        say_nothing(known, "see every edit: crystal changed --since 2000-01-01")
         return
     look = look_of(sys.stdout)
-    for one in found[:most]:
+    times = [clock(one.last_at, now) for one in found[:most]]
+    for when, one in zip(times, found, strict=False):
         size = padded(f"+{one.added} -{one.removed}", 12)
-        names = " ".join([look.dim(count_words(one.edits, "edit")), *(name[:SHORT_ID] for name in one.sessions[-3:])])
-        say(f"{clock(one.last_at, now)}  {size} {one_line(one.path)}  {names}")
+        sessions = " ".join(name[:SHORT_ID] for name in one.sessions[-3:])
+        names = f"{look.dim(count_words(one.edits, 'edit'))} in {sessions}"
+        say(f"{padded(when, max(map(len, times)))}  {size} {one_line(one.path)}  {names}")
     if len(found) > most:
         render.note(f"{len(found) - most} more: add --limit {len(found)} to the same command")
 
@@ -74,8 +76,8 @@ def blame(
 ) -> None:
     """Show which session wrote the lines of a file, and what the user had asked for.
 
-    Lines are recognised without their spaces, also after a rename. In a git repository, git says when each line came.
-    In a copy that no session has worked in, name the project with --project.
+    Spaces and a new file name do not matter. In a git repository, git says when each line came. In a copy of a
+    repository that no agent has worked in, name the project with --project.
     """
     from crystal.app.blame import blame
 
@@ -88,10 +90,10 @@ def blame(
         return
     _say_blame(found.lines, now)
     if found.project is None:
-        known = "crystal knows no session in this file's project; if it is a copy of one in crystal projects"
-        render.note(f"{known}: crystal blame {quote(place)} --project NAME")
+        render.note("crystal knows no session in this folder")
+        render.hint(f"if it is a copy of a project, run: crystal blame {quote(place)} --project NAME")
     elif not found.has_git:
-        render.note("git does not say when these lines came: an answer may be of an earlier line with the same words")
+        render.note("this file is not in git: an answer may be about an earlier line with the same words")
 
 
 def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
@@ -135,7 +137,7 @@ def how(
         return
     if not found:
         wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
-        say_nothing("no command is known that did this here", f"try: {wider}")
+        say_nothing("no known command did this" + (" here" if place else ""), f"try: {wider}")
         return
     look = look_of(sys.stdout)
     for one in found:
@@ -153,26 +155,27 @@ def fix(
     limit: Limit = "1",
     as_json: AsJson = False,
 ) -> None:
-    """Show what cured an error before: what was done until the command that had failed with it succeeded.
+    """Show what cured an error before: the edits or commands after which the command that failed succeeded.
 
-    This folder's project is searched first, then all projects. Paths, numbers, times and hashes may differ.
+    crystal looks in this folder's project first, then in all. Paths, numbers, times and hashes may differ.
     """
     from crystal.app.fixes import fix
+    from crystal.work.errors import MAX_TEXT
 
     most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
-    if is_piped and sys.stdin.isatty():
+    text = str(error) if not is_piped else "" if sys.stdin.isatty() else sys.stdin.read(MAX_TEXT)
+    if not text.strip():
         raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
-    text = sys.stdin.read(MAX_ERROR) if is_piped else str(error)
     with open_reader() as machine:
         now = machine.now()
-        found = fix(machine, text, project=_here(machine, project))[:most]
+        found = fix(machine, text, project=_here(machine, project), is_only=project is not None)[:most]
         _note_behind(machine, project)
     if as_json:
         print_json({"fixes": [_fix_record(one) for one in found]})
         return
     if not found:
-        words = next((one_line(line) for line in reversed(text.splitlines()) if line.strip()), "ERROR")
-        say_nothing("no cure of this error is known", f"search for it: crystal search {quote(words[:100])}")
+        words = one_line(text.strip().splitlines()[-1])
+        say_nothing("no known cure of this error", f"search for it: crystal search {quote(words[:100])}")
         return
     for one in found:
         say(look_of(sys.stdout).bold(one_line(one.error)))
@@ -201,7 +204,7 @@ def _note_behind(machine: Machine, project: str | None) -> None:
     render.note(*unknown_project(machine, project))
     behind = count_unindexed(machine.store)
     if behind:
-        render.note(f"{behind:,} calls and results are not in the work index yet; a worker adds them, or: crystal sync")
+        render.note(f"answers may be missing: {behind:,} calls and results are not indexed yet; now: crystal sync")
 
 
 def _place(call: RecordedCall, now: int) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
+from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, KnownFix
 from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
@@ -18,6 +19,7 @@ from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
+from crystal.store.notes import count_unindexed
 from crystal.store.work.queries import RecordedCall
 from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
@@ -39,7 +41,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [_file_item(one, ids) for one in found]
 
         def head(at: int) -> str:
-            return f"{len(found)} files were edited" if at > offset else "no edit of a file is known there"
+            return f"{len(found)} files were edited" if at > offset else "no known edit"
 
         return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
 
@@ -116,10 +118,7 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_commands(machine, arguments["question"], project=home[0] if home else project)
         ids = ShortIds(machine)
         makers = [_command_item(one, ids) for one in found]
-
-        def head(at: int) -> str:
-            return "commands that succeeded, best first" if at else "no command is known that did this here"
-
+        head = _head(machine, "commands that succeeded, best first", "no known command did this")
         more = "the other commands match less; ask with other words"
         return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
 
@@ -145,14 +144,18 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     refuse_folder(project)
     with client.reader() as machine:
         home = None if project else client.project(machine)
-        found = known_fixes(machine, arguments["error"], project=home[0] if home else project)
+        found = known_fixes(machine, arguments["error"], project=home[0] if home else project, is_only=bool(project))
         ids = ShortIds(machine)
         makers = [_fix_item(one, ids) for one in found]
-
-        def head(at: int) -> str:
-            return "what was done until the same command succeeded" if at else "no cure of this error is known"
-
+        head = _head(machine, "what was done before the same command succeeded", "no known cure of this error")
         return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
+
+
+def _head(machine: Machine, some: str, none: str) -> Callable[[int], str]:
+    """Return the first line of an answer, by the number of its items; none of them is not the last word yet."""
+    behind = count_unindexed(machine.store)
+    nothing = f"{none}; {behind} calls and results are not in the work index yet" if behind else none
+    return lambda at: some if at else nothing
 
 
 def _fix_item(one: KnownFix, ids: ShortIds) -> Make:

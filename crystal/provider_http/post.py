@@ -177,7 +177,8 @@ def is_loopback(url: str) -> bool:
 
 def stays_here(provider: str, base_url: str | None, model: str | None) -> bool:
     """Return True if what is sent to this model does not leave this machine; Ollama passes some on to its cloud."""
-    row, is_passed_on = EMBEDDING_PROVIDERS.get(provider), provider in PROGRAMS or (model or "").endswith("cloud")
+    row = EMBEDDING_PROVIDERS.get(provider)
+    is_passed_on = provider in PROGRAMS or (model or "").lower().endswith("cloud")
     usual = row.base_url if row else ""
     return (row is not None and row.runs_here) or (not is_passed_on and is_loopback(base_url or usual))
 

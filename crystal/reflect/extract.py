@@ -12,7 +12,6 @@ from crystal.model.capture import Project
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part
 from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
-from crystal.work.calls import command_text
 from crystal.work.outcomes import is_failed
 
 MIN_RUNS = 3
@@ -72,6 +71,7 @@ _RUNNER = re.compile(
     r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
     r"|build))\b[ \w./:=@,-]*",
 )
+_SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
 
 class LessonCandidate(NamedTuple):
@@ -176,5 +176,5 @@ def _is_plain(text: str) -> bool:
 
 def project_command(call: str) -> str | None:
     """Return the command of a call if it is one of a build, test, lint or release tool, without shell signs."""
-    command = command_text(call.partition(": ")[2]).strip()
+    command = _SHELL_ARGUMENTS.split(call.partition(": ")[2], maxsplit=1)[0].strip()
     return command if len(command) <= MAX_COMMAND and _RUNNER.fullmatch(command) else None

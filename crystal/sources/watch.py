@@ -45,7 +45,7 @@ def present(paths: Iterable[Path]) -> Watched:
 
 
 def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
-    """Yield the files that have changed in some folders; none if nothing has for a while, and if there is no folder.
+    """Yield the files that have changed in some folders; none if nothing has for a while, or a folder is gone.
 
     Raises:
         NotConfiguredError: The package watchfiles is not installed.
@@ -63,6 +63,9 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
         ):  # fmt: skip
             yield {path for _, path in changes}
     except (OSError, watchfiles._rust_notify.WatchfilesRustInternalError) as error:  # noqa: SLF001 - it has no other name
+        if not all(folder.exists() for folder in folders):  # gone since the caller looked
+            yield set()
+            return
         hint = "allow more with: sudo sysctl fs.inotify.max_user_watches=524288"
         raise UnavailableError(f"the system does not watch these folders: {error}", hint=hint) from error
 

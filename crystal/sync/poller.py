@@ -186,7 +186,7 @@ class Poller:
             return  # another poller took it, or the document was replaced: the next one contains everything
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
-            self._stopped.suspend(self._stopped.met(known), "damaged", "error", f"taking it failed: {words}")
+            self._stopped.suspend(self._stopped.met(known), "damaged", "error", f"crystal could not store it: {words}")
 
     def _take(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         """Process one stream by its channel; a new stream's first blob shows which it is."""

@@ -204,7 +204,7 @@ class Snapshot:
 
     def other_form(self, missing: str) -> SourceError:
         """Return the error for a database without a table or a column that its reader knows."""
-        return SourceError(f"{self.path} has another form than crystal knows: no {missing}", hint="update crystal")
+        return SourceError(f"{self.path} has no {missing}, which crystal reads", hint="update crystal")
 
     @cached_property
     def parsed(self) -> object:

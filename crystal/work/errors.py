@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
+MAX_TEXT = 1 << 20
 MAX_LINES = 400
+"""Lines that are compared, of those that may tell of an error."""
 MAX_CHARACTERS = 500
 MIN_CHARACTERS, MIN_WORDS = 15, 3
 """A line with less says too little to be recognised by."""
@@ -56,25 +59,30 @@ class ErrorLine(NamedTuple):
 
 def error_lines(text: str) -> list[ErrorLine]:
     """Return the lines of some output that tell of an error, each once."""
-    lines = [_COLOUR.sub("", line).strip() for line in text.splitlines()[:MAX_LINES]]
+    lines = [_COLOUR.sub("", line).strip() for line in text[:MAX_TEXT].splitlines()]
+    telling = (number for number, line in enumerate(lines) if _tells(line))
     found: dict[str, ErrorLine] = {}
-    for number, line in enumerate(lines):
-        plain = plain_error(line)
+    for number in islice(telling, MAX_LINES):
+        plain = plain_error(lines[number])
         if plain and plain not in found:
-            found[plain] = ErrorLine(plain, line, _file(lines, number))
+            found[plain] = ErrorLine(plain, lines[number], _file(lines, number))
     return list(found.values())
 
 
 def plain_error(line: str) -> str:
     """Return an error's line as it is compared; empty if it tells of none, or says too little."""
-    if len(line) > MAX_CHARACTERS or not _TELLS.search(line):
+    if not _tells(line):
         return ""
     plain = _COLOUR.sub("", line)
     for pattern, name in _CHANGING:
         plain = pattern.sub(name, plain)
     plain = plain.strip().lower()
     is_telling = len(plain) >= MIN_CHARACTERS and len(_WORD.findall(re.sub("<[a-z]+>", "", plain))) >= MIN_WORDS
-    return plain if is_telling and not _SUMS_UP.search(plain) else ""
+    return plain if is_telling and _tells(plain) and not _SUMS_UP.search(plain) else ""
+
+
+def _tells(line: str) -> bool:
+    return len(line) <= MAX_CHARACTERS and _TELLS.search(line) is not None
 
 
 def _file(lines: list[str], number: int) -> str | None:

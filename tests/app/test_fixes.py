@@ -98,7 +98,13 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     nothing = crystal("fix", "error: it's something else here")
     assert (nothing.code, nothing.out) == (0, "")
     assert nothing.err.splitlines()[1].endswith("crystal search 'error: it'\"'\"'s something else here'")
-    assert crystal("fix", terminal=True).code == 2
+    assert nothing.err.splitlines()[0] == "crystal: no known cure of this error"
+    assert {crystal("fix", terminal=True).code, crystal("fix", typed="\n").code, crystal("fix", " ").code} == {2}
+    did(store, "two", NOW, "Bash", {"command": "ls"}, "cart.py", "/a/other")
+    named = [crystal("fix", ASKED, "--project", name).out for name in ("shop", "other")]
+    assert named == [told.out, ""]
+    tools = Tools(ClientContext())
+    assert [len(tools.data("crystal_fix", error=ASKED, project=one)["fixes"]) for one in ("shop", "other")] == [1, 0]
 
 
 def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
@@ -108,6 +114,13 @@ def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
     assert found["steps"] == ["then: edited /a/shop/cart.py\n-     return a + b\n+     return int(a) + b"]
     assert tools.text("crystal_fix", error=ASKED).startswith("<crystal-memory-")
     assert tools.data("crystal_fix", error="error: something else is wrong here")["fixes"] == []
+    assert "not in the work index yet" not in tools.text("crystal_fix", error="error: something else is wrong here")
+    did(store, "two", NOW, "Bash", {"command": "make"}, "made", "/a/shop")
+    for name, words in (
+        ("crystal_fix", {"error": "error: something else is wrong"}),
+        ("crystal_how", {"question": "zebra"}),
+    ):
+        assert "2 calls and results are not in the work index yet" in tools.text(name, **words)
 
 
 def test_what_is_forgotten_is_told_no_more(store: Store) -> None:

@@ -304,12 +304,11 @@ LOSSES: dict[str, Callable[[Memory], None]] = {
     "a folder": _folder,
     "empty": _empty,
 }
+RARE = {"empty": pytest.mark.slow, "another program's": pytest.mark.slow}
 
 
 @pytest.mark.parametrize("transcripts", ["here", pytest.param("gone", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("deleted", "a folder") else pytest.mark.slow) for name in LOSSES]
-)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=RARE.get(one, ())) for one in LOSSES])
 def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory, name: str, transcripts: str) -> None:
     if transcripts == "gone":
         shutil.rmtree(memory.home / ".claude" / "projects")
@@ -367,8 +366,7 @@ def test_the_damaged_file_goes_when_something_is_forgotten(memory: Memory) -> No
 # ------------------------------------------------------------------------------------------------------- interrupted
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow) for seed in range(6)])
 def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) -> None:
     data = fold(memory)
     overwrite_header(data, random.Random(seed))

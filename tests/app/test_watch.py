@@ -77,7 +77,7 @@ def test_what_runs_and_what_is_installed_is_told(home: Path, tmp_path: Path, mon
     assert crystal("init", "--yes", "--no-import").code == 0
     lay_out("zed", home)
     crystal("sync")
-    assert "Zed: captured by crystal sync alone\n      fix: crystal watch --install" in crystal("doctor").out
+    assert "Zed: captured only when crystal sync runs\n      fix: crystal watch --install" in crystal("doctor").out
     assert "watching" not in crystal("status").out
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "systemctl").chmod(0o755)
@@ -92,6 +92,17 @@ def test_what_runs_and_what_is_installed_is_told(home: Path, tmp_path: Path, mon
         assert "captured by crystal watch: Zed" in crystal("agents").out
     assert "the timer or watcher is removed" in crystal("uninstall").out
     assert crystal("watch", "--remove").out == "there is no crystal watcher\n"
+
+
+@pytest.mark.parametrize("words", [("watch", "install", "remove"), ("sync", "install-timer", "remove-timer"),
+                                   ("relay poll", "install-timer", "remove-timer")])  # fmt: skip
+def test_a_dry_run_of_nothing_and_two_opposites_are_refused(words: tuple[str, str, str], home: Path) -> None:
+    command, install, remove = words
+    for options in (["--dry-run"], [f"--{install}", f"--{remove}"]):
+        told = crystal(*command.split(), *options)
+        assert (told.code, told.out) == (2, ""), options
+        assert f"--{install} or --{remove}" in told.err
+    assert not (home / ".ldm").exists()
 
 
 def processor_seconds(process: int) -> float:

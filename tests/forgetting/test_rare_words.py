@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crystal.forgetting.match import forgotten_text
@@ -33,6 +33,7 @@ def has_word(text: str, word: str, tokenize: Tokenize) -> bool:
 @pytest.mark.parametrize("most", [0, 500])
 @pytest.mark.parametrize("is_indexed", [False, True])
 @settings(max_examples=30)
+@example(words={"straßs"}, texts=[["straße"]])
 @given(words=st.sets(forms(), min_size=1, max_size=6), texts=st.lists(st.lists(forms(), max_size=5), max_size=4))
 def test_a_word_is_rare_if_no_other_text_says_it_in_any_form(tmp_path_factory, most, is_indexed, words, texts):
     with open_store(tmp_path_factory.mktemp("store")) as store, pytest.MonkeyPatch.context() as patch:

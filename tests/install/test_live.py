@@ -279,7 +279,7 @@ def test_agents_and_doctor_say_who_is_live(home: Path) -> None:
     assert (found["pi"], found["gemini-cli"], found["roo-code"], found["claude-code"]) == (True, False, None, False)
     checks = crystal("doctor").out
     assert "Pi: captured as each turn ends" in checks
-    assert "Gemini CLI: captured by crystal sync alone" in checks
+    assert "Gemini CLI: captured only when crystal sync runs" in checks
     extension = home / ".pi" / "agent" / "extensions" / "crystal.ts"
     extension.write_text(extension.read_text().replace("crystal/hook/main.py", "gone/crystal/hook/main.py"))
     assert "gone/crystal/hook/main.py, which is gone" in crystal("doctor").out

@@ -272,8 +272,11 @@ def test_the_python_page_has_every_method_with_its_signature() -> None:
 
 
 def test_the_python_page_has_every_field_of_what_is_returned() -> None:
+    from crystal.app.blame import Blame, BlamedLines
+    from crystal.app.fixes import FixStep, KnownFix
     from crystal.app.source_list import SourceState
     from crystal.app.sources import RemovedSource
+    from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
     from crystal.integrity.restore import Restored
     from crystal.integrity.verify import Fault, Proof
@@ -284,10 +287,23 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.sessions.timeline import Day, TimelineEntry
     from crystal.sources.sync import SyncReport
     from crystal.store.sessions.conversations import Message
+    from crystal.store.work.queries import RecordedCall
 
     page = (REFERENCE / "python.md").read_text("utf-8")
     kinds = (SearchResult, Hit, Conversation, ShownTurn, SessionSummary, Remembered, FormerMemory, Tally, Proof, Fault)
-    for kind in (*kinds, Restored, Message, Day, TimelineEntry, FilePlace, SyncReport, SourceState, RemovedSource):
+    work = (ChangedFile, KnownCommand, KnownFix, FixStep, Blame, BlamedLines, RecordedCall)
+    for kind in (
+        *kinds,
+        *work,
+        Restored,
+        Message,
+        Day,
+        TimelineEntry,
+        FilePlace,
+        SyncReport,
+        SourceState,
+        RemovedSource,
+    ):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
         assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (

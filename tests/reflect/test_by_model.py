@@ -262,7 +262,7 @@ def test_a_text_that_is_refused_holds_up_no_other_session(desk: Desk, server: Ch
         ({"reflect.daily_cap_usd": 0}, "daily cap of $0"),
         ({"summary.provider": "claude", "summary.consent": True}, "claude is not on the PATH"),
         ({"summary.provider": "claude"}, "may not receive your text"),
-        ({"summary.provider": "ollama", "summary.model": "gpt-oss:120b-cloud"}, "may not receive your text"),
+        ({"summary.provider": "ollama", "summary.model": "gpt-oss:120b-Cloud"}, "may not receive your text"),
     ],
 )
 def test_without_consent_key_or_money_nothing_is_sent(tmp_path: Path, settings: dict[str, Any], words: str) -> None:

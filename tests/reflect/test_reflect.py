@@ -17,15 +17,7 @@ from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove, repair_all
 from crystal.app.memories import remember
 from crystal.app.memory_queries import list_memories
-from crystal.app.reflect import (
-    call_wrong,
-    keep_learned,
-    learned_facts,
-    never_learn,
-    reflect,
-    state_of,
-    unreviewed,
-)
+from crystal.app.reflect import call_wrong, keep_learned, learned_facts, never_learn, reflect, state_of, unreviewed
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import preview
 from crystal.app.usage import usage
@@ -72,7 +64,8 @@ def texts(machine: Machine, status: str | None = "proposed") -> list[str]:
 
 
 def run_of(command: str, session: str, at: int = NOW) -> list[bytes]:
-    use = [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": command, "description": session}}]
+    more = {"of_another_agent": "why", "description": session}
+    use = [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": command} | more}]
     result = [{"type": "tool_result", "tool_use_id": "t", "content": "12 passed"}]
     return [line(use, role="assistant", at=at), line(result, at=at)]  # type: ignore[arg-type]
 

@@ -342,6 +342,10 @@ def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added, monkey
         wait_until(lambda: "a quoll" in _texts(), lambda: str(_texts()))
 
 
+def test_a_folder_that_goes_away_before_it_is_watched_ends_nothing(tmp_path: Path) -> None:
+    assert list(watch.changed_paths([tmp_path, tmp_path / "gone"], threading.Event())) == [set()]
+
+
 def _texts() -> list[str]:
     with open_machine() as machine:
         return [text for (text,) in machine.store.rows("SELECT text FROM chunks WHERE source = 'file' ORDER BY id")]

@@ -165,6 +165,7 @@ def test_a_device_without_a_memory_of_its_own_can_become_home(desk, tmp_path):
 def test_a_home_without_devices_becomes_standalone(desk):
     assert "standalone" in desk.ok("demote", "--yes")
     assert desk.json("status")["relay"] is None
+    assert "standalone already" in desk.crystal("demote").err  # nothing is asked when there is nothing to give up
 
 
 def test_init_refuses_what_does_not_go_together(desk, tmp_path):

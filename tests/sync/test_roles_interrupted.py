@@ -109,6 +109,15 @@ def test_demote_goes_on_as_the_device_that_the_new_home_knows(desk, lap, room, n
     settle(desk, lap)
 
 
+def test_a_handover_that_an_older_version_began_goes_on(desk, lap):
+    cut_off(desk, handover, "put_document", 1, "demote", "--to", "lap", "--yes", before=True)
+    with desk.machine() as machine:  # as version 0.1 named the field
+        machine.store.execute("UPDATE meta SET value = replace(value, 'new_home', 'heir') WHERE key = 'relay_demoting'")
+    desk.ok("demote", "--to", "lap", "--yes")
+    lap.ok("promote", "--yes")
+    settle(desk, lap)
+
+
 def test_a_home_that_told_one_device_hands_over_to_no_other(desk, lap, tmp_path):
     phone = Computer(tmp_path / "phone")
     pair_by_hand(desk, phone, "phone")

@@ -91,7 +91,7 @@ def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path
         change(database, "message.data")
     assert crystal("init", "--yes", "--no-import").code == 0
     done = crystal("backfill"), crystal("sync")
-    assert "has another form than crystal knows: no message.data" in done[1].out + done[1].err
+    assert "has no message.data, which crystal reads" in done[1].out + done[1].err
     assert "no message.data" in crystal("doctor").out
     assert 0 < len(samples.captured()[1]) < len(samples.expected("opencode")[1])
     with apsw.Connection(str(path)) as database:

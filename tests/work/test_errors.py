@@ -45,6 +45,7 @@ def test_what_an_error_is_about_counts(one: str, other: str) -> None:
     "line",
     ["", "ok", "Error", "exit status 1", "Exit code 1", "[lint] ERROR task failed", "--- FAIL: TestReset (0.02s)", "FAIL pkg/x 0.3s",
      "warning: this is deprecated and should not be used", "12 passed, 1 failed in 3 s", "All is well with these files.",
+     "conflict_test.go:54: Created shadow branch in this folder",
      "error: " + "x" * MAX_CHARACTERS],
 )  # fmt: skip
 def test_a_line_that_says_too_little_is_none(line: str) -> None:
@@ -72,6 +73,10 @@ def test_any_output_has_bounded_errors(text: str) -> None:
     for one in error_lines(text):
         assert plain_error(one.text) == one.plain
         assert len(one.text) <= MAX_CHARACTERS
+
+
+def test_an_error_is_found_below_a_thousand_lines_that_tell_of_none() -> None:
+    assert len(error_lines("tests/test_cart.py ok\n" * 1_000 + "TypeError: cannot add str to int")) == 1
 
 
 def test_hostile_output_costs_little() -> None:

@@ -19,7 +19,7 @@ from crystal.app.sync.home import DEMOTING, poll_relay, state_for
 from crystal.config.edit import set_value
 from crystal.errors import UsageError
 from crystal.store import Store
-from crystal.store.notes import drop_note, read_fields, read_note, write_note
+from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.sync import past, relay_peers
 from crystal.store.sync.adopt import adopt_memories, adopt_turns
 from crystal.store.sync.relay_peers import NewLink, Peer, peer_by_id
@@ -51,8 +51,9 @@ class HandoverPlan:
 
 
 def read_plan(store: Store) -> HandoverPlan | None:
-    """Return the handover that was begun and is not finished."""
-    return read_fields(store, DEMOTING, HandoverPlan)
+    """Return the handover that was begun and is not finished. Fields go by order: versions name them differently."""
+    note = read_note(store, DEMOTING)
+    return None if note is None else HandoverPlan(*json.loads(note).values())
 
 
 def _begin(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[HandoverPlan, str]:

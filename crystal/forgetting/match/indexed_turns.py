@@ -18,7 +18,7 @@ from crystal.forgetting.match.query_terms import QUOTE, Terms, folded
 from crystal.search.index import folder_of
 from crystal.search.index.index_files import IndexDamagedError
 from crystal.search.index.open_index import Absent, Index, open_index
-from crystal.search.index.terms import Tokenize, normalised
+from crystal.search.index.terms import Tokenize, beginning_of, normalised
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import ENDINGS
@@ -77,8 +77,12 @@ class Candidates:
 
     def saying(self, word: str) -> set[int] | None:
         """Return the turns that may say a word in some form, or have it as a term; 0 stands for memories and files."""
-        said = self._whole(word)
-        return None if said is None else set(said.tolist()).union(self._index.turns_with(word).tolist())
+        if (said := self._whole(word)) is None:
+            return None
+        found = [said, self._index.turns_with(word)]
+        if normalised(word) != word:  # the index has other letters, whose stem may be another: "straße", "strasse"
+            found += [self._index.turns_with_part(beginning_of(normalised(stem))) for stem in self._tokenize(word)]
+        return {turn for turns in found for turn in turns.tolist()}
 
     def _whole(self, text: str) -> Turns | None:
         """Return the turns that have every word of a text that starts and ends at word borders."""
