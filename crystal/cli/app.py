@@ -151,7 +151,7 @@ def load_command(name: str) -> Any:
     return commands[name]
 
 
-class PlainText:
+class TypedText:
     """Takes flags that are off and texts of ASCII. Typer does so with pydantic, whose import is a fifth of a search."""
 
     def __init__(self, kind: Any, make: Callable[[Any], Any]) -> None:
@@ -173,7 +173,7 @@ def read_plainly() -> None:
     core: Any = typer.core
     make = getattr(core, "build_runtime_param", None)
     if make is not None:
-        core.build_runtime_param = lambda kind: PlainText(kind, make)
+        core.build_runtime_param = lambda kind: TypedText(kind, make)
 
 
 app = typer.Typer(
