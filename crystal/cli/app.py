@@ -13,6 +13,7 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Callable
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -105,9 +106,7 @@ class LazyCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 (click's signature)
         """Return the command's own definition, from its file."""
-        if cmd_name not in COMMANDS:
-            return None
-        return load_command(cmd_name)
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and write all that it prints; typer would make exit code 1 of a reader that has gone."""
@@ -152,6 +151,31 @@ def load_command(name: str) -> Any:
     return commands[name]
 
 
+class TypedText:
+    """Takes flags that are off and texts of ASCII. Typer does so with pydantic, whose import is a fifth of a search."""
+
+    def __init__(self, kind: Any, make: Callable[[Any], Any]) -> None:
+        self._make = functools.partial(make, kind)
+        self._is_text = kind.annotation in (str, list[str]) and kind.parameter_info.parser is None
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return a text, a list of texts, or none; typer reads any other value, or says what is wrong."""
+        is_list = param.multiple or param.nargs == -1
+        texts = value if is_list else [value]
+        if value is None or (self._is_text and all(isinstance(text, str) and text.isascii() for text in texts)):
+            return value if not is_list else () if value is None else list(value)
+        return self._make().coerce(value, param=param, ctx=ctx)
+
+
+@functools.cache
+def read_plainly() -> None:
+    """Let typer take plain texts without pydantic; a version of it that has no such function stays as it is."""
+    core: Any = typer.core
+    make = getattr(core, "build_runtime_param", None)
+    if make is not None:
+        core.build_runtime_param = lambda kind: TypedText(kind, make)
+
+
 app = typer.Typer(
     name="crystal",
     cls=LazyCommands,
@@ -194,10 +218,9 @@ def root(
         from crystal.cli.status import switch
 
         switch(on=on, off=off, session=session)
-    elif ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
-        return
     else:
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
         return
     raise typer.Exit(0)
 
@@ -216,6 +239,7 @@ def main() -> None:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
+    read_plainly()
     try:
         code = app(prog_name="crystal", standalone_mode=False)
     except CrystalError as error:

@@ -108,7 +108,7 @@ class QuestionVector:
             return cls(note=_alone(why_none))
         serving = vectors.serving_generation(store)
         if serving is None:
-            return cls(note=_no_vectors(vectors.count_pending(store, 0)))
+            return cls(note=_no_vectors(vectors.count_pending(store, 0, MAX_COUNTED + 1)))
         identity = embedder.provider, embedder.model, embedder.dimension
         if (serving.provider, serving.model, serving.dimension) != identity:
             theirs = f"{serving.provider} {serving.model}"
@@ -130,7 +130,7 @@ class QuestionVector:
         serving = vectors.serving_generation(store)
         if serving is None or serving.id != self.generation:  # another model took over since the question was embedded
             return QuestionVector(note=_alone("the embedding model has just changed"))
-        waiting = vectors.count_pending(store, self.generation)
+        waiting = vectors.count_pending(store, self.generation, MAX_COUNTED + 1)
         if not waiting:
             return self
         if not vectors.has_any(store, self.generation):
@@ -142,6 +142,8 @@ def _no_vectors(waiting: int) -> str:
     return _alone(f"no vectors yet, {_chunks(waiting)} to embed")
 
 
+MAX_COUNTED = 1_000
+"""So many waiting chunks are counted for a note."""
 _ALONE, _WAITING = "searched by keywords alone: ", "not embedded yet, found by keywords alone"
 
 
@@ -157,4 +159,4 @@ def _alone(reason: str) -> str:
 
 
 def _chunks(count: int) -> str:
-    return f"{count:,} chunk{'' if count == 1 else 's'}"
+    return f"more than {MAX_COUNTED:,} chunks" if count > MAX_COUNTED else f"{count:,} chunk{'' if count == 1 else 's'}"

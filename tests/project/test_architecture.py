@@ -195,7 +195,7 @@ def test_importing_crystal_loads_nothing_heavy() -> None:
 @pytest.mark.slow
 def test_asking_for_help_opens_neither_store_nor_network() -> None:
     code = "import sys\nsys.argv = ['crystal', '--help']\nfrom crystal.cli.app import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
-    assert not (HEAVY - {"typer", "rich", "pydantic"}) & modules_after(code)
+    assert not (HEAVY - {"typer", "rich"}) & modules_after(code)
 
 
 def driver_errors(kind: type[apsw.Error] = apsw.Error) -> Iterator[type[apsw.Error]]:

@@ -8,10 +8,12 @@ import pytest
 
 from crystal.errors import UsageError
 from crystal.model.recall import Filters
+from crystal.search import candidates
 from crystal.search.deep import Deep
 from crystal.search.index.index_files import IndexDamagedError
 from crystal.search.index.open_index import Index
 from crystal.search.request import MemorySource, SearchOptions
+from crystal.store.search.vectors import count_pending
 from tests.support.ranked_by import each_way, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
 from tests.support.table import each_row
@@ -175,6 +177,14 @@ def test_without_vectors_there_is_a_reason_and_no_hit(store):
     add_turn(store, "a kitten")
     result = ask(store, "cat", Meaning())
     assert (result.hits, result.notes) == ((), ("similarity needs vectors: no vectors yet, 1 chunk to embed",))
+
+
+def test_many_chunks_without_vectors_are_not_counted_to_the_end(store, monkeypatch):
+    monkeypatch.setattr(candidates, "MAX_COUNTED", 3)
+    for waiting, words in enumerate(("1 chunk", "2 chunks", "3 chunks", "more than 3 chunks", "more than 3 chunks"), 1):
+        add_turn(store, f"kitten {waiting}")
+        assert ask(store, "cat", Meaning()).notes == (f"similarity needs vectors: no vectors yet, {words} to embed",)
+        assert count_pending(store, 0, 4) == min(waiting, 4)
 
 
 def test_what_waits_for_its_vector_is_named(store):

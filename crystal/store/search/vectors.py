@@ -219,10 +219,13 @@ def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int,
     return found
 
 
-def count_pending(store: Store, generation: int) -> int:
-    """Return how many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``."""
-    states = _waiting_states(store, generation)
-    return sum(store.value("SELECT count(*) FROM chunks WHERE vector_generation = ?", (state,)) for state in states)
+def count_pending(store: Store, generation: int, most: int = -1) -> int:
+    """Return how many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``.
+
+    ``most`` ends the counting: beyond it the number only says that there are more. -1 counts all.
+    """
+    states, sql = _waiting_states(store, generation), "SELECT 1 FROM chunks WHERE vector_generation = ? LIMIT ?"
+    return sum(store.value(f"SELECT count(*) FROM ({sql})", (state, most)) for state in states)
 
 
 def _waiting_states(store: Store, generation: int) -> list[int]:
