@@ -63,6 +63,17 @@ def test_what_repeats_a_whole_text_is_found_among_very_many() -> None:
     assert not matcher.is_quoted(b'{"text": "the text with the number 300 is here"}')
 
 
+def test_lines_that_very_many_texts_share_are_not_looked_up_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"--- PASS: Test {at:05}\n--- PASS: TestOfAll\nok  example.org/all\t0.{at:05}s" for at in range(500)]
+    asked: list[str] = []
+    monkeypatch.setattr(patterns, "MAX_AUTOMATON", 0)
+    monkeypatch.setattr(patterns, "forms_of", lambda text: asked.append(text) or forms_of(text))
+    matcher = TextMatcher(texts, ())
+    lines = [json.dumps(text).encode() for text in texts]
+    assert all(list(matcher.find(line)) for line in (*lines, *reversed(lines)))
+    assert len(asked) < 5 * 3 * len(texts)
+
+
 @settings(max_examples=50)
 @given(st.one_of(st.text(min_size=1, max_size=60), st.text("ab1 ,.;:'()-", min_size=1, max_size=9)))
 def test_every_form_in_which_json_can_hold_a_text_is_looked_for(text: str) -> None:

@@ -47,3 +47,19 @@ def test_a_word_is_rare_if_no_other_text_says_it_in_any_form(tmp_path_factory, m
         tokenize = tokenizer(store)
         said = {word for word in words if any(has_word(text, word, tokenize) for text in texts)}
         assert rare_words([store], words, gone, ()) == words - said
+
+
+def test_no_text_is_read_again_for_another_word(tmp_path, monkeypatch):
+    read: list[str] = []
+    words_in = forgotten_text._SoughtWords.words_in
+    monkeypatch.setattr(
+        forgotten_text._SoughtWords, "words_in", lambda self, text: read.append(text) or words_in(self, text)
+    )
+    with open_store(tmp_path) as store:
+        for number in range(40):
+            add_turn(store, f"strassburg {number} é", session=f"s{number}")
+        add_turn(store, "straßs straßings", session="gone")
+        bring_up_to_date(store, now=1)
+        gone = [uuid for (uuid,) in store.rows("SELECT uuid FROM turns ORDER BY id DESC LIMIT 1")]
+        assert rare_words([store], {"straßs", "straßings"}, gone, ()) == {"straßs", "straßings"}
+    assert len(read) == len(set(read)) == 40

@@ -109,6 +109,7 @@ class _RetainedTexts:
     def __init__(self, store: Store, words: Collection[str], lines: Collection[str], memories: Collection[str]) -> None:
         self.left = set(words)
         self._store, self._lines, self._memories = store, lines, memories
+        self._read_turns = {0}  # each text is looked through for all words at once: none has to be read again
         self._sought = _SoughtWords(words, tokenizer(store))
 
     def read(self, texts: Iterable[ForgottenSource]) -> None:
@@ -127,28 +128,33 @@ class _RetainedTexts:
             before = len(self.left)
             if before < READ_AT_ONCE:
                 return
-            self.read(forgotten_rows.texts_of_turns(self._store, newest[at : at + READ_AT_ONCE]))
+            self._read_some(newest[at : at + READ_AT_ONCE])
             if before - len(self.left) < READ_AT_ONCE:
                 return
 
     def look_up(self, progress: Progress) -> None:
         """Read for each word the turns that may say it; all turns if the index cannot tell for one."""
-        gone, is_known = forgotten_rows.turns_of(self._store, self._lines, None) | {0}, False
+        self._read_turns |= forgotten_rows.turns_of(self._store, self._lines, None)
+        is_known = False
         with contextlib.suppress(IndexDamagedError), candidates_of(self._store) as found:
             words = counted(sorted(self.left), READING, len(self.left), progress)
-            is_known = found is not None and all(self._is_looked_up(word, found, gone) for word in words)
+            is_known = found is not None and all(self._is_looked_up(word, found) for word in words)
         if not is_known:
             count = traces.count_turns(self._store)
             self.read(counted(forgotten_rows.each_text(self._store), READING, count, progress))
 
-    def _is_looked_up(self, word: str, candidates: Candidates, gone: set[int]) -> bool:
+    def _is_looked_up(self, word: str, candidates: Candidates) -> bool:
         """Read turns until one says a word, nearly always the first. False if the index does not know which may."""
         turns = candidates.saying(word) if word in self.left else set()
-        listed, at, count = sorted((turns or set()) - gone), 0, 1
+        listed, at, count = sorted((turns or set()) - self._read_turns), 0, 1
         while word in self.left and at < len(listed):
-            self.read(forgotten_rows.texts_of_turns(self._store, listed[at : at + count]))
+            self._read_some(listed[at : at + count])
             at, count = at + count, min(2 * count, READ_AT_ONCE)
         return turns is not None
+
+    def _read_some(self, turns: Sequence[int]) -> None:
+        self.read(forgotten_rows.texts_of_turns(self._store, turns))
+        self._read_turns.update(turns)
 
 
 class _SoughtWords:

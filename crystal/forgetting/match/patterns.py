@@ -14,8 +14,8 @@ from pathlib import Path
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.query_terms import QUOTE, folded, goes_on, readable
-from crystal.forgetting.match.window_hashes import MORE, WindowHashes
 from crystal.forgetting.match.window_hashes import WORD as HASHED
+from crystal.forgetting.match.window_hashes import WindowHashes
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.summarize.wording import escaped, one_line
 
@@ -33,12 +33,13 @@ WORD = 5
 
 MAX_WHOLE = 16_384
 
-WINDOW, WIDE = 2 * HASHED, (2 + MORE) * HASHED
+WINDOW = 2 * HASHED
 MAX_AUTOMATON = 1 << 20
 """Characters of texts that are searched for by an automaton, which takes 100 times as much memory; of more, the forms
 of at least ``WINDOW`` bytes are searched for by their hashes."""
 MAX_TEXTS = 64
-"""Texts whose forms are remembered: the matches of a text mostly lie together."""
+MAX_SOURCES = 50_000
+"""Texts whose forms are remembered, as the matches of a text mostly lie together; and forms that were found."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 Source = str | bytes
@@ -97,7 +98,8 @@ class PatternSet:
         self._windows = WindowHashes(self._long_forms(least, known))
         self._matcher = MultiPatternMatcher(sorted(known))
         self._known = [known[form] for form in self._matcher.strings]
-        self._forms = lru_cache(MAX_TEXTS)(self._forms_by_window)
+        self._forms = lru_cache(MAX_TEXTS)(lambda number: dict(self._forms_from(number)))
+        self._source = lru_cache(MAX_SOURCES)(lambda number, form: self._forms(number)[form])
 
     def _forms_from(self, number: int) -> Iterator[tuple[bytes, str]]:
         """Yield the forms of a word or of the stretches of a text, each with its source."""
@@ -105,23 +107,15 @@ class PatternSet:
         for source in self._split(self._texts[number]) if at < 0 else [self._words[at]]:
             yield from ((form, source) for form in forms_of(source) if MIN_LENGTH <= len(form) <= MAX_LENGTH)
 
-    def _forms_by_window(self, number: int) -> dict[bytes, list[tuple[bytes, str]]]:
-        found: dict[bytes, list[tuple[bytes, str]]] = {}
-        for form, source in self._forms_from(number):
-            found.setdefault(form[:WINDOW], []).append((form, source))
-        return found
-
     def _long_forms(self, least: int, others: dict[bytes, str]) -> Iterator[tuple[bytes, int]]:
-        """Yield the beginnings of forms of so many bytes; put shorter ones into ``others``."""
+        """Yield the forms of so many bytes, each with what it is a form of; put shorter ones into ``others``."""
         for number in range(len(self._texts) + len(self._words)):
-            windows = set[bytes]()
             for form, source in self._forms_from(number):
                 self._longest = max(self._longest, len(form))
                 if len(form) < least:
                     others[form] = source
                 else:
-                    windows.add(form[:WIDE] if len(form) >= WIDE else form[:WINDOW])
-            yield from ((window, number) for window in windows)
+                    yield form, number
 
     def find(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, int, Source]]:
         """Yield the start, the end and the source of every match in a file that is read in pieces."""
@@ -137,12 +131,10 @@ class PatternSet:
     def _matches(self, data: bytes) -> Iterator[tuple[int, int, Source]]:
         for start, number in self._matcher.find(data):
             yield start, start + len(self._matcher.strings[number]), self._known[number]
-        found = self._windows.find(data)
-        forms = ((start, *one) for start, at in found for one in self._forms(at).get(data[start : start + WINDOW], ()))
-        matches = ((start, start + len(form), source) for start, form, source in forms if data.startswith(form, start))
-        yield from dict.fromkeys(matches)
-        for start, _ in self._bodies.find(data):
-            yield start, start + BODY_STRETCH, data[start : start + BODY_STRETCH]
+        for start, end, number in self._windows.find(data):
+            yield start, end, self._source(number, data[start:end])
+        for start, end, _ in self._bodies.find(data):
+            yield start, end, data[start:end]
 
     def find_in_lines(self, data: bytes) -> Iterator[tuple[int, Source]]:
         """Yield the start and the source of every match in JSON lines, words only at word borders."""
@@ -163,8 +155,7 @@ class TextMatcher:
         texts = list(texts)
         whole = {folded(text).encode("utf-8", "replace") for text in texts if len(text) >= QUOTE}
         self._patterns = PatternSet(texts, words)
-        self._whole = [text for text in whole if WINDOW <= len(text) <= MAX_LENGTH]
-        self._beginnings = WindowHashes((text[:WINDOW], number) for number, text in enumerate(self._whole))
+        self._whole = WindowHashes((text, 0) for text in whole if WINDOW <= len(text) <= MAX_LENGTH)
 
     def find(self, data: bytes) -> Iterator[int]:
         """Yield the places where some lines share a stretch or a word with a text."""
@@ -172,8 +163,7 @@ class TextMatcher:
 
     def is_quoted(self, line: bytes) -> bool:
         """Return True if a line holds a whole text."""
-        text = readable(line).encode("utf-8", "replace")
-        return any(text.startswith(self._whole[number], start) for start, number in self._beginnings.find(text))
+        return any(True for _ in self._whole.find(readable(line).encode("utf-8", "replace")))
 
 
 def _is_joined(data: bytes, start: int, end: int) -> bool:

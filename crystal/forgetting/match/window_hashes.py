@@ -1,4 +1,4 @@
-"""Find very many byte strings by hashes of their first bytes: 16 bytes of memory for each instead of some hundreds."""
+"""Find very many byte strings by their hashes: 28 bytes of memory for each instead of some hundreds."""
 
 from __future__ import annotations
 
@@ -22,51 +22,64 @@ MIN_BITS, MAX_BITS = 12, 26
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(32)
+_NONE = np.empty(0, np.uint64)
 
 
 class WindowHashes:
-    """The hashes of the first bytes of strings, each with a number. The strings are not kept.
+    """The hashes of strings, found by those of their first bytes; each has a number. The strings are not kept.
 
     Args:
-        windows: The first bytes of each string, and its number: so many words, or also the ``MORE`` words after them.
+        strings: Each string and its number; of equal strings the first one counts. None is shorter than the words.
         words: How many words of eight bytes are hashed first.
     """
 
-    def __init__(self, windows: Iterable[tuple[bytes, int]], words: int = 2) -> None:
+    def __init__(self, strings: Iterable[tuple[bytes, int]], words: int = 2) -> None:
         self._words = words
-        hashes, checks, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)], [np.empty(0, np.int32)]
-        left, size = iter(windows), (words + MORE) * WORD
+        left, size = iter(strings), (words + MORE) * WORD
+        columns = [(_NONE, np.empty(0, np.uint32), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int32))]
         while batch := list(islice(left, BATCH)):
-            data = np.frombuffer(b"".join(window.ljust(size, b"\0") for window, _ in batch), "<u8").reshape(
-                len(batch), -1
+            is_long = np.array([len(string) >= size for string, _ in batch])
+            starts = (string[: size if len(string) >= size else words * WORD].ljust(size, b"\0") for string, _ in batch)
+            data = np.frombuffer(b"".join(starts), "<u8").reshape(len(batch), -1)
+            columns.append(
+                (
+                    _hashed(data[:, :words].T),
+                    np.where(is_long, _checks(data[:, words:].T), np.uint32(0)),
+                    np.array([number for _, number in batch], np.int32),
+                    np.array([hash(string) for string, _ in batch], np.int64),
+                    np.array([len(string) for string, _ in batch], np.int32),
+                )
             )
-            hashes.append(_hashed(data[:, :words].T))
-            is_long = np.array([len(window) == size for window, _ in batch])
-            checks.append(np.where(is_long, _checks(data[:, words:].T), np.uint32(0)))
-            numbers.append(np.array([number for _, number in batch], np.int32))
-        found = np.concatenate(hashes)
-        order = np.argsort(found)
-        self._hashes, self._checks, self._numbers = found[order], _ordered(checks, order), _ordered(numbers, order)
-        bits = min(MAX_BITS, max(MIN_BITS, len(found).bit_length() + 4))
+        firsts, checks, numbers, wholes, lengths = map(np.concatenate, zip(*columns, strict=True))
+        order = np.lexsort((numbers, wholes, firsts))
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (np.diff(firsts[order]) != 0) | (np.diff(wholes[order]) != 0)
+        order = order[is_new]
+        self._hashes, self._checks, self._numbers = firsts[order], checks[order], numbers[order]
+        self._wholes, self._lengths = wholes[order], lengths[order]
+        bits = min(MAX_BITS, max(MIN_BITS, len(order).bit_length() + 4))
         self._shift = np.uint64(64 - bits)
         self._may_be = np.zeros(1 << bits, np.bool_)
         self._may_be[self._hashes >> self._shift] = True
 
-    def find(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Yield each place of ``data`` where some bytes have the hash of a string, and the number of the string."""
+    def find(self, data: bytes) -> Iterator[tuple[int, int, int]]:
+        """Yield the start and the end of each string in ``data``, and its number."""
         size = (self._words + MORE) * WORD
         for start in range(0, len(data) if len(self._hashes) else 0, BLOCK):
             block = data[start : start + BLOCK + size].ljust(size + WORD, b"\0")
             found = [self._found(block, first) for first in range(WORD)]
-            places, numbers = (np.concatenate(one) for one in zip(*found, strict=True))
+            places, known = (np.concatenate(one) for one in zip(*found, strict=True))
             order = np.argsort(places, kind="stable")
             last = min(BLOCK, len(data) - start - self._words * WORD + 1)
-            for place, number in zip(places[order].tolist(), numbers[order].tolist(), strict=True):
-                if place < last:
-                    yield start + place, number
+            places, known = places[order], known[order]
+            values = (places, self._lengths[known], self._wholes[known], self._numbers[known])
+            for place, length, whole, number in zip(*(one.tolist() for one in values), strict=True):
+                at = start + place
+                if place < last and hash(data[at : at + length]) == whole:
+                    yield at, at + length, number
 
     def _found(self, block: bytes, first: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the places that are so far from one before which lie whole words, with the numbers of the strings."""
+        """Return places, so far from one before which lie whole words, each with a string that may begin there."""
         words = np.frombuffer(block, "<u8", (len(block) - first) // WORD, first)
         count = len(words) - self._words + 1
         hashes = _hashed([words[at : at + count] for at in range(self._words)])
@@ -78,11 +91,7 @@ class WindowHashes:
         after = np.append(words, np.zeros(MORE, np.uint64))
         checks = _checks([after[places + self._words + more] for more in range(MORE)])
         is_known = (self._checks[at] == 0) | (self._checks[at] == checks)
-        return places[is_known] * WORD + first, self._numbers[at[is_known]]
-
-
-def _ordered(arrays: Sequence[npt.NDArray[Any]], order: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.asarray(np.concatenate(arrays)[order])
+        return places[is_known] * WORD + first, at[is_known]
 
 
 def _checks(words: Sequence[npt.NDArray[Any]] | npt.NDArray[Any]) -> npt.NDArray[np.uint32]:

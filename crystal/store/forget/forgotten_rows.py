@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from crystal.store.connection import Store, translated
 from crystal.store.search.scope import is_within
 
-LARGE_CHUNKS = 20_000
-LARGE_ARCHIVE_BYTES = 32 << 20
+LARGE_CHUNKS = 2_000
+LARGE_ARCHIVE_BYTES = 2 << 20
 
 
 class ForgottenSource(NamedTuple):
