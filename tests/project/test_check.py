@@ -48,6 +48,7 @@ def test_a_changed_file_chooses_its_tests(project: Path, changed: str, tests: li
 @pytest.mark.slow
 def test_a_failure_is_told_and_what_had_no_time_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # such as a profile that this folder does not have
     for name, body in {"good": "pass", "bad": "assert False", "slow": "import time; time.sleep(600)"}.items():
         (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")
     soon = time.monotonic() + 60
