@@ -13,7 +13,6 @@ from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
-from crystal.app.retention import apply_retention
 from crystal.app.session_context import refresh
 from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
@@ -96,7 +95,10 @@ def _forget(machine: Machine, _work: Round) -> None:
 
 
 def _retain(machine: Machine, _work: Round) -> None:
-    apply_retention(machine)
+    if machine.config.retention_days:
+        from crystal.app.retention import apply_retention  # noqa: PLC0415 - seldom set
+
+        apply_retention(machine)
 
 
 def _import(machine: Machine, work: Round) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crystal.app.context import Machine
 from crystal.capture.privacy import policy_of
@@ -22,18 +22,18 @@ from crystal.errors import UnavailableError
 from crystal.store import Store
 from crystal.store.capture.privacy import marks, store_key
 from crystal.store.notes import read_note, write_note
-from crystal.store.search.isolated import isolated_projects, isolated_sessions
-from crystal.store.search.text_places import TextKind, TextPlace, places_of
-from crystal.store.search.trials import Sampled
 from crystal.store.search.vectors import ask_again, refused_chunks, serving_generation
+
+if TYPE_CHECKING:
+    from crystal.store.search.text_places import TextKind, TextPlace
+    from crystal.store.search.trials import Sampled
 
 NOTE = "sending rule"
 """Key of the note that tells by which rule chunks were kept here."""
 ASKED = ("embed_documents", "embed_query")
 
 
-@dataclass(frozen=True, slots=True)
-class SendingRule:
+class SendingRule(NamedTuple):
     """The rule for one model. ``is_here``: it runs on this machine, and may be sent everything."""
 
     machine: Machine
@@ -52,6 +52,10 @@ class SendingRule:
         """
         if self.is_here:
             return set(ids)
+        # A worker that sends nothing loads neither.
+        from crystal.store.search.isolated import isolated_projects, isolated_sessions  # noqa: PLC0415
+        from crystal.store.search.text_places import places_of  # noqa: PLC0415
+
         store, config = store or self.machine.store, _present(self.machine.config)
         policy, found = policy_of(self.machine.store, config), places_of(store, kind, ids)
         sessions = isolated_sessions(store, config.isolated_projects, {one.session_id for one in found})

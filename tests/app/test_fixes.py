@@ -57,6 +57,12 @@ def store(home: Path) -> Iterator[Store]:
         yield store
 
 
+def test_a_memory_in_which_nothing_was_captured_yet_knows_nothing(store: Store) -> None:
+    store.execute("DELETE FROM meta WHERE key = 'hash_key'")
+    done = crystal("fix", "error: no such file")
+    assert (done.code, "no known cure of this error" in done.err) == (0, True), done.err
+
+
 def test_what_cured_it_is_told_with_its_evidence(store: Store) -> None:
     cured(store, "one", NOW)
     with Crystal() as memory:

@@ -106,6 +106,8 @@ def store_key(store: Store) -> bytes:
     They are kept in the store so that hash and key are lost together, never one without the other.
     """
     value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
+    if value is None and (store.db.readonly("main") or store.value("PRAGMA query_only")):
+        return os.urandom(32)  # nothing in it was hashed yet
     if value is None:
         with store.transaction():
             store.execute(
