@@ -18,8 +18,8 @@ from crystal.transcript.line import Fields, clean_text, word
 RESULT_HEAD = 6000
 RESULT_TAIL = 2000
 """Characters of a long tool result that are indexed. The archive keeps the whole."""
-TEXT_HEAD = 3_000_000
-TEXT_TAIL = 1_000_000
+TEXT_HEAD = 6_000_000
+TEXT_TAIL = 2_000_000
 """The same of any other text. Nobody writes so much; to index all of it would take ten times as much memory."""
 
 _LINE_REACH = 400
