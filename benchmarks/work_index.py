@@ -1,4 +1,4 @@
-"""What the work index costs beside capture, and whether blame, how and fix are right on a real history.
+"""Measure the cost of the work index beside capture, and how often blame, how and fix are right on a real history.
 
     python benchmarks/work_index.py [--size 20MB]
     python benchmarks/work_index.py --sessions FOLDER --repository DIR --commits FILE

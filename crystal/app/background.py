@@ -25,12 +25,7 @@ from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
 from crystal.store.sessions.conversations import Session
-from crystal.store.sessions.sessions import (
-    due_sessions,
-    sessions_summarized_as,
-    stretches_unseen,
-    unread_since,
-)
+from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen, unread_since
 
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""

@@ -26,6 +26,7 @@ from crystal.work.blame import FileEdit, Line, attribute
 from crystal.work.line_hashes import line_hashes
 
 MAX_FILE_BYTES = 4 << 20
+_Wrote = tuple[FileEdit, RecordedCall]
 AROUND = 60
 """Lines read before and after those that are asked for: an edit is known by the lines that it wrote together."""
 GIT_SECONDS = 20
@@ -82,17 +83,12 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     home = (project, project) if project else find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)
-    best: list[tuple[FileEdit, RecordedCall] | None] = [None] * (last - first + 1)
+    lines = slice(first - start, last - start + 1)
+    commits = [one.commit if one else None for one in committed[lines]]
+    best: list[_Wrote | None] = [None] * len(commits)
     for store in machine.stores if home else ():
-        known = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)
-        wrote = known[first - start : last - start + 1]
-        memory: Memory = "local" if store is machine.store else "mirror"
-        told = queries.calls(store, {edit.turn for edit in wrote if edit is not None}, memory)
-        for at, edit in enumerate(wrote):
-            before, call = best[at], edit and told.get(edit.turn)
-            if edit is not None and call is not None and (before is None or edit.at > before[0].at):
-                best[at] = (edit, call)
-    commits = [one.commit if one else None for one in committed[first - start : last - start + 1]]
+        wrote = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)[lines]
+        best = [_later(*pair) for pair in zip(best, _with_calls(machine, store, wrote), strict=True)]
     found = tuple(_grouped(first, best, commits))
     return Blame(str(path), home[1] if home else None, any(commits), found)
 
@@ -128,9 +124,20 @@ def _attributed(
     return attribute(lines, edits, wrote)
 
 
-def _grouped(
-    first: int, found: Sequence[tuple[FileEdit, RecordedCall] | None], commits: Sequence[str | None]
-) -> Iterator[BlamedLines]:
+def _with_calls(machine: Machine, store: Store, wrote: Sequence[FileEdit | None]) -> Iterator[_Wrote | None]:
+    """Yield each edit with its call; None for one that was forgotten meanwhile."""
+    calls = queries.calls(store, {edit.turn for edit in wrote if edit is not None}, machine.memory_of(store))
+    for edit in wrote:
+        call = None if edit is None else calls.get(edit.turn)
+        yield None if edit is None or call is None else (edit, call)
+
+
+def _later(one: _Wrote | None, other: _Wrote | None) -> _Wrote | None:
+    """Return the later one of what two stores know of a line; the first one of two that are equal."""
+    return other if one is None or (other is not None and other[0].at > one[0].at) else one
+
+
+def _grouped(first: int, found: Sequence[_Wrote | None], commits: Sequence[str | None]) -> Iterator[BlamedLines]:
     numbered = enumerate(zip(found, commits, strict=True), first)
     for (_, commit), lines in groupby(numbered, key=lambda one: (_call(one[1][0]), one[1][1])):
         group = list(lines)
@@ -138,7 +145,7 @@ def _grouped(
         yield BlamedLines(group[0][0], group[-1][0], told[1] if told else None, commit)
 
 
-def _call(found: tuple[FileEdit, RecordedCall] | None) -> tuple[Memory, int] | None:
+def _call(found: _Wrote | None) -> tuple[Memory, int] | None:
     """Return what tells calls apart: two stores may give the same number to different ones."""
     return found and (found[1].memory, found[0].turn)
 

@@ -22,6 +22,7 @@ from crystal.config.table import Config
 from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
+from crystal.model.capture import Memory
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.notes import MEMORY_RECORD_SIZE, read_note
@@ -138,6 +139,10 @@ class Machine:
         """Return this machine's own store, and the mirror's if it exists and can be read."""
         mirror = self.mirror_store
         return [self.store] if mirror is None else [self.store, mirror]
+
+    def memory_of(self, store: Store) -> Memory:
+        """Return which memory one of ``stores`` holds."""
+        return "local" if store is self.store else "mirror"
 
     def now(self) -> int:
         """Return the current time, ms since the epoch, UTC."""

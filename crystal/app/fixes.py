@@ -1,4 +1,4 @@
-"""What cured an error here before, from the work index: what was done until the command that failed succeeded."""
+"""Find the known cures of an error in the work index: the work between a failed command and its next success."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_LOOKED_AT = 40
 """Failures with one error after which a cure is looked for, the latest."""
 MAX_STEPS = 10
 MAX_LINES, MAX_CHARACTERS = 12, 300
-"""What is told of an edit."""
+"""Maximum lines of an edit that are shown, and characters of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class FixStep:
 
 @dataclass(frozen=True, slots=True)
 class KnownFix:
-    """What cured an error.
+    """A known cure of an error.
 
     Attributes:
         error: The line of the error, as it was printed then.
@@ -87,11 +87,13 @@ def fix(machine: Machine, error: str, *, project: str | None = None, is_only: bo
         found = list[KnownFix]()
         for store in machine.stores:
             cured = list(_cured(store, sought, None if place is None else project_ids(store, place)))
-            found += _told(store, "local" if store is machine.store else "mirror", cured)
+            found += _told(store, machine.memory_of(store), cured)
         found.sort(key=lambda one: (-one.failures, one.succeeded.at or 0), reverse=True)
         if found:
-            each = {(one.error, one.failed.session_id): one for one in reversed(found)}
-            return list(reversed(each.values()))[:MAX_FIXES]
+            best: dict[tuple[str, str], KnownFix] = {}
+            for one in found:
+                best.setdefault((one.error, one.failed.session_id), one)
+            return list(best.values())[:MAX_FIXES]
     return []
 
 

@@ -1,4 +1,4 @@
-"""Which texts a model elsewhere may be sent: nothing private, isolated or forgotten, by what holds at that moment.
+"""Decide which texts may be sent to a model elsewhere: nothing that is private, isolated or forgotten at that moment.
 
 Whatever sends text of the memory to a model asks here, just before each request: vectors, summaries, the reflector,
 deep search, and the tests of models and of search. A text with several places may be sent if it may go from each.
@@ -89,11 +89,13 @@ class SendingRule(NamedTuple):
 
     def release(self) -> None:
         """Let texts wait for a vector again that were kept here, if what keeps them has changed since."""
-        store, config = self.machine.store, _present(self.machine.config)
-        open_marks = [mark for mark in marks(store) if mark.until_at is None]
-        named = config.private_projects, config.private_sessions, config.isolated_projects, sorted(config.isolated)
-        known = repr((self.is_here, open_marks, named)).encode()
-        rule = hashlib.blake2b(known, key=store_key(store), digest_size=16).hexdigest()
+        store = self.machine.store
+        keeps: tuple[Any, ...] = ()
+        if not self.is_here:  # a model here may be sent everything: nothing has to be read at each turn
+            config, open_marks = _present(self.machine.config), [one for one in marks(store) if one.until_at is None]
+            named = config.private_projects, config.private_sessions, config.isolated_projects, sorted(config.isolated)
+            keeps = open_marks, named
+        rule = hashlib.blake2b(repr(keeps).encode(), key=store_key(store), digest_size=16).hexdigest()
         if read_note(store, NOTE) != rule:
             with store.transaction():
                 ask_again(store)

@@ -1,4 +1,4 @@
-"""Whether ``crystal watch`` runs, and whether it starts by itself."""
+"""Find out if ``crystal watch`` runs, and if it starts at login."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_WATCHING = "crystal watch is installed, but does not run"
 
 @dataclass(frozen=True, slots=True)
 class WatcherState:
-    """Whether a process watches now, and whether one is installed to start at login."""
+    """State of the watcher: ``is_running`` now, ``is_installed`` to start at login."""
 
     is_running: bool
     is_installed: bool

@@ -111,7 +111,7 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
         known = rank_commands(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_COMMANDS]
-        told = queries.calls(store, {one.run.turn for one in known}, "local" if store is machine.store else "mirror")
+        told = queries.calls(store, {one.run.turn for one in known}, machine.memory_of(store))
         found += [(one, call) for one in known if (call := told.get(one.run.turn))]
     best = dict[tuple[str, ...], KnownCommand]()
     for one, call in sorted(found, key=lambda pair: (pair[0].score, pair[0].run.at), reverse=True):

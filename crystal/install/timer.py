@@ -108,7 +108,7 @@ class Host:
         return self.home / "Library" / "LaunchAgents" / f"{schedule.label}.plist"
 
     def files_of(self, schedule: Schedule) -> list[Path]:
-        """Return the files of a job that are there; a line in a crontab is none."""
+        """Return the files of a job that are there; a crontab is not among them."""
         units = [self.systemd_folder / f"{schedule.unit}{end}" for end in (".timer", ".service")]
         return [path for path in (*units, self.plist_of(schedule)) if path.exists()]
 

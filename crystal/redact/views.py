@@ -143,7 +143,7 @@ def _rewritten(pattern: re.Pattern[bytes], forms: dict[bytes, bytes], text: byte
 
 
 class _LongForms(dict[bytes, bytes]):
-    """What stands for each escape of more than two bytes, with its fillers; nothing for a colour."""
+    """Replacements of escapes of more than two bytes, with fillers to the same length; a colour leaves nothing."""
 
     def __missing__(self, escape: bytes) -> bytes:
         filled = _GONE * len(escape)
@@ -162,7 +162,7 @@ _PERCENT = Lazy(rb"((?:%(?:[2-7][0-9A-Fa-f]|0[9AaDd])){1,500})")
 
 
 class _PercentForms(dict[bytes, bytes]):
-    """What stands for each run of bytes that are encoded for a URL, with its fillers."""
+    """Replacements of runs of bytes that are encoded for a URL, with fillers to the same length."""
 
     def __missing__(self, run: bytes) -> bytes:
         filled = bytearray(_REST * len(run))

@@ -23,7 +23,7 @@ class WorkStep(NamedTuple):
 
 
 class Cure(NamedTuple):
-    """What was done, and the run that then succeeded."""
+    """A cure: the work that was done, and the run that then succeeded."""
 
     done: Sequence[WorkStep]
     succeeded: WorkStep

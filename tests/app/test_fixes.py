@@ -92,6 +92,13 @@ def test_the_project_comes_first_then_the_latest_of_all_stores(store: Store) -> 
     assert told == {None: everywhere, "shop": ["number(a)"], "other": ["float(a)"], "nowhere": everywhere}
 
 
+def test_a_session_that_cured_it_twice_has_the_place_of_its_latest_cure(store: Store) -> None:
+    for session, at in (("one", NOW), ("two", NOW + 1_000), ("one", NOW + 2_000)):
+        cured(store, session, at)
+    with Crystal() as memory:
+        assert [found.succeeded.uuid for found in memory.fix(MISSING)] == [f"one-{NOW + 2_050}", f"two-{NOW + 1_050}"]
+
+
 def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     cured(store, "one", NOW)
     told = crystal("fix", ASKED)

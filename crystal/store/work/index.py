@@ -23,7 +23,7 @@ TABLES = ("work_lines", "work_errors", "work_calls")
 
 
 class CallRows(NamedTuple):
-    """What a call did, as rows of the tables."""
+    """Rows of the tables for one call."""
 
     calls: list[tuple[object, ...]]
     lines: list[tuple[int, int, int]]
