@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -116,6 +117,21 @@ def _is_empty(path: Path) -> bool:
         return True
     except OSError as error:
         raise refused(error, path) from error
+
+
+_LISTS = (dict, frozenset, list, range, set, tuple, type(TRANSLATION.keys()))
+
+
+def as_json(names: Iterable[Any]) -> str:
+    """Return some names as the JSON array that ``json_each`` reads; in order, if they have none."""
+    return json.dumps([*names] if isinstance(names, list | tuple) else sorted(names))
+
+
+def _bound(values: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a statement, with lists and sets among them as JSON."""
+    if any(isinstance(value, _LISTS) for value in values):
+        return [as_json(value) if isinstance(value, _LISTS) else value for value in values]
+    return values
 
 
 class Store:
@@ -278,12 +294,12 @@ class Store:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return all rows of a query."""
         with translated(self.path):
-            return list(self.db.execute(sql, values))
+            return list(self.db.execute(sql, _bound(values)))
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         """Return the first row of a query, or None."""
         with translated(self.path):
-            return self.db.execute(sql, values).fetchone()
+            return self.db.execute(sql, _bound(values)).fetchone()
 
     def find(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> T | None:
         """Return ``kind`` of the columns of the first row; None if there is none, or it begins with NULL."""
@@ -301,7 +317,22 @@ class Store:
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Run one statement and ignore its rows."""
         with translated(self.path):
-            self.db.execute(sql, values)
+            self.db.execute(sql, _bound(values))
+
+    def insert(self, table: str, columns: str, *values: Any, on_conflict: str = "") -> int:
+        """Insert a row, and return its row id; ``on_conflict`` as in ``insert_many``."""
+        self.insert_many(table, columns, [values], on_conflict=on_conflict)
+        return self.db.last_insert_rowid()
+
+    def insert_many(self, table: str, columns: str, rows: Iterable[Sequence[Any]], on_conflict: str = "") -> None:
+        """Insert rows with values for some columns; ``on_conflict`` says what to do where a key is known."""
+        marks = ", ".join("?" * len(columns.split()))
+        more = f" ON CONFLICT {on_conflict}" if on_conflict else ""
+        self.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({marks}){more}", rows)
+
+    def has(self, sql: str, values: Sequence[Any] = ()) -> bool:
+        """Return True if a query has a row."""
+        return self.row(sql, values) is not None
 
     def execute_many(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each sequence of values."""

@@ -95,9 +95,12 @@ class TextReader:
 
 def register(db: apsw.Connection) -> None:
     """Register the SQL functions that read and write texts on a connection."""
-    text_of = TextReader(db).text_of
-    db.create_scalar_function("text_of", text_of, 1, deterministic=True, flags=apsw.SQLITE_INNOCUOUS)
-    db.create_scalar_function("block_of", block_of, 1, deterministic=True)
+    functions: tuple[tuple[str, Any, int], ...] = (
+        ("text_of", TextReader(db).text_of, apsw.SQLITE_INNOCUOUS),
+        ("block_of", block_of, 0),
+    )
+    for name, function, flags in functions:
+        db.create_scalar_function(name, function, 1, deterministic=True, flags=flags)
 
 
 def _compressed(data: bytes) -> bytes:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from crystal.store.connection import Store, translated
-from crystal.store.forget.forgotten_rows import as_json, each_text
+from crystal.store.connection import Store, as_json, translated
+from crystal.store.forget.forgotten_rows import each_text
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER
 from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
@@ -90,19 +90,19 @@ def count_turns(store: Store) -> int:
 
 def newest_turns(store: Store, count: int) -> set[int]:
     """Return so many turns, by row."""
-    return {ident for (ident,) in store.rows("SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,))}
+    return set(store.all(int, "SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,)))
 
 
 def has_line(store: Store, uuid: str) -> bool:
     """Return True if a turn of this line is stored."""
-    return store.value("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,)) is not None
+    return store.has("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,))
 
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
     """Return how many rows are left of lines and memories that were forgotten."""
     some = "IN (SELECT value FROM json_each(?))"
-    return int(store.value(f"SELECT count(*) FROM turns WHERE uuid {some}", (as_json(lines),))) + int(
-        store.value(f"SELECT count(*) FROM memories WHERE uid {some}", (as_json(memories),))
+    return int(store.value(f"SELECT count(*) FROM turns WHERE uuid {some}", (lines,))) + int(
+        store.value(f"SELECT count(*) FROM memories WHERE uid {some}", (memories,))
     )
 
 

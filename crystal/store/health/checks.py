@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -189,18 +188,18 @@ def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], tuple[int, lis
 
 def has_turn(store: Store, uuid: str, part: int) -> bool:
     """Return True if a turn is stored."""
-    return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
+    return store.has("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part))
 
 
 def has_text(store: Store, text: str) -> bool:
     """Return True if some chunk has exactly this text."""
-    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),)) is not None
+    return store.has("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),))
 
 
 def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the row ids of the turns of lines."""
     sql = "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
-    return [int(ident) for (ident,) in store.rows(sql, (json.dumps(sorted(uuids)),))] if uuids else []
+    return store.all(int, sql, (uuids,)) if uuids else []
 
 
 def newest_row_of(store: Store, uuid: str) -> int | None:
@@ -217,7 +216,7 @@ def drop_turns(store: Store, turns: list[int]) -> None:
 
 
 def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
-    delete_chunks(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
+    delete_chunks(store, store.all(int, f"SELECT id FROM chunks WHERE {where}", values))
 
 
 _ORPHANS = (
@@ -244,8 +243,7 @@ def mend_orphans(store: Store) -> bool:
     with store.transaction():
         for sql in _ORPHANS:
             store.execute(sql)
-        bare = store.rows("SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)")
-        drop_turns(store, [ident for (ident,) in bare])
+        drop_turns(store, store.all(int, "SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)"))
         for column, table in (("turn", "turns"), ("session", "sessions"), ("memory", "memories")):
             _drop_chunks(store, f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {table})")
     return True
@@ -267,7 +265,7 @@ def broken_turns(store: Store) -> dict[int, list[int]]:
     wrong = "id IN (SELECT turn FROM chunks WHERE id IN (SELECT value FROM json_each(?)))"
     sql = f"SELECT segment, id FROM turns t WHERE segment IS NOT NULL AND ({wrong} OR {_BARE}) ORDER BY id"
     found: dict[int, list[int]] = {}
-    for row, turn in store.rows(sql, (json.dumps(chunks_with_wrong_hash(store)),)):
+    for row, turn in store.rows(sql, (chunks_with_wrong_hash(store),)):
         found.setdefault(row, []).append(turn)
     return found
 
@@ -335,4 +333,4 @@ def restart(store: Store, transcript: int) -> None:
 
 def known_archives(store: Store) -> set[str]:
     """Return the archive files of the ledger, relative to the LDM home."""
-    return {str(path) for (path,) in store.rows("SELECT archive FROM capture_state WHERE archive IS NOT NULL")}
+    return set(store.all(str, "SELECT archive FROM capture_state WHERE archive IS NOT NULL"))

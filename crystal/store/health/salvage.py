@@ -7,7 +7,6 @@ read in the order of its key from both ends, so that one unreadable page costs o
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import struct
 from collections.abc import Iterator
@@ -97,9 +96,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     # An id that was damaged is no id: the record beside the archive has the memory under its own.
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
     # A harness that does not exist was damaged: the name of the archive tells the right one.
-    store.execute(
-        "DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", (json.dumps([*HARNESSES]),)
-    )
+    store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
     _drop_orphans(store)
     store.execute(
         "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"

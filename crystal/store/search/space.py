@@ -7,7 +7,6 @@ Measured: benchmarks/growth.py.
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,7 +45,7 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
         vectors.delete_vectors(store, some)
         take_texts(store, some)
         gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
-        deleted += len(store.rows(gone, (json.dumps(some),)))
+        deleted += len(store.rows(gone, (some,)))
     if deleted:
         write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
     return deleted

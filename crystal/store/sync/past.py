@@ -118,5 +118,4 @@ def offsets_of_row(store: Store, row: int) -> dict[str, int]:
 
 def private_uuids(store: Store, after: str, limit: int) -> list[str]:
     """Return lines that were left out, in order."""
-    rows = store.rows("SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))
-    return [str(uuid) for (uuid,) in rows]
+    return store.all(str, "SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))
