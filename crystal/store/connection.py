@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -329,6 +329,12 @@ class Store:
         marks = ", ".join("?" * len(columns.split()))
         more = f" ON CONFLICT {on_conflict}" if on_conflict else ""
         self.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({marks}){more}", rows)
+
+    def upsert(self, table: str, key: str, row: Mapping[str, Any]) -> None:
+        """Insert a row, or change the one that has the same values in the columns of ``key``."""
+        sets = ", ".join(f"{column} = excluded.{column}" for column in row if column not in key.split(", "))
+        more = f"({key}) DO UPDATE SET {sets}"
+        self.insert(table, ", ".join(row), *row.values(), on_conflict=more)
 
     def has(self, sql: str, values: Sequence[Any] = ()) -> bool:
         """Return True if a query has a row."""

@@ -102,8 +102,8 @@ def paths_with(store: Store, conversation: str) -> list[str]:
 
 def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
     """Note how a conversation, or with an empty key a whole file, was when it was read. Inside a transaction."""
-    values, again = (stored_path(path), conversation, stamp), "DO UPDATE SET stamp = excluded.stamp"
-    store.insert("snapshot_stamps", "path, conversation, stamp", *values, on_conflict=again)
+    key = {"path": stored_path(path), "conversation": conversation}
+    store.upsert("snapshot_stamps", "path, conversation", {**key, "stamp": stamp})
 
 
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:

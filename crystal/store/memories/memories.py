@@ -29,6 +29,8 @@ _COLUMNS = (
     "m.uid, m.text, m.category, m.key, p.name, p.cwd, m.status, m.source, m.agent, m.device, m.session, m.created_at,"
     " m.updated_at"
 )
+_SAME_COLUMNS = ("text", "category", "key", "status", "source", "agent", "device", "created_at", "updated_at")
+"""The columns that are named like the fields of a ``Remembered``."""
 _FROM = "FROM memories m LEFT JOIN projects p ON p.id = m.project"
 _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
@@ -300,20 +302,9 @@ def _write(store: Store, one: Remembered, folder: int | None, old: Remembered | 
 
 def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
     # Not OR REPLACE: the row keeps its id, and so its history.
-    return int(
-        store.value(
-            "INSERT INTO memories (uid, text, category, key, project, status, source, agent, device, session,"
-            " created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET"
-            " text = excluded.text, category = excluded.category, key = excluded.key, project = excluded.project,"
-            " status = excluded.status, source = excluded.source, session = excluded.session,"
-            " agent = excluded.agent, device = excluded.device,"
-            " created_at = excluded.created_at, updated_at = excluded.updated_at RETURNING id",
-            (
-                one.id, one.text, one.category, one.key, folder, one.status, one.source, one.agent, one.device,
-                one.session_id, one.created_at, one.updated_at,
-            ),
-        )
-    )  # fmt: skip
+    same = {name: getattr(one, name) for name in _SAME_COLUMNS}
+    store.upsert("memories", "uid", {"uid": one.id, "project": folder, "session": one.session_id, **same})
+    return int(store.value("SELECT id FROM memories WHERE uid = ?", (one.id,)))
 
 
 def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:

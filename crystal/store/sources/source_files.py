@@ -84,8 +84,7 @@ def all_sources(store: Store) -> list[FileSource]:
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:
     """Add a source, or point it at another folder."""
-    again = "(name) DO UPDATE SET path = excluded.path, added_at = excluded.added_at"
-    store.insert("source_collections", "name, path, added_at", name, path, added_at, on_conflict=again)
+    store.upsert("source_collections", "name", {"name": name, "path": path, "added_at": added_at})
 
 
 def delete_source(store: Store, source: int) -> None:
@@ -163,14 +162,10 @@ def delete_files(store: Store, files: Iterable[int]) -> int:
 
 
 def _put_file(store: Store, source: int, file: ReadFile) -> int:
-    return int(
-        store.value(
-            "INSERT INTO source_files (collection, path, stamp, sha256, chunks, why) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (collection, path) DO UPDATE SET stamp = excluded.stamp, sha256 = excluded.sha256,"
-            " chunks = excluded.chunks, why = excluded.why RETURNING id",
-            (source, file.path, file.stamp, file.sha256, len(file.chunks), file.why),
-        )
-    )
+    found = {"stamp": file.stamp, "sha256": file.sha256, "chunks": len(file.chunks), "why": file.why}
+    store.upsert("source_files", "collection, path", {"collection": source, "path": file.path, **found})
+    sql = "SELECT id FROM source_files WHERE collection = ? AND path = ?"
+    return int(store.value(sql, (source, file.path)))
 
 
 def _chunks_by_hash(store: Store, file: int) -> defaultdict[bytes, list[int]]:
@@ -187,6 +182,5 @@ def _insert_chunk(store: Store, sha: bytes, ts: int, project: int | None, maker:
 
 
 def _place_chunk(store: Store, chunk: int, file: int, found: FileChunk) -> None:
-    again = "DO UPDATE SET title = excluded.title, first_line = excluded.first_line, last_line = excluded.last_line"
-    values = (chunk, file, found.title, found.first_line, found.last_line)
-    store.insert("sources", "chunk, file, title, first_line, last_line", *values, on_conflict=again)
+    lines = {"first_line": found.first_line, "last_line": found.last_line}
+    store.upsert("sources", "chunk", {"chunk": chunk, "file": file, "title": found.title, **lines})

@@ -286,8 +286,8 @@ def forked_generations(store: Store, device: str, transcript: str, sent_as: int)
 
 def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
     """Map a file of a stream to a version that is here already. Inside a transaction."""
-    values, again = (device, transcript, stream, sent_as, generation), "DO UPDATE SET generation = excluded.generation"
-    store.insert("relay_files", "device, transcript, stream, sent_as, generation", *values, on_conflict=again)
+    key = {"device": device, "transcript": transcript, "stream": stream, "sent_as": sent_as}
+    store.upsert("relay_files", ", ".join(key), {**key, "generation": generation})
 
 
 def project_here(store: Store, cwd: str) -> Project | None:
