@@ -296,6 +296,11 @@ class Store:
         with translated(self.path):
             return list(self.db.execute(sql, _bound(values)))
 
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        """Yield the rows of a query one by one, for those that are too many to be held."""
+        with translated(self.path):
+            yield from self.db.execute(sql, _bound(values))
+
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         """Return the first row of a query, or None."""
         with translated(self.path):

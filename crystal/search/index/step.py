@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +47,11 @@ class _Source:
     part: IndexPart
     file: PartFile | None
     kept: Array
+
+    @property
+    def size(self) -> int:
+        """Return how many of its documents are kept."""
+        return int(np.count_nonzero(self.kept))
 
 
 class IndexStep:
@@ -132,22 +137,21 @@ class IndexStep:
         if fresh:
             part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)))
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
-        groups = merges([int(np.count_nonzero(source.kept)) for source in sources])
-        grouped = {at for group in groups for at in group}
-        for at, source in enumerate(sources):
-            if at not in grouped and (source.file is None or not source.kept.all()):
-                groups.append([at])
-                grouped.add(at)
-        embedded = np.array(log.embedded, np.int64)
+        groups = [[sources[at] for at in group] for group in merges([source.size for source in sources])]
+        merged = {id(source) for group in groups for source in group}
+        others = [source for source in sources if id(source) not in merged]
+        groups += [[source] for source in others if source.file is None or source.size < source.part.size]
         for group in groups:
-            self._put_together([sources[at] for at in group], tracked)
-        waiting: set[int] = set()
-        for at, source in enumerate(sources):
-            if at not in grouped and source.file is not None and len(embedded):
-                own = _places(embedded, source.part.places(embedded))
-                if own and not self._embed(source.file, own, tracked):
-                    waiting.update(own)
-        return frozenset(waiting)
+            self._put_together(group, tracked)
+        unchanged = [source for source in others if source.file is not None and source.size == source.part.size]
+        return frozenset(chunk for source in unchanged for chunk in self._unwritten(source, log.embedded, tracked))
+
+    def _unwritten(self, source: _Source, embedded: Sequence[int], tracked: Sequence[int]) -> Iterable[int]:
+        """Put new vectors into a part that does not change; return its chunks whose vectors stay in the log."""
+        assert source.file is not None
+        ids = np.array(embedded, np.int64)
+        own = _places(ids, source.part.places(ids))
+        return own if own and not self._embed(source.file, own, tracked) else ()
 
     def _sources(self, stale: Array) -> list[_Source]:
         """Return the parts in use, each with the documents that are still valid."""

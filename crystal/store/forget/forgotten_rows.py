@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from crystal.store.connection import Store, as_json, translated
+from crystal.store.connection import Store
 from crystal.store.search.scope import is_within
 
 LARGE_CHUNKS = 2_000
@@ -36,40 +36,35 @@ def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Fo
 
 def texts_of_turns(store: Store, turns: Collection[int]) -> Iterator[ForgottenSource]:
     """Yield the texts of some turns."""
-    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", as_json(turns))
+    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", turns)
 
 
 def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:
     """Return the texts of lines, turn by turn, and of memories with their former versions."""
     found: list[ForgottenSource] = []
     for store in stores:
-        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", as_json(lines))
-        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", as_json(memories))
+        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", lines)
+        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", memories)
     return [said.text for said in found]
 
 
-def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
-    with translated(store.path):
-        rows = store.db.execute(
-            "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
-            f" {where} ORDER BY c.turn, c.start",
-            values,
-        )
-        for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
-            text = ""
-            for *_, start, piece in chunks:
-                text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
-            yield ForgottenSource(uuid, "", text)
+def _texts_of_turns(store: Store, where: str, *values: Collection[object]) -> Iterator[ForgottenSource]:
+    rows = store.stream(
+        "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
+        f" {where} ORDER BY c.turn, c.start",
+        values,
+    )
+    for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
+        text = ""
+        for *_, start, piece in chunks:
+            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
+        yield ForgottenSource(uuid, "", text)
 
 
-def _texts_of_memories(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
-    with translated(store.path):
-        for row in store.db.execute(
-            f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL"
-            f" SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory {where}",
-            values * 2,
-        ):
-            yield ForgottenSource(*row)
+def _texts_of_memories(store: Store, where: str, *values: Collection[object]) -> Iterator[ForgottenSource]:
+    former = "SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
+    sql = f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL {former} {where}"
+    return (ForgottenSource(*row) for row in store.stream(sql, values * 2))
 
 
 def is_large(store: Store) -> bool:

@@ -12,7 +12,7 @@ import apsw
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store, changed_definition, translated
+from crystal.store.connection import Store, changed_definition
 from crystal.store.memories import memories
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
@@ -159,11 +159,10 @@ def _implausible(store: Store) -> str | None:
 def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list[int]:
     """Return chunks whose text does not match its hash, of those that are read before the deadline: newest first."""
     found = []
-    with translated(store.path):
-        for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
-            found += [int(ident)] if text_hash(text) != sha else []
-            if time.monotonic() > deadline:
-                break
+    for ident, text, sha in store.stream("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
+        found += [int(ident)] if text_hash(text) != sha else []
+        if time.monotonic() > deadline:
+            break
     return sorted(found)
 
 

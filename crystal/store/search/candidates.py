@@ -11,7 +11,7 @@ import apsw
 
 from crystal.model.capture import Category
 from crystal.model.sources import FilePlace
-from crystal.store.connection import Row, Store, translated
+from crystal.store.connection import Row, Store
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -58,10 +58,8 @@ def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
     """Yield the newest chunks that a filter leaves, with their texts."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
-    with translated(store.path):
-        rows = store.db.execute(f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?", (*scope.values, limit))
-        for ident, text in rows:
-            yield int(ident), str(text)
+    sql = f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?"
+    return ((ident, text) for ident, text in store.stream(sql, (*scope.values, limit)))
 
 
 def has_more_than(store: Store, count: int) -> bool:
@@ -228,16 +226,12 @@ def each_file(store: Store) -> Iterator[tuple[str, str]]:
         "SELECT y.path || '/' || f.path, c.text FROM source_files f JOIN source_collections y ON y.id = f.collection"
         " JOIN sources x ON x.file = f.id JOIN chunks c ON c.id = x.chunk ORDER BY f.id, x.first_line"
     )
-    with translated(store.path):
-        for path, chunks in groupby(store.db.execute(sql), key=lambda row: str(row[0])):
-            yield path, "\n".join(text for _, text in chunks)
+    for path, chunks in groupby(store.stream(sql), key=lambda row: str(row[0])):
+        yield path, "\n".join(text for _, text in chunks)
 
 
 def texts_of_files(store: Store) -> Iterator[str]:
     """Yield the texts of all files, and the names and paths of sources: what forgetting leaves."""
-    with translated(store.path):
-        for (text,) in store.db.execute("SELECT text FROM chunks WHERE source = 'file'"):
-            yield text
-    for sql in ("SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
-        for row in store.rows(sql):
-            yield "\n".join(row)
+    texts = "SELECT text FROM chunks WHERE source = 'file'"
+    for sql in (texts, "SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
+        yield from map("\n".join, store.stream(sql))

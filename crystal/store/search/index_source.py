@@ -9,7 +9,7 @@ from typing import NamedTuple
 import apsw
 
 from crystal.errors import StoreDamagedError
-from crystal.store.connection import Row, Store, as_json, translated
+from crystal.store.connection import Row, Store
 from crystal.store.search.vectors import table_of
 
 MANY = 100
@@ -44,15 +44,12 @@ FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
 
 def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
     """Yield chunks with their texts from an id downwards, read one by one."""
-    with translated(store.path):
-        yield from map(_document, store.db.execute(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
+    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
 
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
     """Yield some chunks with their texts, in any order; ids that are gone are left out."""
-    with translated(store.path):
-        sql = f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))"
-        yield from map(_document, store.db.execute(sql, (as_json(ids),)))
+    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))", (ids,)))
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
