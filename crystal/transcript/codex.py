@@ -17,9 +17,9 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
-from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
+from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_lines, parse_time, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import MessageReader, title_record
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, advanced
 from crystal.transcript.tables import unpacked
@@ -35,12 +35,11 @@ _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _ENVIRONMENT = b"environment_context>"
 _FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (.+)")
 _INDEX = "session_index.jsonl"
-_FOLDERS = frozenset(("sessions", "archived_sessions"))
 _RESULT = "-result"
 
 
 class CodexReader(MessageReader, SnapshotReader):
-    """See ``MessageReader``; compressed rollouts are read as a ``SnapshotReader`` does."""
+    """See ``MessageReader``; compressed rollouts, and the list of names, are read as a ``SnapshotReader`` does."""
 
     lines_have_ids = False
     silent_kinds = (
@@ -68,19 +67,6 @@ class CodexReader(MessageReader, SnapshotReader):
         """Return the session and the subagent, by the line that begins a rollout."""
         kind, told = record_of(fields)
         return _owner(told) if kind == "session_meta" else (None, None)
-
-    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
-        """Return the file with the names that people gave their sessions."""
-        return tuple(parent.parent / _INDEX for parent in path.parents if parent.name in _FOLDERS)
-
-    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
-        """Return the session's name."""
-        session, context = self.identify(path).session, Context()
-        for line in b"\n".join(sides.values()).split(b"\n"):
-            fields = parse_line(line) or {}
-            if fields.get("id") == session:
-                context = context.with_texts(title=fields.get("thread_name"))
-        return context
 
     def advance(self, context: Context, line: bytes) -> Context:
         """Return the context after a line that tells of the folder, the model, the title or the turn."""
@@ -138,16 +124,21 @@ class CodexReader(MessageReader, SnapshotReader):
         return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the conversation of a compressed rollout."""
+        """Return the conversation of a compressed rollout, or the sessions that people named."""
+        if source.path.name == _INDEX:
+            return [SessionStamp(session, title) for session, title in _names_in(source.data).items()]
         session, subagent = self.owner(unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n", 1)[:1], Context())
         if session is None:
             raise SourceError(f"{source.path} names no session", hint="update crystal")
         return [SessionStamp(session, hashlib.sha256(source.data).hexdigest(), subagent)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:  # noqa: ARG002 - the interface's
-        """Yield the lines of a compressed rollout."""
-        context, at = self.first_context(source.path, source.sides), 0
-        name = self.identify(source.path).key
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the lines of a compressed rollout, or a session's name."""
+        session = conversation.session
+        if source.path.name == _INDEX:
+            yield from title_record(session, Context().with_texts(title=_names_in(source.data).get(session)))
+            return
+        name, context, at = self.identify(source.path).key, Context(), 0
         for line in unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n"):
             context = advanced(self, context, line)
             if line.strip():
@@ -168,6 +159,12 @@ def _owner(meta: Fields) -> tuple[str | None, str | None]:
     parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
     named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
     return next(iter(named), own), own
+
+
+def _names_in(index: bytes) -> dict[str, str]:
+    """Return the names that people gave their sessions, by session: the newest stands last."""
+    named = [(identifier(one.get("id")), word(one.get("thread_name"))) for one in parse_lines(index)]
+    return {session: name for session, name in named if session and name}
 
 
 def _in_turn(context: Context, name: object) -> Context:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, format_line, parse_line, word
+from crystal.transcript.line import Fields, fields_of, parse_line, word
 from crystal.transcript.parts import Part, call_text
 from crystal.transcript.tables import object_of
 
@@ -130,7 +129,7 @@ def _result(item: Fields) -> str:
         output = object_of(output) or output
     if isinstance(output, dict):
         inner = output.get("output") or output.get("content")
-        output = inner if isinstance(inner, str | list) else format_line(output).decode()
+        output = inner if isinstance(inner, str | list) else output
     if output is None:
-        return call_text(None, item.get("tools"))
-    return "\n".join(filter(None, texts_of(output))) or json.dumps(output, ensure_ascii=False)
+        output = item.get("tools")
+    return "\n".join(filter(None, texts_of(output))) or call_text(None, output)

@@ -1,6 +1,6 @@
 """The reader of OpenCode's database: messages of parts, and, since version 2, whole messages.
 
-A fork copies messages with new ids; what stays are their times and the first prompt, which so tell them apart here. A
+A fork copies messages with new ids; what stays are their times and prompts, which so tell them apart here. A
 database that version 2 took over has its messages in the tables of both generations, under the same ids.
 
 Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/README.md.
@@ -9,6 +9,7 @@ Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/REA
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -32,6 +33,10 @@ _NOT_READ = """
     id project_id workspace_id slug path version share_url summary_additions summary_deletions summary_files
     summary_diffs metadata cost tokens_input tokens_output tokens_reasoning tokens_cache_read tokens_cache_write revert
     permission agent model time_compacting time_archived fork_session_id fork_boundary time_idle
+"""
+_COPIES_ELSEWHERE = """
+    SELECT DISTINCT session_id FROM message WHERE session_id != ? AND json_valid(data)
+    AND data ->> '$.time.created' IN (SELECT value FROM json_each(?))
 """
 _UNTITLED = ("New session - ", "Child session - ")
 
@@ -59,7 +64,7 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         ident = conversation.subagent or conversation.session
         row = _sessions(source).get(ident, {})
         context = Context().with_texts(cwd=row.get("directory"))
-        for name, message in _named(_messages(source, ident), conversation):
+        for name, message in _named(source, _messages(source, ident), conversation):
             told = fields_of(message.get("info", message))
             model = (
                 told.get("modelID")
@@ -73,7 +78,7 @@ class OpenCodeReader(MessageReader, SnapshotReader):
             yield from title_record(ident, context.with_texts(title=title))
 
     def lasting_id(self, ident: str) -> str:
-        """Return an id without the first prompt in it."""
+        """Return an id without the prompt in it."""
         return ident.partition("-")[2] or ident
 
     def parts(self, fields: Fields) -> Iterator[Part]:
@@ -156,19 +161,39 @@ def _messages(source: Snapshot, session: str) -> list[Fields]:
     return first + [message for message in later if message["id"] not in known]
 
 
-def _named(messages: list[Fields], conversation: SessionStamp) -> Iterator[tuple[str, Fields]]:
-    """Yield each message with a name that its copies in forks have, too, and no other message."""
-    opening = next((message for message in messages if _role(message) == "user"), None)
-    if conversation.subagent is not None or opening is None or _created(opening) is None:
-        root = conversation.subagent or conversation.session
-    else:
-        said = f"{_created(opening)} {_first_line(opening)}"
-        root = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
+def _named(source: Snapshot, messages: list[Fields], conversation: SessionStamp) -> Iterator[tuple[str, Fields]]:
+    """Yield each message with a name that its copies in forks have, too, and no other message: by its prompt."""
     used: Counter[str] = Counter()
+    prompts = {message["id"]: message for message in messages if _role(message) == "user"}
+    orphans = [one for one in messages if (parent := _parent_of(one)) is not None and parent not in prompts]
+    elsewhere = _prompts_elsewhere(source, conversation.session, orphans) if orphans else {}
+    prompt: Fields | None = None
     for message in messages:
-        at = _created(message)
-        name = str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}"
-        yield unique_name(name, used), message
+        at, parent = _created(message), _parent_of(message)
+        prompt = prompts.get(message["id"]) or prompt
+        asked = prompt if parent is None else prompts.get(parent) or elsewhere.get(at)
+        root = conversation.subagent or (asked and _name_of_prompt(asked)) or conversation.session
+        yield unique_name(str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}", used), message
+
+
+def _parent_of(message: Fields) -> str | None:
+    return identifier(fields_of(message.get("info")).get("parentID"))
+
+
+def _prompts_elsewhere(source: Snapshot, session: str, orphans: list[Fields]) -> dict[int | None, Fields]:
+    """Return the prompts of answers whose own were deleted here and not in a fork or the original, by their times."""
+    times = json.dumps([_created(one) for one in orphans])
+    found: dict[int | None, Fields] = {}
+    for (other,) in source.rows(_COPIES_ELSEWHERE, (session, times)):
+        messages = {message["id"]: message for message in _messages(source, other)}
+        answers = [(_created(one), messages.get(_parent_of(one) or "")) for one in messages.values()]
+        found |= {at: prompt for at, prompt in answers if prompt is not None}
+    return found
+
+
+def _name_of_prompt(prompt: Fields) -> str:
+    said = f"{_created(prompt)} {_first_line(prompt)}"
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
 
 
 def _first_line(message: Fields) -> str:

@@ -6,6 +6,7 @@ Every word of a tool call or a result can be found. Source: docs/reference/trans
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -36,6 +37,8 @@ _MAIN_ARGUMENTS = (
     "path",
     "description",
 )
+_MEDIA_TYPES = frozenset(("media_type", "mediaType", "mime_type", "mimeType"))
+_DATA = re.compile(r"data:[\w.+/-]{0,80};base64,")
 _FILES_FOLLOW = "--- Content from referenced files ---"
 MIN_UNIQUE_ID = 32
 """A shorter id may come again in another session."""
@@ -186,18 +189,22 @@ def _main_argument(arguments: object) -> str | None:
 
 
 def _leaves(value: object) -> Iterator[tuple[str, str]]:
-    """Yield (nearest key, text) for every value in a JSON tree, in order, whatever its depth (no recursion)."""
+    """Yield (nearest key, text) for every value in a JSON tree, in order, whatever its depth (no recursion).
+
+    Pictures and sounds in base64 are left out: they have no words.
+    """
     waiting: list[tuple[str, object]] = [("", value)]
     while waiting:
         key, node = waiting.pop()
         if isinstance(node, dict):
-            waiting.extend((str(inner), child) for inner, child in reversed(node.items()))
+            left_out = "data" if not _MEDIA_TYPES.isdisjoint(node) else None
+            waiting.extend((str(inner), child) for inner, child in reversed(node.items()) if inner != left_out)
         elif isinstance(node, list):
             if node and all(isinstance(child, int | float) for child in node):
                 yield key, ", ".join(map(_scalar, node))
             else:
                 waiting.extend((key, child) for child in reversed(node))
-        elif node is not None and node != "":
+        elif node is not None and node != "" and not (isinstance(node, str) and _DATA.match(node)):
             yield key, _scalar(node)
 
 
