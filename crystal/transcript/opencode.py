@@ -8,17 +8,16 @@ Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/REA
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unique_name
-from crystal.transcript.parts import Part, call_text, result_text
+from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.parts import Part, call_and_result, result_text
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
 
@@ -59,23 +58,19 @@ class OpenCodeReader(MessageReader, SnapshotReader):
             first = first_ancestor(ident, parents)
             yield SessionStamp(first, stamp, None if first == ident else ident)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a session, each with its parts; then its title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a session, each with its parts."""
         ident = conversation.subagent or conversation.session
         row = _sessions(source).get(ident, {})
-        context = Context().with_texts(cwd=row.get("directory"))
+        title = word(row.get("title")) or ""
+        title = "" if title.startswith(_UNTITLED) else title
+        context = Context().with_texts(cwd=row.get("directory"), title=title)
         for name, message in _named(source, _messages(source, ident), conversation):
             told = fields_of(message.get("info", message))
-            model = (
-                told.get("modelID")
-                or fields_of(told.get("model")).get("modelID")
-                or fields_of(told.get("model")).get("id")
-            )
+            chosen = fields_of(told.get("model"))
+            model = told.get("modelID") or chosen.get("modelID") or chosen.get("id")
             folder = fields_of(told.get("path")).get("cwd")
             yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
-        title = word(row.get("title"))
-        if title and conversation.subagent is None and not title.startswith(_UNTITLED):
-            yield from title_record(ident, context.with_texts(title=title))
 
     def lasting_id(self, ident: str) -> str:
         """Return an id without the prompt in it."""
@@ -192,8 +187,7 @@ def _prompts_elsewhere(source: Snapshot, session: str, orphans: list[Fields]) ->
 
 
 def _name_of_prompt(prompt: Fields) -> str:
-    said = f"{_created(prompt)} {_first_line(prompt)}"
-    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
+    return digest(f"{_created(prompt)} {_first_line(prompt)}")[:20]
 
 
 def _first_line(message: Fields) -> str:
@@ -220,8 +214,7 @@ def _parts(fields: Fields) -> Iterator[Part]:
     role = _role(fields)
     content = fields.get("parts") if "info" in fields else fields.get("content")
     if role == "shell":
-        yield Part("tool_call", call_text("shell", {"command": fields.get("command")}), "shell")
-        yield Part("tool_result", result_text(fields.get("output") or ""), "shell")
+        yield from call_and_result("shell", {"command": fields.get("command")}, result_text(fields.get("output") or ""))
     elif role == "compaction":
         yield Part("summary", word(fields.get("summary")) or "")
     elif role == "user" and "info" not in fields:
@@ -235,10 +228,8 @@ def _parts(fields: Fields) -> Iterator[Part]:
 def _part(part: Fields, role: str) -> Iterator[Part]:
     kind, text = part.get("type"), word(part.get("text")) or ""
     if kind == "tool":
-        name = word(part.get("tool")) or word(part.get("name"))
         state = fields_of(part.get("state"))
-        yield Part("tool_call", call_text(name, state.get("input")), name)
-        yield Part("tool_result", _result(state), name)
+        yield from call_and_result(part.get("tool") or part.get("name"), state.get("input"), _result(state))
     elif kind == "reasoning":
         yield Part("thinking", text)
     elif kind == "text":

@@ -96,15 +96,26 @@ def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | 
         if isinstance(block, dict) and kind == "thinking":
             yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
         elif isinstance(block, dict) and kind == "tool_use":
-            name = word(block.get("name"))
-            tools[str(block.get("id"))] = name
-            yield Part("tool_call", call_text(name, block.get("input")), name)
+            tools[str(block.get("id"))] = word(block.get("name"))
+            yield call(block.get("name"), block.get("input"))
         elif isinstance(block, dict) and kind == "tool_result":
             texts = block.get("content")
             tool = word(block.get("name")) or tools.get(str(block.get("tool_use_id")))
             yield Part("tool_result", result_text(texts) or call_text(None, texts), tool)
         else:
             yield Part(role, block_text(block))
+
+
+def call(name: object, arguments: object) -> Part:
+    """Return the part of a tool's call."""
+    tool = word(name)
+    return Part("tool_call", call_text(tool, arguments), tool)
+
+
+def call_and_result(name: object, arguments: object, result: str) -> Iterator[Part]:
+    """Yield the parts of a tool's call and of what it gave."""
+    yield call(name, arguments)
+    yield Part("tool_result", result, word(name))
 
 
 def call_text(name: str | None, arguments: object) -> str:
