@@ -206,7 +206,7 @@ class Verification:
         found = finder.look_at(Path(state.path))
         if found is None:
             raise FileNotFoundError(state.path)
-        if finder.root_of(found.path, self.folders).place.form != "lines":
+        if finder.root_of(found.path, self.folders, state.origin.harness).place.form != "lines":
             return
         with finder.opened(found.path) as file:
             end = last_newline(file, found.size)
