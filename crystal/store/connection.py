@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from crystal.config.paths import refused
+from crystal.config.paths import refused, system_errors
 from crystal.errors import (
     CrystalError,
     NotConfiguredError,
@@ -385,20 +385,17 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
     import shutil  # noqa: PLC0415 - as above
     import tempfile  # noqa: PLC0415
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
-            copy = Path(folder) / path.name
-            for suffix in ("", "-wal"):
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+    with system_errors(path), tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
+        copy = Path(folder) / path.name
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        db = connect(copy)
+        if upgrade.upgrade(db, copy):  # also opens the log, which is unlinked next
+            db.close()
             db = connect(copy)
-            if upgrade.upgrade(db, copy):  # also opens the log, which is unlinked next
-                db.close()
-                db = connect(copy)
-                upgrade.version_of(db)
-            return db
-    except OSError as error:
-        raise refused(error, path) from error
+            upgrade.version_of(db)
+        return db
 
 
 def changed_definition(path: Path) -> str | None:
