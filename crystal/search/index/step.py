@@ -53,6 +53,11 @@ class _Source:
         """Return how many of its documents are kept."""
         return int(np.count_nonzero(self.kept))
 
+    @property
+    def is_changed(self) -> bool:
+        """Return whether it is not a file yet, or no longer what its file holds."""
+        return self.file is None or self.size < self.part.size
+
 
 class IndexStep:
     """Reads one snapshot; ``take`` once."""
@@ -137,13 +142,12 @@ class IndexStep:
         if fresh:
             part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)))
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
-        groups = [[sources[at] for at in group] for group in merges([source.size for source in sources])]
-        merged = {id(source) for group in groups for source in group}
-        others = [source for source in sources if id(source) not in merged]
-        groups += [[source] for source in others if source.file is None or source.size < source.part.size]
-        for group in groups:
-            self._put_together(group, tracked)
-        unchanged = [source for source in others if source.file is not None and source.size == source.part.size]
+        groups = merges([source.size for source in sources])
+        others = set(range(len(sources))).difference(*groups)
+        changed = {at for at in others if sources[at].is_changed}
+        for group in [*groups, *([at] for at in sorted(changed))]:
+            self._put_together([sources[at] for at in group], tracked)
+        unchanged = [sources[at] for at in sorted(others - changed)]
         return frozenset(chunk for source in unchanged for chunk in self._unwritten(source, log.embedded, tracked))
 
     def _unwritten(self, source: _Source, embedded: Sequence[int], tracked: Sequence[int]) -> Iterable[int]:
@@ -155,15 +159,8 @@ class IndexStep:
 
     def _sources(self, stale: Array) -> list[_Source]:
         """Return the parts in use, each with the documents that are still valid."""
-        sources = []
-        for file in self._files:
-            if file.kind == "words":
-                part = open_part(self._folder, file)
-                kept = np.ones(part.size, np.bool_)
-                places = part.places(stale)
-                kept[places[places >= 0]] = False
-                sources.append(_Source(part, file, kept))
-        return sources
+        parts = [(open_part(self._folder, file), file) for file in self._files if file.kind == "words"]
+        return [_Source(part, file, ~part.holding(stale)) for part, file in parts]
 
     def _put_together(self, sources: Sequence[_Source], tracked: Sequence[int]) -> None:
         """Make one part of some."""

@@ -40,6 +40,13 @@ class LedgerRow(NamedTuple):
     clean_length: int
 
 
+LEDGER_ROW = (
+    "id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0), coalesce(archive_length, 0),"
+    " clean_hash, coalesce(clean_length, 0)"
+)
+"""The columns of a ``LedgerRow`` in ``segments``."""
+
+
 def sqlite_version() -> str:
     """Return the version of the SQLite that the driver bundles."""
     return apsw.sqlite_lib_version()
@@ -49,9 +56,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
     return store.all(
         LedgerRow,
-        "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
-        " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
-        " WHERE transcript = ? ORDER BY generation, start",
+        f"SELECT {LEDGER_ROW} FROM segments WHERE transcript = ? ORDER BY generation, start",
         (transcript,),
     )
 
