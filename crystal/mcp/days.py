@@ -99,20 +99,20 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
 
     def head(at: int) -> str:
-        return f"{span}: session, hours, turns" if at > offset else f"nothing from {span}"
+        return f"{span}: session, hour, turns" if at > offset else f"nothing from {span}"
 
     return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
 
 
 def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds) -> Make:
     session = stretch.session
-    clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
     data = {
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
     place = place_of(stretch.first, session.project, session.device, ids.device)
-    item = AnswerItem(f"{ids.session(session.id)} {clock} {stretch.turns}", place, title_of(session), data)
+    head = f"{ids.session(session.id)} {local(stretch.first):%H:%M} {stretch.turns}"
+    item = AnswerItem(head, place, title_of(session), data)
     return lambda _: item
 
 
