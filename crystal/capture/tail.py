@@ -41,7 +41,7 @@ class Cleaner(NamedTuple):
         except CrystalError:
             raise
         except Exception as error:  # whatever it is: what could not be cleaned is neither stored nor sent
-            from crystal.config.packages import broken_package
+            from crystal.config.packages import broken_package  # noqa: PLC0415 - where something is broken alone
 
             if broken_package(error) is not None:
                 raise  # the worker, or the command, says what mends it
