@@ -63,8 +63,10 @@ A session is named by the first 5 characters of its id and a memory by the first
 Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
-An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it.
-The fixed part is about 70 characters, and about 20 to 50 for each text, so lists of short titles or commands, and an answer of one short line, cost more than that in proportion.
+An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it, and counts a text once.
+The fixed part is about 80 characters, and 15 to 40 for each text, so short lines cost more in proportion.
+On 155 real sessions of one project (26 November 2026): searches 1.15 times their text in the median and 1.33 at most, `crystal_get` 1.15 and 1.31; lists of messages 1.1, of titles 1.4, of commands 1.3 to 1.6, of paths 1.5, `crystal_blame` 1.35.
+An answer of one path or one word, such as the request "yes", is several times its text.
 
 With `response_format` `json` the answer is a JSON object for programs, longer and with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 
