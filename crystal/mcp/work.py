@@ -39,9 +39,9 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = changed_files(machine, session=session, since=since, before=before, project=project)
         ids = ShortIds(machine)
         folders = [one.path.rpartition("/")[0] for one in found]
-        before = ["", *folders[:-1]]
-        before[offset : offset + 1] = [""]  # a page begins with a whole path
-        makers = [_file_item(one, folder, ids) for one, folder in zip(found, before, strict=False)]
+        above = ["", *folders[:-1]]
+        above[offset : offset + 1] = [""]  # a page begins with a whole path
+        makers = [_file_item(one, folder, ids) for one, folder in zip(found, above, strict=False)]
 
         def head(at: int) -> str:
             return f"{len(found)} files edited; …: in the folder above" if at > offset else "no known edit"
@@ -58,8 +58,8 @@ def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds) -> Make:
             "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
         }  # fmt: skip
         place = (*place_of(one.last_at, one.project, None, ids.device), " ".join(sessions))
-        folder, _, name = one.path.rpartition("/")
-        shown = quote_line(f"…/{name}", MAX_PATH) if folder and folder == folder_before else path
+        folder, slash, name = one.path.rpartition("/")
+        shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
         return AnswerItem(f"+{one.added} -{one.removed}", place, shown, data)
 
     return make
