@@ -75,6 +75,11 @@ def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lamb
     return replace(found, still_held=(*found.still_held, *files))
 
 
+def complete_plan(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> ForgetPlan:
+    """Read what a preview of a large memory left out: other texts, repetitions, archives."""
+    return complete(forget_context(machine, progress), plan)
+
+
 def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
     """List what an agent may delete: what it does not see, because that is isolated from it, stays.
 
@@ -94,8 +99,7 @@ def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> For
             hint="name hits, memories, a session or words; the user can run: crystal forget",
         )
     run_capture(machine, lambda capture: capture.sweep())
-    context = forget_context(seen)
-    return complete(context, plan(context, wish))
+    return complete_plan(seen, plan(forget_context(seen), wish))
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:

@@ -68,7 +68,7 @@ def forget(
     something that is left.
     """
     from crystal.app.context import open_machine, open_reader
-    from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
+    from crystal.app.forget import carry_out, carry_out_and_prove, complete_plan, plan_forget
     from crystal.errors import UsageError
     from crystal.forgetting.request import ForgetRequest
     from crystal.timewords.parse import parse_when
@@ -92,9 +92,16 @@ def forget(
                     hint="look with --dry-run, then run it again with --yes",
                 )
             stream = sys.stderr if as_json else sys.stdout
-            say(*_preview_lines(plan, machine.now(), look_of(stream).width), stream=stream)
+            width = look_of(stream).width
+            say(*_preview_lines(plan, machine.now(), width), stream=stream)
             typer.confirm("forget all of it for good?", abort=True, err=True)
-        proof = None
+        proof, previewed = None, plan
+        with steps_shown() as progress:
+            plan = complete_plan(machine, plan, progress)
+        if not yes and (more := plan.lines_beyond(previewed)):
+            say("these messages have the words, too, in long outputs that search shows in part:", stream=stream)
+            say(*_listed(list(more), machine.now(), width), stream=stream)
+            typer.confirm("forget these, too? No: nothing is forgotten", abort=True, err=True)
         with steps_shown() as progress:
             if prove:
                 done, proof = carry_out_and_prove(machine, plan, progress)
@@ -174,7 +181,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
     if plan.is_brief:
-        yield "not listed, because this memory is large: repetitions elsewhere; they are found and deleted, too"
+        yield "this memory is large: repetitions elsewhere are looked for when you confirm, and deleted, too"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:

@@ -128,8 +128,8 @@ def _sources(sources: list[dict[str, Any]]) -> str:
 
 def _memory(counts: dict[str, int]) -> str:
     said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
-    asked = counts["memories"]
-    return ", ".join([*said, *([f"{asked:,} {'memory' if asked == 1 else 'memories'} asked for"] if asked else [])])
+    kept = counts["memories"]
+    return ", ".join([*said, *([f"{kept:,} {'memory' if kept == 1 else 'memories'}"] if kept else [])])
 
 
 def _progress(progress: dict[str, Any]) -> str:

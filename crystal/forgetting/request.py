@@ -142,6 +142,12 @@ class ForgetPlan:
         """True if nothing would be deleted."""
         return not self.kinds and not self.places and not self.unread
 
+    def lines_beyond(self, preview: ForgetPlan) -> tuple[ForgetItem, ...]:
+        """Return the lines with the words of the query that a preview of this plan neither listed nor counted."""
+        shown = {item.uuid for item in preview.items}
+        more = [one for one in self.items if (one.kind, one.because) == ("line", "asked") and one.uuid not in shown]
+        return tuple(more) if len(more) > preview.unread else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:

@@ -7,7 +7,7 @@ from typing import Any
 
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine, open_machine
-from crystal.app.forget import carry_out, plan_forget_for
+from crystal.app.forget import carry_out, complete_plan, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
@@ -78,11 +78,7 @@ def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         return _carry_out(client, request, token)
     assert request is not None
     with open_machine() as machine:
-        plan = _planned(client, machine, request)
-    client.previews[plan.token] = plan
-    while len(client.previews) > MAX_PREVIEWS:
-        del client.previews[next(iter(client.previews))]
-    return _preview(plan, client.room)
+        return _preview(client, _planned(client, machine, request))
 
 
 def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
@@ -95,12 +91,16 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
         raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
     with open_machine() as machine:
         plan = _planned(client, machine, request)
-        if plan.token != token and not _only_repeats(previewed, plan, client.session):
+        whole = complete_plan(machine, plan)
+        seen = plan if previewed is None or previewed.is_brief else whole
+        if seen.token != token and not _only_repeats(previewed, seen, client.session):
             hint = "look at the new preview: call crystal_forget without confirm"
             raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
-        done = carry_out(machine, plan)
+        if more := whole.lines_beyond(seen):
+            return _preview(client, whole, f"{len(more)} lines with the words were not in the preview; confirm again")
+        done = carry_out(machine, whole)
     client.previews.pop(token, None)
-    data = _data(plan, (), done)
+    data = _data(whole, (), done)
     lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]
     lines += [f"still to do: {why}" for why in data["pending"]]
     lines += [f"machines that forget it at their next sync: {', '.join(data['machines'])}"] if done.machines else []
@@ -149,16 +149,20 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
     }  # fmt: skip
 
 
-def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
-    notes = []
+def _preview(client: ClientContext, plan: ForgetPlan, *notes: str) -> ToolAnswer:
+    """Keep a plan until it is confirmed, and show it."""
+    client.previews[plan.token] = plan
+    while len(client.previews) > MAX_PREVIEWS:
+        del client.previews[next(iter(client.previews))]
+    told = [*notes]
     if plan.still_held:
-        notes.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
+        told.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.source_files:
-        notes.append(f"{len(plan.source_files)} files of the user's sources have these words; they stay and are found")
+        told.append(f"{len(plan.source_files)} files of the user's sources have these words; they stay and are found")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
-        notes.append(f"these hits are similar, and would stay: {names}")
-    data = _data(plan, notes, None)
+        told.append(f"these hits are similar, and would stay: {names}")
+    data = _data(plan, told, None)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         if plan.is_empty:
@@ -173,7 +177,7 @@ def _preview(plan: ForgetPlan, room: int) -> ToolAnswer:
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    return bounded([_doomed_item(item) for item in plan.items], compose, room)
+    return bounded([_doomed_item(item) for item in plan.items], compose, client.room)
 
 
 def _doomed_item(item: ForgetItem) -> Make:

@@ -74,7 +74,7 @@ class Learner:
         text, uid = self._cleaned(lesson.text), self._id_of(lesson)
         if text is None or memories.is_forgotten(self.store, uid):
             return ["skipped"]
-        known = memories.memory_of(self.store, uid)
+        known = memories.memory_of(self.store, uid) or (self._known_run(lesson) if lesson.is_run else None)
         if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
             return []
         new = self._memory(uid, text, session, lesson, now)
@@ -82,7 +82,7 @@ class Learner:
             known = self._find_same(new)
         if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
             return self._confirm(session, lesson, known, now)
-        if known is not None and (known.id == uid or known.updated_at >= lesson.at):
+        if known is not None and (known.id == uid or lesson.is_run or known.updated_at >= lesson.at):
             return ["skipped"]  # it was called wrong after it was said
         return self._add(session, lesson, new, now)
 
@@ -147,6 +147,12 @@ class Learner:
             where = "" if lesson.project is None else _whole(lesson.project).cwd
             return f"mem-{hashlib.blake2b(f'{where}{chr(0)}{lesson.text}'.encode(), key=self.key).hexdigest()[:12]}"
         return learned.memory_id(lesson.line, lesson.part, lesson.number)
+
+    def _known_run(self, lesson: Lesson) -> Remembered | None:
+        """Return the memory of a command that has another id: it was learned before the store was rebuilt."""
+        place = _place_of(lesson)
+        same = memories.memories_by_words(self.store, lesson.text, place and place.cwd)
+        return next((one for one in same if one.source.startswith((LEARNED, PROPOSED, REVIEWED, REFUSED))), None)
 
     def _find_same(self, new: Remembered) -> Remembered | None:
         """Return the memory that says the same in reach, the active one first."""

@@ -80,7 +80,7 @@ class TextReader:
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = weakref.ref(db)
-        self._blocks: dict[int, list[str]] = {}
+        self._blocks: dict[int, list[bytes]] = {}
 
     def text_of(self, body: Any) -> Any:
         """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
@@ -90,9 +90,9 @@ class TextReader:
         if block is None:
             return _decoded(_decompressed(body))
         texts, place = self._texts_of(block), _PLACE.unpack(body[1:])[1]
-        return texts[place] if place < len(texts) else ""
+        return _decoded(texts[place]) if place < len(texts) else ""
 
-    def _texts_of(self, block: int) -> list[str]:
+    def _texts_of(self, block: int) -> list[bytes]:
         known = self._blocks.pop(block, None)
         db = self._db()
         if known is None and db is not None:
@@ -140,14 +140,14 @@ def _decoded(data: bytes) -> str:
 
 
 @lru_cache(maxsize=2)
-def _unpacked(body: bytes) -> list[str]:
-    """Return the texts of a block. SQLite asks for each text while the block is being written."""
+def _unpacked(body: bytes) -> list[bytes]:
+    """Return the texts of a block, encoded. SQLite asks for each text while the block is being written."""
     data = _decompressed(body)
     count = _LENGTH.unpack_from(data)[0] if data else 0
     at = _LENGTH.size * (count + 1)
     texts = []
     for (length,) in _LENGTH.iter_unpack(data[_LENGTH.size : at]):
-        texts.append(_decoded(data[at : at + length]))
+        texts.append(data[at : at + length])
         at += length
     return texts
 

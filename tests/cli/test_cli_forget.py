@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from pathlib import Path
 
 import pytest
 
 from crystal.config.edit import set_value
+from crystal.store.forget import forgotten_rows
 from tests.support.command import crystal
 from tests.support.forgetting_machine import said
+from tests.support.mcp_client import Tools
+from tests.support.web_client import Client
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +62,49 @@ def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka", typed="y\n", terminal=True)
     assert done.code == 0, done.err
     assert "forgotten: nothing of it is left on this machine" in done.out
+    assert not held(memory)
+
+
+@pytest.fixture
+def long_output(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long output elsewhere that has the word in its middle, which the index has not; and the memory is large."""
+    monkeypatch.setattr(forgotten_rows, "LARGE_CHUNKS", 0)
+    output = {"type": "tool_result", "tool_use_id": "t", "content": f"{'x ' * 4000}a quokka here{' y' * 4000}"}
+    other = memory.parent / ".claude" / "projects" / "p" / f"{uuid.UUID(int=2)}.jsonl"
+    other.write_bytes(said("", message={"role": "user", "content": [output]}))
+    crystal("sync")
+
+
+@pytest.mark.usefixtures("long_output")
+def test_a_long_output_that_the_preview_did_not_list_is_asked_about(memory: Path) -> None:
+    seen = crystal("forget", "--query", "quokka", typed="y\nn\n", terminal=True)
+    assert "will be forgotten: 1 message" in seen.out
+    assert "these messages have the words, too, in long outputs" in seen.out
+    assert (seen.code, held(memory)) == (130, True)
+    assert crystal("forget", "--query", "quokka", typed="y\ny\n", terminal=True).code == 0
+    assert not held(memory)
+
+
+@pytest.mark.usefixtures("long_output")
+def test_an_agent_is_shown_such_an_output_first(memory: Path) -> None:
+    tools = Tools()
+    first = tools.data("crystal_forget", query="quokka")
+    second = tools.data("crystal_forget", confirm=first["token"])
+    assert (first["items_in_all"], second["items_in_all"], second["is_done"]) == (1, 2, False)
+    assert held(memory)
+    assert tools.data("crystal_forget", confirm=second["token"])["is_done"]
+    assert not held(memory)
+
+
+@pytest.mark.usefixtures("long_output")
+def test_the_page_shows_such_an_output_first(memory: Path) -> None:
+    client, token = Client(), re.compile(r'name="token" value="([^"]+)"')
+    [first] = token.findall(client.send_form("/forget/preview", query="quokka").text)
+    page = client.send_form("/forget/confirm", query="quokka", token=first).text
+    [second] = token.findall(page)
+    assert "Nothing was forgotten: what you saw has changed, or was not all" in page
+    assert (first != second, held(memory)) == (True, True)
+    assert "Forgotten, and proved" in client.send_form("/forget/confirm", query="quokka", token=second).text
     assert not held(memory)
 
 

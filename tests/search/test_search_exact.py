@@ -2,6 +2,8 @@
 
 import pytest
 
+from crystal.search.ranking import order, verbatim
+from crystal.store.search.candidates import texts_of
 from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
 
@@ -189,3 +191,32 @@ def test_of_very_many_chunks_with_an_identifier_those_most_about_it_are_first(st
     for number in range(6):
         add_turn(store, f"{'other words of the day ' * 9} parse_row() {number}", session=f"s{number}", ts=NOW)
     assert [hit.uuid for hit in search(store, None, "parse_row()", now=NOW, limit=1).hits] == [best]
+
+
+@pytest.mark.parametrize("query", ['"green tea"', "green_tea"])
+def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store, monkeypatch, query):
+    """Texts are unpacked one by one: one that very many have is not looked for in all of them."""
+    words, read = query.strip('"'), []
+    only = add_turn(store, f"{'tea that is so green, ' * 40}so {words.title()}", session="only")
+    fill(store, *(f"{words} with {name}" for name in "abcdefghijklmnopqrstuvwxyz"), *[f"{words} for two"] * 10)
+    monkeypatch.setattr(verbatim, "texts_of", lambda store, ids: read.extend(ids) or texts_of(store, ids))
+    monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
+    assert len(found(store, query, limit=2)) == 2
+    assert 16 < len(read) < 37, "eight different ones are enough of all 37; copies count once"
+    monkeypatch.setattr(verbatim, "LOOKED_AT", 2)
+    read.clear()
+    assert len(found(store, query, limit=2)) == 2
+    assert len(read) < 16, "after some a quarter of them"
+    assert found(store, f'"so {words}"', limit=2) == [only], "what one text has is found wherever it is"
+
+
+def test_a_phrase_that_is_not_in_the_texts_that_were_read_may_be_in_others(store, monkeypatch):
+    fill(store, *(f"tea, said {number}, is green" for number in range(9)))
+    notes = search(store, None, '"green tea"', now=NOW).notes
+    assert 'no text contains "green tea" word for word' in notes
+    monkeypatch.setattr(verbatim, "MAX_READ", 4)
+    monkeypatch.setattr(order, "MAX_READ", 4)
+    assert (
+        'of the 4 best texts none contains "green tea" word for word'
+        in search(store, None, '"green tea"', now=NOW).notes
+    )

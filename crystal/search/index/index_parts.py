@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.index_source import DocumentRow
 from crystal.store.search.tokenizer import tokenizer
+
+Opened = TypeVar("Opened")
 
 MAX_DOCUMENTS = 49_152
 """Documents of one part: bounds the memory that building or merging takes."""
@@ -107,14 +109,12 @@ def open_part(folder: Path, file: PartFile) -> IndexPart:
     Raises:
         IndexDamagedError: The file is missing, or not the one that was written.
     """
-    part: IndexPart = _open(folder, file, IndexPart)
-    return part
+    return _open(folder, file, IndexPart)
 
 
 def open_meanings(folder: Path, file: PartFile) -> PartVectors:
     """Return the vectors in a file, as ``open_part``."""
-    meanings: PartVectors = _open(folder, file, lambda contents: PartVectors(contents.arrays))
-    return meanings
+    return _open(folder, file, lambda contents: PartVectors(contents.arrays))
 
 
 def spare_memory() -> None:
@@ -131,7 +131,7 @@ def forget_others(folder: Path, names: Iterable[str]) -> None:
         _opened.pop(path, None)
 
 
-def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]) -> Any:
+def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Opened]) -> Opened:
     path = path_of(folder, file.name)
     found = _opened.get(path)
     if found is None:
@@ -140,7 +140,7 @@ def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Any]
             found = _opened[path] = contents, make(contents)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             raise IndexDamagedError(f"{path.name}: {error}") from error
-    return found[1]
+    return cast("Opened", found[1])
 
 
 @dataclass(slots=True)

@@ -159,21 +159,24 @@ def _times(level: Array) -> dict[str, Array]:
 
 
 def _packed(documents: Array, frequencies: Array) -> tuple[Array, Array]:
-    """Return the ordinals of some words as steps or bits, and where those of each word begin, and end."""
-    lists = [_shortest(listed) for listed in np.split(documents, np.cumsum(frequencies)[:-1]) if len(listed)]
-    return np.concatenate([np.empty(0, np.uint8), *lists]), np.cumsum([0, *map(len, lists)])
-
-
-def _shortest(documents: Array) -> Array:
-    """Return ordinals as bits, if that takes less than a byte for each of them, else as steps."""
-    newest = int(documents[-1])
-    if newest // 8 + 1 < len(documents):
-        return np.packbits(np.bincount(documents, minlength=newest + 1).astype(np.bool_), bitorder="little")
+    """Return the ordinals of some words as steps or bits, the shorter, and where each word begins, and ends."""
+    ends = np.cumsum(frequencies)
     step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
-    last = np.cumsum(step // PART_OF_STEP + 1) - 1
-    found = np.full(int(last[-1]) + 1, PART_OF_STEP, np.uint8)
-    found[last] = step % PART_OF_STEP
-    return found
+    step[ends[:-1]] = documents[ends[:-1]]
+    last = np.cumsum(step // PART_OF_STEP + 1, dtype=np.int32)
+    steps = np.full(int(last[-1]) if len(last) else 0, PART_OF_STEP, np.uint8)
+    steps[last - 1] = step % PART_OF_STEP
+    lists, begin, at = [np.empty(0, np.uint8)], 0, 0
+    for end, after in zip(ends.tolist(), last[ends - 1].tolist(), strict=True):
+        newest = int(documents[end - 1])
+        if newest // 8 + 1 < end - begin:
+            bits = np.zeros(newest + 1, np.bool_)
+            bits[documents[begin:end]] = True
+            lists.append(np.packbits(bits, bitorder="little"))
+        else:
+            lists.append(steps[at:after])
+        begin, at = end, after
+    return np.concatenate(lists), np.cumsum([0, *map(len, lists[1:])])
 
 
 class PartWords:

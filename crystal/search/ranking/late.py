@@ -101,16 +101,9 @@ def late_scores(
         near = max((like[at].similarity for at in around), default=least)
         lengthy = weights.length * math.log(max(1, len(one.tokens)))
         seen = one.similarity + weights.neighbour * near + weights.together * one.together - lengthy
-        named = weights.literal * _share_of(folded, text)
+        named = weights.literal * sum(name in text.casefold() for name in folded) / max(1, len(folded))
         scores.append(score + weights.meaning * seen + weights.session * session + named)
     return scores
-
-
-def _share_of(names: Sequence[str], text: str) -> float:
-    if not names:
-        return 0.0
-    folded = text.casefold()
-    return sum(name in folded for name in names) / len(names)
 
 
 def is_near(one: frozenset[int], other: frozenset[int]) -> bool:

@@ -23,7 +23,7 @@ from crystal.search.ranking.scoring import (
 )
 from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON, note_speakers, with_speakers
-from crystal.search.ranking.verbatim import exact_chunks, naming_chunks, with_phrases
+from crystal.search.ranking.verbatim import MAX_READ, exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
@@ -74,14 +74,15 @@ def fields_of(
         stems = query_terms(places[0].source.store, " ".join((*asked.phrases, *asked.terms)))
         terms = [(word.stems, word.weight) for word in sought_words(indexes, stems)[0]]
         phrased = [
-            with_phrases(place.source.store, index, asked.phrases, mask, index.scores(terms, mask)[0])
+            with_phrases(place.source.store, index, asked.phrases, mask, index.scores(terms, mask)[0], 4 * limit)
             for place, index, mask in zip(places, indexes, masks, strict=True)
         ]
-        if any(mask.any() for mask, _ in phrased):
-            masks, written = [*(mask for mask, _ in phrased)], [exact for _, exact in phrased]
+        if any(mask.any() for mask, _, _ in phrased):
+            masks, written = [mask for mask, _, _ in phrased], [exact for _, exact, _ in phrased]
         else:
             words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
-            asked, said = without_phrases(asked), (f"no text contains {words} word for word",)
+            read = f"of the {MAX_READ:,} best texts none" if any(unread for _, _, unread in phrased) else "no text"
+            asked, said = without_phrases(asked), (f"{read} contains {words} word for word",)
     return [_field(*one, asked, limit) for one in zip(places, indexes, masks, written, strict=True)], asked, said
 
 

@@ -108,13 +108,7 @@ def newness(ts: Ints, now: int) -> Floats:
 
 def rank_numbers(scores: Floats) -> Ints:
     """Return the rank of each candidate by some scores, from 1; ties share the first rank; 0 for a score of 0."""
-    order = np.argsort(-scores, kind="stable")
-    ordered = scores[order]
-    is_new = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(ordered)]
-    place = np.flatnonzero(is_new)[np.cumsum(is_new) - 1] + 1 if len(ordered) else ordered.astype(np.int64)
-    ranks = np.zeros(len(scores), np.int64)
-    ranks[order] = place
-    return np.where(scores > 0, ranks, 0)
+    return np.where(scores > 0, np.searchsorted(np.sort(-scores), -scores) + 1, 0)
 
 
 def best_first(pool: Pool, scores: Floats) -> Ints:

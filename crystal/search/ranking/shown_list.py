@@ -40,7 +40,8 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None], 
         return rest
     while rest:
         ahead = rest[:LOOK_AHEAD] if len(out) >= first else []
-        at = next((at for at, one in enumerate(ahead) if _may(session_of(one), shown)), 0)
+        may = (at for at, one in enumerate(ahead) if shown.get(session_of(one), 0) < FROM_ONE_SESSION)
+        at = next(may, 0)
         one = rest.pop(at)
         session = session_of(one)
         full = [other for other, count in shown.items() if other != session and count >= FROM_ONE_SESSION]
@@ -49,10 +50,6 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None], 
             shown[session] = shown.get(session, 0) + 1
         out.append(one)
     return out
-
-
-def _may(session: Hashable | None, shown: dict[Hashable, int]) -> bool:
-    return session is None or shown.get(session, 0) < FROM_ONE_SESSION
 
 
 def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
@@ -88,9 +85,7 @@ EVER = (-(1 << 62), 1 << 62)
 
 def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
     """Return True if nothing but a time is asked for: ``what did we do yesterday``."""
-    if not times or asked.phrases:
-        return False
-    return not has_content(without_times(asked.text, times))
+    return bool(times) and not asked.phrases and not has_content(without_times(asked.text, times))
 
 
 def without_times(text: str, times: Sequence[TimeSpan]) -> str:

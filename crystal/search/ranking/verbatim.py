@@ -6,7 +6,7 @@ The index knows which chunks have all the words. Whether these stand together is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -22,11 +22,13 @@ from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
-"""So many texts are read for a phrase or a name. What very many chunks have needs no more."""
-MAX_PHRASED = 1_000
-"""So many chunks with a phrase are enough."""
-FIRST_PAGE = 250
-"""So many texts are read at first, then four times as many: of many at once each block is read once."""
+"""So many texts are read for a phrase or a name: of those with all its words the best."""
+MAX_FOUND = 1_000
+"""So many chunks with a phrase or a name are enough, however it is written there."""
+LOOKED_AT = 1_000
+"""After so many texts a quarter of what is wanted is enough."""
+FIRST_PAGE = 125
+"""So many texts are read at first, then twice as many: of many at once each block is read once."""
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
@@ -79,21 +81,26 @@ class Phrase:
 
 
 def with_phrases(
-    store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats
-) -> tuple[Mask, dict[int, int]]:
+    store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats, enough: int
+) -> tuple[Mask, dict[int, int], bool]:
     """Find the documents that have all of some phrases: of very many those with the best scores.
 
     Returns:
-        Which documents have them, and the chunks that have them as they are written, each as tier 0.
+        Which documents have them, the chunks that have them as they are written, each as tier 0, and whether more
+        texts have the words than are read.
     """
     tokenize = tokenizer(store)
     wanted = [Phrase.of(phrase, tokenize) for phrase in phrases]
+
+    def tier_of(text: str) -> int | None:
+        is_in = all(phrase.is_in(text) for phrase in wanted)
+        return (0 if all(phrase.is_written_in(text) for phrase in wanted) else 1) if is_in else None
+
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
-    read = _texts(store, index, places[np.argsort(-scores[places], kind="stable")])
-    found = list(islice((one for one in read if all(phrase.is_in(one[1]) for phrase in wanted)), MAX_PHRASED))
+    found = _found(_texts(store, index, places, scores), tier_of, enough)
     having = np.zeros(index.size, np.bool_)
-    having[index.find([ident for ident, _ in found])] = True
-    return having, {ident: 0 for ident, text in found if all(phrase.is_written_in(text) for phrase in wanted)}
+    having[index.find(list(found))] = True
+    return having, {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
 
 
 def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:
@@ -105,22 +112,37 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
         return {}
     name = asked.compounds[0]
     variants = _variants(store, name)
-    found = {
-        ident: 0 if name in text else 1 if name.lower() in text.lower() else 2
-        for ident, text in _newest(store, index, variants, mask)
-        if any(variant.is_in(text) for variant in variants)
-    }
-    scores = index.scores([(variants[0].stems, 1.0)], mask)[0][index.find(list(found))]
-    best = sorted(zip(found.values(), (-scores).tolist(), (-ident for ident in found), strict=True))[:limit]
-    return {-ident: tier for tier, _, ident in best}
+
+    def tier_of(text: str) -> int | None:
+        tier = 0 if name in text else 1 if name.lower() in text.lower() else 2
+        return tier if any(variant.is_in(text) for variant in variants) else None
+
+    scores = index.scores([(variants[0].stems, 1.0)], mask)[0]
+    found = _found(_texts(store, index, _having(index, variants, mask), scores), tier_of, limit)
+    return dict(sorted(found.items(), key=lambda one: one[1])[:limit])
+
+
+def _found(read: Iterable[tuple[int, str]], tier_of: Callable[[str], int | None], enough: int) -> dict[int, int]:
+    """Return the chunks that have a tier, in the order of reading, until enough different texts have tier 0."""
+    found: dict[int, int] = {}
+    exact: set[str] = set()
+    for count, (ident, text) in enumerate(read, 1):
+        tier = tier_of(text)
+        if tier is not None:
+            found[ident] = tier
+            exact.update([] if tier else [text])
+        if len(exact) >= (enough if count < LOOKED_AT else enough // 4) or len(found) >= MAX_FOUND:
+            break
+    return found
 
 
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
     """Return the newest chunks that have a name of the question as it is written, in any case."""
     variants, lower = _variants(store, name), name.lower()
+    newest = np.zeros(index.size, np.float32)
     found = (
         ident
-        for ident, text in _newest(store, index, variants, mask)
+        for ident, text in _texts(store, index, _having(index, variants, mask), newest)
         if lower in text.lower() and any(variant.is_in(text) for variant in variants)
     )
     return list(islice(found, limit))
@@ -132,15 +154,16 @@ def _variants(store: Store, name: str) -> list[Phrase]:
     return [Phrase.of(one, tokenize) for one in ([name, version[1], f"v{version[1]}"] if version else [name])]
 
 
-def _newest(store: Store, index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Iterator[tuple[int, str]]:
-    """Yield the newest chunks with all words of a variant, with their texts."""
-    places = distinct(np.concatenate([index.with_all(variant.looked_up, mask) for variant in variants]))
-    return _texts(store, index, places[np.argsort(-index.take("id", places), kind="stable")])
+def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordinals:
+    """Return the documents with all words of a variant."""
+    return distinct(np.concatenate([index.with_all(variant.looked_up, mask) for variant in variants]))
 
 
-def _texts(store: Store, index: Index, places: Ordinals) -> Iterator[tuple[int, str]]:
-    """Yield the chunks of some documents with their texts."""
-    ids, at, size = index.take("id", places[:MAX_READ]).tolist(), 0, FIRST_PAGE
+def _texts(store: Store, index: Index, places: Ordinals, scores: Floats) -> Iterator[tuple[int, str]]:
+    """Yield the chunks of some documents with their texts, best scores first, of equal ones the newest."""
+    newest = -index.take("id", places)
+    ids, at, size = (-newest[np.lexsort((newest, -scores[places]))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
-        yield from texts_of(store, ids[at : at + size])
-        at, size = at + size, 4 * size
+        page = dict(texts_of(store, ids[at : at + size]))
+        yield from ((ident, page[ident]) for ident in ids[at : at + size] if ident in page)
+        at, size = at + size, 2 * size

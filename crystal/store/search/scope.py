@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 ROLES: tuple[str, ...] = get_args(Role)
 SOURCES = ("conversation", "file", "memory")
-ROLE_GROUPS = {"tool": ("tool_call", "tool_result")}
-"""Words that stand for several roles."""
+ROLE_GROUPS = {"tool": ("tool_call", "tool_result"), "you": ("user",)}
+"""Words that stand for several roles, or for one as results name it."""
 _NAMES_SHOWN = 5
 
 
