@@ -10,7 +10,7 @@ from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.app.work import relative
 from crystal.assist import facts as wording
-from crystal.assist.replay import History, Moment, Tally, Told, common_words, is_used, tell
+from crystal.assist.replay import History, Moment, ReplayTally, Told, common_words, is_used, tell
 from crystal.store import Store
 from crystal.store.sessions.conversations import said_after, turn_texts
 from crystal.store.work.index import tools_of
@@ -23,14 +23,14 @@ FRAME = words_of(" ".join(value for value in vars(wording).values() if isinstanc
 """The words of every sentence that is told."""
 
 
-def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tally]:
+def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, ReplayTally]:
     """Return what sessions of this machine would have been told, by the kind of moment.
 
     Args:
         machine: This machine.
         is_wanted: Whether a session, by its id, is judged; the others still tell of what was done before.
     """
-    tallies, said = {kind: Tally() for kind in KINDS}, _Said(machine.store)
+    tallies, said = {kind: ReplayTally() for kind in KINDS}, _Said(machine.store)
     for rows in _projects(machine):
         history = History(facts_in(machine.store, "local", rows))
         moments = [one for one in _moments(machine.store, rows) if is_wanted(one.session)]
@@ -83,7 +83,7 @@ class _Said:
         return before, set().union(*(words for at, words in said if at > moment))
 
 
-def _judge(tally: Tally, told: Sequence[Told], said: _Said) -> None:
+def _judge(tally: ReplayTally, told: Sequence[Told], said: _Said) -> None:
     spoke = [(moment, "\n".join(fact["body"] for fact in facts), facts) for moment, facts in told if facts]
     words = [words_of(text) - FRAME - said.common for _, text, _ in spoke]
     tally.moments += len(told)

@@ -34,7 +34,7 @@ Told = tuple[Moment, list[dict[str, str]]]
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """What was told at the moments of one kind.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from crystal.app.context import open_reader
-from crystal.assist.replay import Tally
+from crystal.assist.replay import ReplayTally
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, say
@@ -48,7 +48,7 @@ def replay(
             say(f"  {moment.session[:8]} {'used' if is_used else 'in vain'}: {harmless(text)}")
 
 
-def _record(tally: Tally) -> dict[str, Any]:
+def _record(tally: ReplayTally) -> dict[str, Any]:
     names = ("moments", "spoke", "used", "by_chance", "tokens")
     figures: dict[str, Any] = {name: getattr(tally, name) for name in names}
     told = [{"session": one.session, "at": one.at, "text": text, "used": used} for one, text, used in tally.told]

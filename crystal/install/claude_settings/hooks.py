@@ -51,12 +51,12 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
         JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
-    checked(text)
     events = wanted(moments)
+    checked(text, events)
     while strays := _strays(_entries(text), events):
         text = json_entries.without_entry(text, text, strays[-1], ())
     for event, timeout in events.items():
-        root = checked(text)
+        root = checked(text, events)
         hooks = root.child("hooks")
         event_node = hooks.child(event) if hooks else None
         found = next((one for one in _entries(text) if _event_of(one) == event), None)
@@ -104,7 +104,7 @@ def ours(text: str) -> dict[str, list[str]]:
     return found
 
 
-def checked(text: str) -> Node:
+def checked(text: str, events: Collection[str] = TIMEOUTS) -> Node:
     """Parse a settings document and check that our entries can be added.
 
     Raises:
@@ -119,7 +119,7 @@ def checked(text: str) -> Node:
     if not isinstance(hooks.value, dict):
         raise JsonSyntaxError(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
     for child in hooks.children:
-        if child.key in (*TIMEOUTS, *MATCHERS) and not isinstance(child.node.value, list):
+        if child.key in events and not isinstance(child.node.value, list):
             raise JsonSyntaxError(
                 f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start
             )
