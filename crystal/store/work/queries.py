@@ -117,6 +117,39 @@ def changed_rows(
     )
 
 
+class EditRow(NamedTuple):
+    """An edit that was made; ``folder`` is its project's."""
+
+    turn: int
+    part: int
+    at: int
+    session_id: str
+    what: str
+    folder: str | None
+
+
+def latest_edits(store: Store, projects: Sequence[int], limit: int) -> list[EditRow]:
+    """Return edits that were made in projects, the latest captured first."""
+    return store.all(
+        EditRow,
+        "SELECT c.turn, c.part, coalesce(t.ts, 0), s.session_id, c.what, coalesce(p.git_root, p.cwd)"
+        " FROM work_calls c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = t.session"
+        " JOIN projects p ON p.id = t.project WHERE c.is_edit AND c.exit = 0"
+        " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn DESC LIMIT ?",
+        (projects, limit),
+    )
+
+
+def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, int, str]]:
+    """Return the commands that failed in projects: the turn of the result, when, and in which session."""
+    return store.rows(
+        "SELECT c.result, coalesce(t.ts, 0), s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " JOIN sessions s ON s.id = t.session WHERE NOT c.is_edit AND c.exit AND c.result IS NOT NULL"
+        " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn",
+        (projects,),
+    )
+
+
 def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[CommandRun]:
     """Return commands that succeeded in projects (None: in all), the latest captured first."""
     return store.all(
@@ -128,14 +161,17 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
     )
 
 
-def failures_with(store: Store, errors: Collection[int], projects: Sequence[int] | None) -> list[FailedRun]:
-    """Return the commands that failed with any of some errors in projects (None: in all), the latest captured first."""
+def failures_with(store: Store, errors: Collection[int] | None, projects: Sequence[int] | None) -> list[FailedRun]:
+    """Return the commands that failed with any of some errors (None: any at all) in projects (None: in all).
+
+    The latest captured come first.
+    """
     rows = store.rows(
         "SELECT e.error, c.result, c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM work_errors e"
         " JOIN work_calls c ON c.turn = e.turn JOIN turns t ON t.id = e.turn"
-        " WHERE e.error IN (SELECT value FROM json_each(?1)) AND c.result IS NOT NULL"
+        " WHERE (?1 IS NULL OR e.error IN (SELECT value FROM json_each(?1))) AND c.result IS NOT NULL"
         " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY c.turn DESC LIMIT ?3",
-        (errors, projects, MAX_FAILURES),
+        (errors, projects, MAX_FAILURES if errors is not None else 10 * MAX_FAILURES),
     )
     return [FailedRun(error, result, WorkStep(*step)) for error, result, *step in rows]
 
