@@ -1,112 +1,47 @@
-"""Open crystal.db safely, run transactions, and translate the driver's errors.
+"""Open crystal.db safely, and run transactions.
 
-A foreign or newer file is refused unchanged, files are private to the user (0600), and no ``apsw`` exception that a
-user can act on leaves this package untranslated. This module does not know what the tables mean.
+A foreign or newer file is refused unchanged, and files are private to the user (0600). This module does not know what
+the tables mean.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
 from crystal.config.paths import refused, system_errors
 from crystal.errors import (
-    CrystalError,
     NotConfiguredError,
-    StoreBusyError,
-    StoreDamagedError,
     StoreFullError,
     UnavailableError,
 )
-from crystal.store import texts, upgrade
+from crystal.store import upgrade
+from crystal.store.driver import (
+    BUSY_TIMEOUT_MS,
+    TRANSLATION,
+    connect,
+    driver_errors,
+    prepared,
+    translated,
+)
 from crystal.store.private_record import Recorder
 
 if TYPE_CHECKING:
     from crystal.store.hidden import Hidden
 
-BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000
 IMPORT_CHECKPOINT_PAGES = 4000
-FULL_BELOW_BYTES = 128 << 10
 _UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullError, apsw.PermissionsError)
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
-
-# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
-TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
-    StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
-    StoreFullError: (apsw.FullError,),
-    StoreDamagedError: (apsw.CorruptError, apsw.FormatError, apsw.NotADBError),
-    UnavailableError: (
-        apsw.CantOpenError, apsw.IOError, apsw.NoMemError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError,
-        apsw.NoLFSError,
-    ),
-    NotConfiguredError: (apsw.ExtensionLoadingError,),
-}  # fmt: skip
-
-HINTS: dict[type[CrystalError], str] = {
-    StoreBusyError: "another crystal process is writing; try again in a moment",
-    StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamagedError: upgrade.REPAIR_HINT,
-    UnavailableError: "check that its disk is present and can be written",
-    NotConfiguredError: "reinstall the package sqlite-vec",
-}
-
-
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
-    try:
-        with _translated(path):
-            yield
-    except UnicodeDecodeError as error:
-        raise StoreDamagedError(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError]) from error
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Translate errors around work that is not only the driver's."""
-    try:
-        yield
-    except apsw.Error as error:
-        ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
-        if ours is None:
-            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
-                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
-            raise
-        if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
-            raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
-        if isinstance(error, apsw.IOError) and _is_full(path.parent):
-            ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
-        if ours is NotConfiguredError:
-            hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
-        raise ours(words, hint=hint) from error
-
-
-def _config(name: str) -> ModuleType:
-    """Return a module of ``crystal.config``: every hook's worker opens the store, and nearly none asks for one."""
-    return importlib.import_module(f"crystal.config.{name}")
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
-
-        return shutil.disk_usage(folder).free < FULL_BELOW_BYTES
-    except OSError:
-        return False
 
 
 def _is_empty(path: Path) -> bool:
@@ -226,7 +161,7 @@ class Store:
         """
         upgrade.refuse_foreign(path)
         with translated(path):
-            return cls(path, _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
+            return cls(path, prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
@@ -251,7 +186,7 @@ class Store:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold the only write lock; commit at the end, undo everything on any exception."""
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             self.changed_memories.clear()
             self.deleted_memories.clear()
@@ -271,7 +206,7 @@ class Store:
 
         For work that the ledger makes resumable: a power failure can undo the last commits, whole and in order.
         """
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute(f"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {IMPORT_CHECKPOINT_PAGES}")
             try:
                 yield
@@ -283,7 +218,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Read one snapshot of the store in several queries, whatever writers do meanwhile."""
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute("BEGIN")
             try:
                 yield
@@ -351,16 +286,6 @@ class Store:
             self.db.executemany(sql, many)
 
 
-def sqlite_vec_library() -> str:
-    """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
-    spec = importlib.util.find_spec("sqlite_vec")
-    if spec is None or spec.origin is None:
-        raise NotConfiguredError(
-            "the package sqlite-vec is not installed", hint=_config("packages").install_command("sqlite-vec")
-        )
-    return str(Path(spec.origin).with_name("vec0"))
-
-
 def _connect_for_reading(path: Path) -> apsw.Connection:
     """Open a store for reading, also where nothing can be written beside it and its log therefore cannot be shared.
 
@@ -376,13 +301,13 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     log = path.with_name(path.name + "-wal")
     if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
+        return prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
     return _connect_to_copy(path)
 
 
 def _connect_to_copy(path: Path) -> apsw.Connection:
     """Open an upgraded copy of a store with its log. Its files are unlinked, so closing it frees them."""
-    import shutil  # noqa: PLC0415 - as above
+    import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none reads a copy
     import tempfile  # noqa: PLC0415
 
     with system_errors(path), tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
@@ -396,33 +321,6 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
             db = connect(copy)
             upgrade.version_of(db)
         return db
-
-
-def changed_definition(path: Path) -> str | None:
-    """Return which definition in a store is not as crystal wrote it, in words, or None."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    with contextlib.closing(_prepared(db)):
-        try:
-            return upgrade.changed_definition(db)
-        except apsw.SQLError as error:
-            return upgrade.one_line(error)
-
-
-def connect(path: Path) -> apsw.Connection:
-    """Open a database with the functions and extensions that the schema needs."""
-    return _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
-
-
-def _prepared(db: apsw.Connection) -> apsw.Connection:
-    db.set_busy_timeout(BUSY_TIMEOUT_MS)
-    db.enable_load_extension(True)
-    db.load_extension(sqlite_vec_library())
-    db.enable_load_extension(False)
-    texts.register(db)
-    # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
-    for setting in "foreign_keys=1 secure_delete=1 synchronous=FULL cache_size=-32768 temp_store=MEMORY".split():
-        db.execute(f"PRAGMA {setting}")
-    return db
 
 
 def _switch_to_wal(db: apsw.Connection) -> None:

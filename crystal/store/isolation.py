@@ -7,7 +7,8 @@ is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which 
 from collections.abc import Iterable
 
 from crystal.config.harnesses import CLAUDE_CODE
-from crystal.store.connection import Store, as_json, translated
+from crystal.store.connection import Store, as_json
+from crystal.store.driver import translated
 from crystal.store.hidden import Hidden
 
 MAX_SOURCE = 50

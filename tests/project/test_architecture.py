@@ -15,7 +15,7 @@ import pytest
 
 from crystal.errors import CrystalError
 from crystal.store import upgrade
-from crystal.store.connection import HINTS, TRANSLATION
+from crystal.store.driver import HINTS, TRANSLATION
 from tests.support.copied_hook import HOOK_FILES
 from tests.support.table import each_row
 

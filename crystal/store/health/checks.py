@@ -12,7 +12,8 @@ import apsw
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store, changed_definition
+from crystal.store.connection import Store
+from crystal.store.driver import changed_definition
 from crystal.store.memories import memories
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks

@@ -14,7 +14,8 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
+from crystal.store.connection import Store
+from crystal.store.driver import BUSY_TIMEOUT_MS, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
 from crystal.store.search import vectors
 from crystal.store.text_blocks import is_due as is_packing_due

@@ -14,7 +14,8 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Store
+from crystal.store.driver import translated
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
 from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row, VectorSpace
