@@ -68,6 +68,7 @@ def export(
     form: Form,
     wording: Wording,
     progress: Callable[[int], None],
+    version: str,
     passphrase: str | None = None,
 ) -> Exported:
     """Write sessions to a new folder; after an error there is none.
@@ -79,6 +80,7 @@ def export(
         form: The form.
         wording: How speakers are called.
         progress: Told the number of turns after each session.
+        version: Of this program.
         passphrase: Seals a page; the other forms have no seal.
 
     Raises:
@@ -89,7 +91,7 @@ def export(
     store, now, told = machine.store, machine.now(), _told(chosen, progress)
     with whole_folder(folder) as into:
         if form == "jsonl":
-            write_jsonl(store, told, into, machine.places.ldm_home, now)
+            write_jsonl(store, told, into, machine.places.ldm_home, version, now)
         elif form == "markdown":
             write_markdown(store, told, into, wording, now)
         else:

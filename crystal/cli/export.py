@@ -39,6 +39,7 @@ def export(
 
     --sealed asks for the passphrase twice on a terminal; otherwise it is the first line of standard input.
     """
+    from crystal import __version__
     from crystal.app.export import FORMS, choose_sessions
     from crystal.app.export import export as write
     from crystal.export.labels import Wording
@@ -56,7 +57,7 @@ def export(
         passphrase = _read_passphrase() if sealed else None
         wording = Wording(render.speaker, render.agent_title, harmless)
         with progress_bar("exporting", sum(one.turns for one in chosen)) as advance:
-            done = write(machine, chosen, folder, chosen_form, wording, advance, passphrase)
+            done = write(machine, chosen, folder, chosen_form, wording, advance, __version__, passphrase)
         if machine.mirror_store is not None:
             notes = (*notes, "this is the memory of this machine; to export all of home's, run the command there")
     if as_json:

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from crystal import __version__
 from crystal.export.archived import ArchivedLine, ArchivedStretch, states_by_session, stretches
 from crystal.export.form import FORMAT, VERSION
 from crystal.export.whole_folder import new_file
@@ -30,17 +29,18 @@ def write_jsonl(
     sessions: Iterable[SessionSummary],
     folder: Path,
     ldm_home: Path,
+    crystal: str,
     now: int,
 ) -> None:
     """Write ``export.jsonl`` into an empty folder: the sessions, in order, with their archived transcripts.
 
-    Paths of archives are relative to ``ldm_home``.
+    Paths of archives are relative to ``ldm_home``; ``crystal`` is the version of this program.
     """
     states = states_by_session(store)
     count = lines = 0
     with new_file(folder / FILE) as file:
         _put(file, {
-            "type": "header", "format": FORMAT, "version": VERSION, "crystal": __version__, "written_at": iso(now),
+            "type": "header", "format": FORMAT, "version": VERSION, "crystal": crystal, "written_at": iso(now),
         })  # fmt: skip
         for session in sessions:
             count += 1
