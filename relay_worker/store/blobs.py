@@ -10,6 +10,8 @@ from relay_worker.model import BlobEntry, NewBody, StreamState
 from relay_worker.store.rows import ACCOUNT, Put, Rows, Transaction
 
 _STATE = "s.head, s.acked, s.count, s.bytes, s.expired_upto"
+PREFIXES = 4
+"""One prefix has at most this part of an account's streams: a stolen token leaves room for the others."""
 STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
@@ -108,6 +110,12 @@ def _new_stream(batch: Transaction, account: int, stream: bytes) -> int:
     (count,) = batch.one("SELECT count(*) FROM streams WHERE account = ?", account) or (0,)
     if count >= most:
         raise RequestRefusedError("too-many-streams", f"the account may have {most} streams")
+    share, ends = max(1, most // PREFIXES), (stream[:8] + bytes(8), stream[:8] + b"\xff" * 8)
+    (count,) = batch.one(
+        "SELECT count(*) FROM streams WHERE account = ? AND stream BETWEEN ? AND ?", account, *ends
+    ) or (0,)
+    if count >= share:
+        raise RequestRefusedError("too-many-streams", f"streams of one prefix may be {share}")
     (made,) = batch.one("INSERT INTO streams (account, stream) VALUES (?, ?) RETURNING id", account, stream) or (0,)
     return int(made)
 
