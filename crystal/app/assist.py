@@ -21,7 +21,7 @@ from crystal.store import Store
 from crystal.store.sessions.contexts import state_of_memory
 from crystal.store.sessions.conversations import turn_texts
 from crystal.store.work.index import tools_of
-from crystal.store.work.queries import EditRow, calls, latest_edits
+from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local
 from crystal.work.calls import calls_of, file_name
 
@@ -62,11 +62,11 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
     if path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS:
         return
     before = state_of_memory(machine.store)
-    facts = [
-        fact
-        for side, rows in here.rows_of(project)
-        for fact in facts_in(side, here.machine.memory_of(side), list(rows))
-    ]
+    facts = list[Fact]()
+    for side, rows in here.rows_of(project):
+        found = facts_in(side, here.machine.memory_of(side), list(rows))
+        gone = here.forgotten(side, [fact.session for fact in found])
+        facts += [fact for fact in found if fact.session not in gone]
     write_derived(path, ready_file(project.cwd, project.name, facts, os.urandom(16)))
     if state_of_memory(machine.store) != before:
         path.unlink(missing_ok=True)
@@ -74,11 +74,11 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
 
 def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact]:
     """Return what may be told in a project, from one store."""
-    edits = latest_edits(store, projects, MAX_EDITS)
+    edits = changed_rows(store, projects=projects)[-MAX_EDITS:]
     return [*_reasons(store, memory, edits), *_cures(known_cures(store, memory, projects), edits)]
 
 
-def _reasons(store: Store, memory: Memory, edits: Sequence[EditRow]) -> Iterator[Fact]:
+def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Iterator[Fact]:
     """Yield why lines are as they are: of edits before which the agent gave a reason, and that a request had led to."""
     known = calls(store, {one.turn for one in edits}, memory)
     why = {turn: reason for turn, one in known.items() if one.request and (reason := reason_in(one.reason))}
@@ -88,15 +88,15 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[EditRow]) -> Iterator
         lines = [plain for call in made for line in call.added if (plain := plain_line(line))]
         if lines:
             request = known[one.turn].request or ""
-            file = file_name(one.what)
+            file = file_name(one.path)
             yield reason_fact(file, lines, one.at, one.session_id, _day(one.at), request, why[one.turn])
 
 
-def _cures(fixes: Sequence[KnownFix], edits: Sequence[EditRow]) -> Iterator[Fact]:
+def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:
     """Yield what cured errors; and for files, that a command failed after an edit, until another session edits them."""
-    by_path: dict[str, list[EditRow]] = {}
-    for edit in reversed(edits):
-        by_path.setdefault(relative(edit.what, edit.folder), []).append(edit)
+    by_path: dict[str, list[ChangedRow]] = {}
+    for edit in edits:
+        by_path.setdefault(relative(edit.path, edit.folder), []).append(edit)
     for fix in fixes:
         at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
         done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))[:MAX_STEPS]
@@ -104,7 +104,7 @@ def _cures(fixes: Sequence[KnownFix], edits: Sequence[EditRow]) -> Iterator[Fact
             yield cure_fact(plain, fix.command, done, at, session, _day(at))
         files = {one.file for one in fix.steps}
         for path, known in by_path.items():
-            if any(one.session_id == session and one.what in files for one in known):
+            if any(one.session_id == session and one.path in files for one in known):
                 later = (one.at for one in known if one.at > at and one.session_id != session)
                 yield failure_fact(path, fix.command, at, session, _day(at), next(later, None))
 

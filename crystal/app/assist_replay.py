@@ -14,7 +14,7 @@ from crystal.assist.replay import History, Moment, ReplayTally, Told, common_wor
 from crystal.store import Store
 from crystal.store.sessions.conversations import said_after, turn_texts
 from crystal.store.work.index import tools_of
-from crystal.store.work.queries import failed_commands, latest_edits
+from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
 
 MAX_TURNS = 100_000
@@ -52,13 +52,13 @@ def _projects(machine: Machine) -> Iterator[list[int]]:
 
 def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
     """Return the edits and the failed commands of a project, in the order of time."""
-    edits = latest_edits(store, rows, MAX_TURNS)
+    edits = changed_rows(store, projects=rows)
     turns = {one.turn for one in edits}
     texts, tools = turn_texts(store, turns), tools_of(store, turns)
     found = list[Moment]()
     for one in edits:
         for call in calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1]:
-            given = {"file_path": relative(one.what, one.folder), "old_string": "\n".join(call.removed)}
+            given = {"file_path": relative(one.path, one.folder), "old_string": "\n".join(call.removed)}
             found.append(Moment("edit", one.at, one.session_id, given))
     failed = failed_commands(store, rows)
     outputs = turn_texts(store, [result for result, *_ in failed])

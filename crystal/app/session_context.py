@@ -92,6 +92,6 @@ def settings_changed() -> None:
     with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
         config = this_config()
         if config.places.db.exists():
-            update_hooks(config, os.environ, this_home())
             with open_machine() as machine:
                 refresh(machine)
+            update_hooks(config, os.environ, this_home())

@@ -102,18 +102,21 @@ class ContextSources:
         for side, projects in self.projects:
             yield side, {row: one for row, one in projects if any(self.is_same(here, one, at) for at in places)}
 
+    def forgotten(self, side: Store, sessions: Sequence[str]) -> set[str]:
+        """Return which sessions of a store have something forgotten that the store may still hold."""
+        own = self.machine.store
+        return blocked_sessions(own, sessions) if side is not own or is_work_left(own) else set()
+
     def _sessions(self, here: Project) -> list[LastSession]:
         """Return the last sessions of a project in which the user wrote something, each named by the user's own words.
 
         Never by a title: that may come from the client or a model, which read tools' results too.
         """
-        own, found = self.machine.store, dict[str, LastSession]()
+        found = dict[str, LastSession]()
         for side, known in self.rows_of(here):
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
-            gone = (
-                blocked_sessions(own, [row.session_id for row in rows]) if side is not own or is_work_left(own) else ()
-            )
+            gone = self.forgotten(side, [row.session_id for row in rows])
             most = len(found) + MAX_SESSIONS
             for row in rows:
                 if len(found) == most:

@@ -107,12 +107,16 @@ def told_after_failure(output: str, find: "Find") -> "list[Fact]":
 def answer(
     data_dir: str,
     said: "dict[str, Any]",
+    who: "tuple[str, str]",
     env: "dict[str, str]",
     now: int,
     parse: "Callable[[bytes], dict[str, Any]]",
 ) -> "dict[str, object]":
-    """Return the answer to the client; empty if there is nothing to tell. The arguments are those of ``told_once``."""
-    event, session, cwd, given = (said[name] for name in ("hook_event_name", "session_id", "cwd", "tool_input"))
+    """Return the answer to the client; empty if there is nothing to tell.
+
+    ``who`` are the session's id and its folder; the other arguments are those of ``answer_at_start``.
+    """
+    (session, cwd), event = who, said["hook_event_name"]
     moment = MOMENTS[event]
     rules = session_start.rules_for(data_dir, session, env, parse)
     if not rules or moment not in rules["moments"]:
@@ -130,8 +134,12 @@ def answer(
             low, high = (middle + 1, high) if here < key else (low, middle)
         return None
 
-    output = said.get("error") or ""
-    known = told_before_edit(given, header["folder"], find) if moment == "edit" else told_after_failure(output, find)
+    is_edit = moment == "edit"
+    known = (
+        told_before_edit(said["tool_input"], header["folder"], find)
+        if is_edit
+        else told_after_failure(said["error"], find)
+    )
     others = [fact for fact in known if fact["session"] != session]
     told = _told_now(data_dir, session, moment, others, int(rules["assist_tokens"]), now) if others else []
     if not told:

@@ -65,8 +65,9 @@ def main(arguments: list[str]) -> None:
     for name in PLACES:
         _attempt(_place, env, name)
     if event in ASSISTED:
-        if not is_other and not truthy(env.get("CRYSTAL_PRIVATE")):
-            _attempt(_print, _attempt(_half("assist").answer, data_dir, said, env, now, parse_hook_input) or {})
+        who = _word(said.get("session_id")), _path(said.get("cwd"))
+        if all(who) and not is_other and not truthy(env.get("CRYSTAL_PRIVATE")):
+            _attempt(_print, _attempt(_half("assist").answer, data_dir, said, who, env, now, parse_hook_input) or {})
         return  # the agent waits at every edit: no note, no worker
     note = _attempt(_write_note, data_dir, said, env, now, asked)
     if asked:

@@ -180,6 +180,11 @@ def _plan_hooks(config: Config, folder: Path, words: Sequence[str]) -> SettingsP
     return settings.plan_install(folder / "settings.json", command, config.assist_moments)
 
 
+def has_hooks(config: Config) -> bool:
+    """Return whether entries of ours are in Claude Code's settings."""
+    return any(settings.read_facts(folder / "settings.json").commands for folder in config.places.claude_dirs)
+
+
 def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> None:
     """Add or remove the entries for moments at which something is told, in files that have our other entries.
 

@@ -56,7 +56,8 @@ def lay(data: Path, facts: list[Fact] = FACTS, rules: Rules = RULES) -> Path:
 @pytest.fixture
 def tell(tmp_path: Path) -> Tell:
     def asked(said: dict[str, Any], env: dict[str, str] | None = None) -> str | None:
-        found = hook._attempt(assist.answer, str(tmp_path), said, env or {}, 5_000_000, hook.parse_hook_input)
+        who = said["session_id"], said["cwd"]
+        found = hook._attempt(assist.answer, str(tmp_path), said, who, env or {}, 5_000_000, hook.parse_hook_input)
         context = ((found or {}).get("hookSpecificOutput") or {}).get("additionalContext")
         return None if context is None else unfenced(context)
 
@@ -217,3 +218,12 @@ def test_a_prompt_or_a_success_reads_no_facts(door: Hook) -> None:
     assert door.run({**BEFORE, "hook_event_name": "UserPromptSubmit", "prompt": LINE}) is None
     assert door.run(BEFORE, env={"CRYSTAL_PRIVATE": "1"}) is None
     assert door.run(BEFORE, env={"CRYSTAL_INTERNAL": "1"}) is None
+    for said in (
+        {"session_id": "../../outside"},
+        {"session_id": ""},
+        {"cwd": "shop"},
+        {"cwd": 7},
+        {"tool_input": None},
+    ):
+        assert door.run({**BEFORE, **said}) is None
+    assert {path.name for path in door.data.rglob("*.assist")} == set()

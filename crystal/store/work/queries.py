@@ -25,10 +25,13 @@ MAX_STEPS = 400
 class ChangedRow(NamedTuple):
     """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was.
 
-    ``call`` is the same in every store: the line, the call in it, and which file of the call.
+    ``call`` is the same in every store: the line, the call in it, and which file of the call. ``turn`` and ``part``
+    name it in one.
     """
 
     call: str
+    turn: int
+    part: int
     session_id: str
     at: int
     path: str
@@ -97,7 +100,12 @@ def edits_that_wrote(
 
 
 def changed_rows(
-    store: Store, *, session: int | None, since: int | None, before: int | None, projects: Sequence[int] | None
+    store: Store,
+    *,
+    session: int | None = None,
+    since: int | None = None,
+    before: int | None = None,
+    projects: Sequence[int] | None,
 ) -> list[ChangedRow]:
     """Return the edits of a session, a time and projects (None: of all), oldest first."""
     conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
@@ -110,34 +118,12 @@ def changed_rows(
         values.append(json.dumps(list(projects)))
     return store.all(
         ChangedRow,
-        "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
-        " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
-        " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
-        f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
-        values,
-    )
-
-
-class EditRow(NamedTuple):
-    """An edit that was made; ``folder`` is its project's."""
-
-    turn: int
-    part: int
-    at: int
-    session_id: str
-    what: str
-    folder: str | None
-
-
-def latest_edits(store: Store, projects: Sequence[int], limit: int) -> list[EditRow]:
-    """Return edits that were made in projects, the latest captured first."""
-    return store.all(
-        EditRow,
-        "SELECT c.turn, c.part, coalesce(t.ts, 0), s.session_id, c.what, coalesce(p.git_root, p.cwd)"
+        "SELECT t.uuid || ' ' || t.part || ' ' || c.part, c.turn, c.part, s.session_id, coalesce(t.ts, 0) AS at,"
+        " c.what, c.added, c.removed, p.name, p.cwd, coalesce(p.git_root, p.cwd)"
         " FROM work_calls c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = t.session"
-        " JOIN projects p ON p.id = t.project WHERE c.is_edit AND c.exit = 0"
-        " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn DESC LIMIT ?",
-        (json.dumps(list(projects)), limit),
+        " LEFT JOIN projects p ON p.id = t.project"
+        f" WHERE {' AND '.join(conditions)} ORDER BY at, c.turn, c.part",
+        values,
     )
 
 
