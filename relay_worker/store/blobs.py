@@ -10,8 +10,7 @@ from relay_worker.model import BlobEntry, NewBody, StreamState
 from relay_worker.store.rows import ACCOUNT, Put, Rows, Transaction
 
 _STATE = "s.head, s.acked, s.count, s.bytes, s.expired_upto"
-PREFIXES = 4
-"""One prefix has at most this part of an account's streams: a stolen token leaves room for the others."""
+PREFIXES = 4  # one prefix has at most this part of an account's streams: a stolen token leaves room for others
 STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
