@@ -44,6 +44,7 @@ _numbers = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
     config.pluginmanager.register(FailuresAtOnce(config))
+    gc.disable()  # while tests are collected: looking through them again and again takes a fifth of that time
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
@@ -54,6 +55,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def _has_memory_disk() -> bool:

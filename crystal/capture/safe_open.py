@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import io
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -95,17 +96,17 @@ class Folders(NamedTuple):
     def root_of(self, path: str) -> Root | None:
         """Return the root that an absolute path lies in, by its name alone, or None.
 
-        Of several, the deepest one that has files of this name.
+        Of several, the deepest one that has files of this name. Where links lead to is asked if no root's own name fits.
         """
         name = Path(path)
-        found = [root for root in self.roots if root.place.holds(name, root.folder) and _is_inside(path, root.folder)]
+        fitting = [root for root in self.roots if root.place.holds(name, root.folder)]
+        found = [root for root in fitting if _is_inside(path, str(root.folder))]
+        found = found or [root for root in fitting if _is_inside(path, os.path.realpath(root.folder))]
         return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
 
 
-def _is_inside(path: str, folder: Path) -> bool:
-    """Return True if the folder has the path by its own name, or by the name that its links lead to."""
-    names = (str(folder), os.path.realpath(folder))
-    return path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names))
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 ANYWHERE = Folders(anywhere=True)
@@ -113,7 +114,7 @@ ANYWHERE = Folders(anywhere=True)
 
 def escape_pattern(path: str) -> str:
     """Return the pattern that only this path fits."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+    return re.sub(r"[*?[]", r"[\g<0>]", path)
 
 
 def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: float | None = None) -> Result:

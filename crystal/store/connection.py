@@ -7,6 +7,7 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import time
@@ -309,6 +310,7 @@ class Store:
             self.db.executemany(sql, many)
 
 
+@functools.cache
 def sqlite_vec_library() -> str:
     """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
