@@ -139,7 +139,8 @@ def measure(
     """Call each tool; what it sent, and how much of that is recalled text."""
     for name, arguments in calls:
         result = tools.call(name, **arguments)
-        itself = sum(map(len, recalled(tools.data(name, **arguments)))) if not result["isError"] else 0
+        texts = () if result["isError"] else dict.fromkeys(recalled(tools.data(name, **arguments)))
+        itself = sum(map(len, texts))
         if itself:
             received = sum(map(len, strings_of({**result, "isError": None})))
             yield name, arguments, received - len("text"), itself

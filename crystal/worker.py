@@ -38,10 +38,14 @@ def main() -> None:
         _work(places)
     except CrystalError as error:
         _stop(places, error)
-    except Exception:  # a damaged database explains any error; else it is raised again
-        from crystal.app.context import damage_here
+    except Exception as error:  # a broken package or a damaged database explains it; else it is raised again
+        from crystal.config.packages import broken_package
 
-        found = damage_here()
+        found: CrystalError | None = broken_package(error)
+        if found is None:
+            from crystal.app.context import damage_here
+
+            found = damage_here()
         if found is None:
             raise
         _stop(places, found)

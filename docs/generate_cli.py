@@ -67,6 +67,7 @@ MORE: dict[str, str] = {
     "reflect": "See [learning from sessions](../how-to/learn-from-sessions.md), [its JSON](json.md#crystal-reflect).",
     "usage": "See [learning from sessions](../how-to/learn-from-sessions.md) and [its JSON](json.md#crystal-usage).",
     "context": "See [starting with context](../how-to/start-with-context.md) and [its JSON](json.md#crystal-context).",
+    "assist": "See [told unasked](../explanation/assist.md) and [its JSON](json.md#crystal-assist-replay).",
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501
@@ -113,6 +114,7 @@ EXITS: dict[str, str] = {
     "get": f"1 when nothing has that key or id, {READS}",
     "forget": f"1 when nothing was found or has that name, 6 when `--prove` found something, {WRITES}",
     "context": READS,
+    "assist": READS,
     "status": f"1 when turns are NOT kept, {READS}",
     "doctor": "1 when a check fails",
     "watch": f"0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders, {WRITES}; it also needs the package watchfiles",  # noqa: E501

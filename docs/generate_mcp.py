@@ -42,28 +42,31 @@ Each answer is one text, and nothing is sent twice: there is no `structuredConte
 ```text
 <crystal-memory-7k2m9x>
 data: hits 1-2
-[7k2m9x 17 user · 2026-11-20 shop laptop]
-All database tests fail with ECONNREFUSED since this morning. Why?
-[7k2m9x mem-1a2b3c preference key editor]
-Tabs, not spaces.
+[17 user · 2026-11-20 shop laptop] All database tests fail with ECONNREFUSED since this morning. Why?
+[after] PostgreSQL was killed for lack of memory.
+[mem-1a2b3c preference key editor] Tabs, not spaces.
 </crystal-memory-7k2m9x>
 more: offset=2
 ```
 
 The whole answer stands in one fence, and its first line begins with `data:`.
-The nonce in the tags and in the head of each text (`7k2m9x` here) is random and new for each answer, so a stored text can imitate neither the end of the fence nor the head of another text.
+The nonce in the tags (`7k2m9x` here) is random and new for each answer, so a stored text cannot imitate the end of the fence.
+Each text has a head, `[7k2m9x id who · when where]`.
+The nonce is left out of the heads where no text has a line that could be read as a head: one with a bracket, an escape or a sign that is not ASCII before its first ASCII letter or digit.
+Where all texts have one line, each stands behind its head, and needs no nonce either.
 The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
-The day is left out if it is as in the text before, and so is the place; `no project` says that there is none.
-In an answer whose texts all have one line, each line is `[id who · when where] text`: no text can begin a line there, so the nonce is left out.
-A hit of less than 200 characters is followed by what was said before and after it (`before`, `after`), as with `around`, unless the answer has that already.
+What is as in the text before is left out: the year, the day, the place, and in `crystal_get` an id that is the next number; `no project` says that there is none.
+A hit of less than 200 characters is followed by what was said `[before]` and `[after]` it, as with `around`, unless the answer has that already; `[before user]` is what you said, without a name it is the assistant.
 Who is `user`, `assistant`, `thinking`, `tool NAME`, `call NAME`, `web NAME` (a tool that brought it from the network), `subagent`, `summary`, `file`, or the kind of a memory.
-A session is named by the first 8 characters of its id and a memory by the first 10, or by the whole id where that beginning would find another; `crystal_get` takes both.
+A session is named by the first 5 characters of its id and a memory by the first 10, or by more where that beginning would find another; `crystal_get` takes all of these.
 
 Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
-An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it.
-The fixed part is about 70 characters, and about 20 to 50 for each text, so lists of short titles or commands, and an answer of one short line, cost more than that in proportion.
+An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it, and counts a text once.
+The fixed part is about 80 characters, and 15 to 40 for each text, so short lines cost more in proportion.
+On 155 real sessions of one project (26 November 2026): searches 1.15 times their text in the median and 1.33 at most, `crystal_get` 1.15 and 1.31; lists of messages 1.1, of titles 1.4, of commands 1.3 to 1.6, of paths 1.5, `crystal_blame` 1.35.
+An answer of one path or one word, such as the request "yes", is several times its text.
 
 With `response_format` `json` the answer is a JSON object for programs, longer and with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 

@@ -74,7 +74,7 @@ class Throttle:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _import, _work, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (_forget, _retain, _import, _work, _assist, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -110,6 +110,14 @@ def _work(machine: Machine, work: Round) -> None:
         from crystal.store.work.index import bring_up_to_date  # noqa: PLC0415 - only where a tool was called
 
         bring_up_to_date(machine.store, lambda: work.is_over)
+
+
+def _assist(machine: Machine, work: Round) -> None:
+    """Keep ready what is told unasked."""
+    if machine.config.assist_moments:
+        from crystal.app.assist import prepare  # noqa: PLC0415 - off by default
+
+        prepare(machine, work.pause)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:

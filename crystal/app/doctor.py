@@ -33,7 +33,7 @@ from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.claude_file import read_facts
-from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.claude_settings.hooks import wanted
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
 from crystal.install.live.changes import is_live, missing_scripts
@@ -173,7 +173,7 @@ def _client(config: Config) -> Iterator[Check]:
         facts = read_facts(folder / "settings.json")
         if facts.problem is not None:
             continue
-        missing = [event for event in TIMEOUTS if not facts.commands.get(event)]
+        missing = [event for event in wanted(config.assist_moments) if not facts.commands.get(event)]
         if not folder.is_dir() and is_for_others(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
         elif facts.plugin and not facts.commands and not judged:

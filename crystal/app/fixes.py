@@ -97,18 +97,24 @@ def fix(machine: Machine, error: str, *, project: str | None = None, is_only: bo
     return []
 
 
-def _cured(store: Store, sought: Sequence[ErrorLine], projects: Sequence[int] | None) -> Iterator[_Cured]:
-    """Yield the failures with any of some errors that were cured."""
+def known_cures(store: Store, memory: Memory, projects: Sequence[int]) -> list[KnownFix]:
+    """Return the cures of all errors in projects, with their evidence."""
+    return list(_told(store, memory, list(_cured(store, None, projects))))
+
+
+def _cured(store: Store, sought: Sequence[ErrorLine] | None, projects: Sequence[int] | None) -> Iterator[_Cured]:
+    """Yield the failures with any of some errors (None: with any at all) that were cured."""
     hash_of = hash_for(store)
-    plain = {hash_of(one.plain): one.plain for one in sought}
+    wanted = None if sought is None else {hash_of(one.plain) for one in sought}
     failures = defaultdict[int, list[FailedRun]](list)
-    for failure in failures_with(store, plain, projects):
+    for failure in failures_with(store, wanted, projects):
         failures[failure.error].append(failure)
     for error, runs in failures.items():
         again = {one.run.turn for one in runs}
         texts = turn_texts(store, [one.result for one in runs[:MAX_LOOKED_AT]])
         for _, result, failed in runs[:MAX_LOOKED_AT]:
-            printed = {line.plain: line for line in error_lines(texts.get(result, (0, ""))[1])}.get(plain[error])
+            lines = error_lines(texts.get(result, (0, ""))[1])
+            printed = next((line for line in lines if hash_of(line.plain) == error), None)
             cure = printed and find_cure(failed, again, printed.file, steps_after(store, failed.turn))
             if printed and cure:
                 done = cure.done[:MAX_STEPS]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 
-from crystal.app.context import Machine, open_machine, this_config
+from crystal.app.context import Machine, open_machine, this_config, this_home
 from crystal.capture.privacy import policy_of
 from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
@@ -58,7 +59,8 @@ def _refresh(machine: Machine) -> None:
 
         note_told(machine)
     _mark_privacy(machine)
-    if not machine.config.context_enabled and not (data_dir / "context").exists():
+    config = machine.config
+    if not config.context_enabled and not config.assist_moments and not (data_dir / "context").exists():
         return
     from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
 
@@ -84,9 +86,12 @@ def _mark_privacy(machine: Machine) -> None:
 
 
 def settings_changed() -> None:
-    """Make contexts and the mark of privacy ready under new settings, where there is a memory."""
+    """Make contexts, the mark of privacy and the client's hooks ready under new settings, where there is a memory."""
+    from crystal.install.setup_plan import update_hooks  # noqa: PLC0415 - a turn loads this module, and changes no setting
+
     with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
         config = this_config()
         if config.places.db.exists():
             with open_machine() as machine:
                 refresh(machine)
+            update_hooks(config, os.environ, this_home())

@@ -96,20 +96,27 @@ class ContextSources:
         """Return True if a memory's project, on a device, is the one of a folder here."""
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
+    def rows_of(self, here: Project) -> Iterator[tuple[Store, dict[int, Project]]]:
+        """Yield each store with the rows of a folder's project in it."""
+        places = ("", self.machine.config.device)
+        for side, projects in self.projects:
+            yield side, {row: one for row, one in projects if any(self.is_same(here, one, at) for at in places)}
+
+    def forgotten(self, side: Store, sessions: Sequence[str]) -> set[str]:
+        """Return which sessions of a store have something forgotten that the store may still hold."""
+        own = self.machine.store
+        return blocked_sessions(own, sessions) if side is not own or is_work_left(own) else set()
+
     def _sessions(self, here: Project) -> list[LastSession]:
         """Return the last sessions of a project in which the user wrote something, each named by the user's own words.
 
         Never by a title: that may come from the client or a model, which read tools' results too.
         """
-        own, found = self.machine.store, dict[str, LastSession]()
-        for side, projects in self.projects:
-            own_device = self.machine.config.device
-            known = {row: one for row, one in projects if any(self.is_same(here, one, at) for at in ("", own_device))}
+        found = dict[str, LastSession]()
+        for side, known in self.rows_of(here):
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
-            gone = (
-                blocked_sessions(own, [row.session_id for row in rows]) if side is not own or is_work_left(own) else ()
-            )
+            gone = self.forgotten(side, [row.session_id for row in rows])
             most = len(found) + MAX_SESSIONS
             for row in rows:
                 if len(found) == most:
@@ -154,6 +161,10 @@ TRIES = 3
 VARIABLES = (
     "CRYSTAL_CONTEXT_ENABLED",
     "CRYSTAL_CONTEXT_TOKENS",
+    "CRYSTAL_ASSIST_MODE",
+    "CRYSTAL_ASSIST_EDIT",
+    "CRYSTAL_ASSIST_FAILURE",
+    "CRYSTAL_ASSIST_TOKENS",
     "CRYSTAL_PRIVATE_PROJECTS",
     "CRYSTAL_PRIVATE_SESSIONS",
 )
@@ -170,18 +181,22 @@ def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator
         yield tellable(seen, seen.mirror_store)
 
 
-def _contexts(machine: Machine) -> list[PreparedContext]:
-    """Make the contexts of all folders: where one is isolated, as it is seen from there."""
+def seen_folders(machine: Machine) -> Iterator[tuple[str | None, ContextSources, list[Project]]]:
+    """Yield the folders that are not private, with what is seen there; where one is isolated, alone, with its name."""
     policy, patterns = policy_of(machine.store, machine.config), machine.config.isolated_projects
     isolated = isolated_projects([machine.store], patterns).folders
-    ready = []
     for where in (None, *sorted({*isolated.values()})):
         with seen_by(machine, CLAUDE_CODE, where) as here:
             folders = [one for one in here.folders() if isolated.get(one.cwd, outermost(patterns, one.cwd)) == where]
-            told = [
-                PreparedContext(one.cwd, here.told(one)) for one in folders if not policy.is_private_folder(one.cwd)
-            ]
-            ready += told if where else [PreparedContext(None, here.told(None)), *told]
+            yield where, here, [one for one in folders if not policy.is_private_folder(one.cwd)]
+
+
+def _contexts(machine: Machine) -> list[PreparedContext]:
+    """Make the contexts of all folders."""
+    ready = []
+    for where, here, folders in seen_folders(machine) if machine.config.context_enabled else ():
+        told = [PreparedContext(one.cwd, here.told(one)) for one in folders]
+        ready += told if where else [PreparedContext(None, here.told(None)), *told]
     return ready
 
 
@@ -189,7 +204,9 @@ def make_ready(machine: Machine) -> None:
     """Write the contexts for session starts; remove them if the setting or capture is off."""
     data_dir = machine.places.data_dir
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if not held or not machine.config.context_enabled or policy_of(machine.store, machine.config).is_off:
+        config = machine.config
+        is_on = config.context_enabled or config.assist_moments
+        if not held or not is_on or policy_of(machine.store, config).is_off:
             clear_contexts(data_dir)
             return
         for _ in range(TRIES):
@@ -218,6 +235,8 @@ def _rules(machine: Machine) -> Rules:
         private_sessions=tuple(map(beginning, config.private_sessions)),
         private_folders=tuple(map(beginning, config.private_projects)),
         off=tuple(sorted({str(mark.session_id) for mark in open_marks})),
+        moments=config.assist_moments,
+        assist_tokens=str(config.assist_tokens),
     )
 
 

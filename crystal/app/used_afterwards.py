@@ -19,7 +19,7 @@ MAX_SESSIONS, MAX_TURNS = 50, 200
 """How many sessions of a period are read, the latest, and how many turns of each, the first after it was told."""
 MIN_WORDS, MIN_LETTERS = 2, 4
 _WORD = re.compile(r"\w(?:[\w./:-]*\w)?")
-_IS_NAME = re.compile(r"[\d_./:]")
+IS_NAME = re.compile(r"[\d_./:]")
 
 
 class Used(NamedTuple):
@@ -36,7 +36,7 @@ def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, st
     for one in log:
         told = {ident: texts[ident] for ident in one.chosen if ident in texts}
         if told and len(found) < MAX_SESSIONS:
-            said = said_after(store, one.session_id, one.at, MAX_TURNS)
+            said = [text for _, text in said_after(store, one.session_id, one.at, MAX_TURNS)]
             if said:
                 found.append(Used(one.at, len(told), len(used_of(told, said))))
     return found
@@ -47,16 +47,17 @@ def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
 
     Only words count that no other of the memories has.
     """
-    heard, words = _words(" ".join(said)), {ident: _words(text) for ident, text in told.items()}
+    heard, words = words_of(" ".join(said)), {ident: words_of(text) for ident, text in told.items()}
     used = []
     for ident, own in words.items():
         common = set().union(*(words[other] for other in words if other != ident))
         hits = (own - common) & heard
-        if any(map(_IS_NAME.search, hits)) or len(hits) >= min(MIN_WORDS, max(1, len(own))):
+        if any(map(IS_NAME.search, hits)) or len(hits) >= min(MIN_WORDS, max(1, len(own))):
             used.append(ident)
     return used
 
 
-def _words(text: str) -> set[str]:
+def words_of(text: str) -> set[str]:
+    """Return the names in a text, and its words that are long and not common."""
     words = set(_WORD.findall(text.casefold()))
-    return {word for word in words - STOP_WORDS if len(word) >= MIN_LETTERS or _IS_NAME.search(word)}
+    return {word for word in words - STOP_WORDS if len(word) >= MIN_LETTERS or IS_NAME.search(word)}

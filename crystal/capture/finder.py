@@ -93,12 +93,16 @@ def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[Bi
     return safe_open.open_regular(path, folders)
 
 
-def root_of(path: Path, folders: Folders) -> Root:
-    """Return the root of a conversation's file: the folder it is in, else its own folder, by its name and content."""
+def root_of(path: Path, folders: Folders, harness: str | None = None) -> Root:
+    """Return the root of a conversation's file: the folder it is in, else its own folder, by its name and content.
+
+    ``harness`` is the file's, where it is known.
+    """
     root = folders.root_of(os.path.normpath(path))
     if root is not None:
         return root
-    fitting = [Root(path.parent, name, number) for name, number, place in places_of_all() if place.owns(path)]
+    owners = [row[:2] for row in places_of_all() if row[2].owns(path) and harness in (None, row[0])]
+    fitting = [Root(path.parent, *owner) for owner in owners]
     if len(fitting) < 2:
         return next(iter(fitting), Root(path.parent))
     from crystal.capture.recognition import most_understood  # noqa: PLC0415 - loads readers

@@ -372,9 +372,6 @@ class _ConversationCapture:
         session, subagent = self.origin.session_id, self.origin.subagent
         context = record.context._replace(session=session, subagent=subagent, id=self._name(record.id))
         context = context._replace(revised=revised, replaces=replaces)
-        if context.title and self.reader.facts(record.line).is_conversation:
-            # A title repeats words of the conversation: forgetting them would take every line that has it.
-            context = context._replace(title=None)
         return complete(record.line, context)
 
     def _store(self, before: Watermark, lines: list[bytes], noted: list[tuple[int, SeenRecord]]) -> Watermark:

@@ -41,6 +41,10 @@ class Cleaner(NamedTuple):
         except CrystalError:
             raise
         except Exception as error:  # whatever it is: what could not be cleaned is neither stored nor sent
+            from crystal.config.packages import broken_package  # noqa: PLC0415 - where something is broken alone
+
+            if broken_package(error) is not None:
+                raise  # the worker, or the command, says what mends it
             hint = "nothing of it was stored; the next sync tries again"
             raise RedactionError(f"secrets could not be removed ({type(error).__name__})", hint=hint) from error
 

@@ -71,6 +71,7 @@ def set_(
     """Write one setting into the settings file. Comments and layout of the file stay."""
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import set_value
+    from crystal.install.setup_plan import has_hooks
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
@@ -83,6 +84,8 @@ def set_(
     if gone:
         note(f"no longer in the list: {shown(gone)}")
     settings_changed()
+    if key == "assist.mode" and value == "on" and not has_hooks(this_config()):
+        note("nothing is told before crystal's hooks are in Claude Code's settings; add them with: crystal init")
     if key == "retention.days" and isinstance(value, int) and value:
         _say_what_goes(value)
     for alias in setting.variables:

@@ -172,6 +172,8 @@ def init(
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or _proposed(config, asks=asks and config.origin("agent_id") == "default")
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
+    if asks and config.assist_mode == "ask":
+        config = _offer_assist(config)
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)
     sharing.check(config.role)
@@ -200,6 +202,13 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
             _say_what_works(machine, plan)
         elif plan.clients:
             _say_what_is_asked(plan)
+
+
+def _offer_assist(config: Config) -> Config:
+    """Ask whether agents are told what was done here before, and return the settings with the answer."""
+    wanted = typer.confirm("tell Claude Code before an edit what was decided here before?", default=False, err=True)
+    set_value(config.places.config_file, "assist.mode", "on" if wanted else "off")
+    return this_config()
 
 
 def _say_left_out(config: Config) -> None:

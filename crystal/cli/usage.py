@@ -46,6 +46,8 @@ def _lines(period: Period) -> list[str]:
         if period.injections
         else ["  told      nothing"]
     )
+    if period.assisted:
+        said.append(f"  unasked   {period.assisted} things, {period.assisted_tokens:,} tokens")
     asked = [f"            {line}" for line in asked_lines(run)]
     return [*learned, *asked, *said, f"  spent     {spent}"]
 

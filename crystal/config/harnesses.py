@@ -25,10 +25,10 @@ def _extension_tasks(extension: str) -> tuple[Place, ...]:
 def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     """Return the places in a home of Codex; a program that embeds it has a home of its own."""
     patterns = ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")
-    compressed = tuple(f"{pattern}.zst" for pattern in patterns)
+    whole = (*(f"{pattern}.zst" for pattern in patterns), "session_index.jsonl")
     return (
         Place(home, ".", patterns, variable, session_file="sessions/**/rollout-*-{session}.jsonl"),
-        Place(home, ".", compressed, variable, form="document"),
+        Place(home, ".", whole, variable, form="document"),
     )
 
 

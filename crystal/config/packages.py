@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 from crystal.errors import NotConfiguredError
 
@@ -41,14 +42,17 @@ def reinstall_command(package: str) -> str:
     return f"{command} --reinstall" if command.startswith("uv") else f"{command} --force-reinstall"
 
 
-_ASKED_BY_NAME = frozenset("certifi httpcore httpx mcp_types mnemonic msgspec pathspec segno spake2 tomlkit".split())
-"""Packages of the relay, of providers and of agents, that take long to load: only whether they are there."""
+_LOADED = "ahocorasick_rs apsw cryptography numpy orjson rich sqlite_vec typer".split()
+_ASKED_BY_NAME = frozenset(
+    """certifi confusable_homoglyphs httpcore httpx jinja2 markdown_it markupsafe mcp_types mnemonic msgspec pathspec
+    pygments segno spake2 starlette tomlkit uvicorn""".split()
+)
+"""Packages of the relay, of servers and of agents, that take long to load: only whether they are there."""
 
 PACKAGES = {
-    **{name: name for name in ("apsw", "cryptography", "numpy", "orjson", "rich", "typer", *sorted(_ASKED_BY_NAME))},
-    "mcp_types": "mcp-types",
+    **{name: name.replace("_", "-") for name in (*_LOADED, *sorted(_ASKED_BY_NAME))},
+    "markdown_it": "markdown-it-py",
     "re2": "google-re2",
-    "sqlite_vec": "sqlite-vec",
     "backports.zstd" if sys.version_info < (3, 14) else "compression.zstd": "backports.zstd",
 }
 """Distribution by module."""
@@ -99,6 +103,9 @@ def broken_package(error: BaseException) -> NotConfiguredError | None:
 
 
 def _missing(error: BaseException) -> str | None:
+    """Return the package that is not there, or lacks a name: a release that crystal does not know."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
+        return _known(error.obj.__name__)
     if not isinstance(error, ImportError) or not error.name:
         return None
     # "cannot import name 'zstd' from 'backports'" names the package around it

@@ -254,6 +254,15 @@ class Config:
         "Whether a new session gets the most useful memories and the last sessions of its project as context.",
     )
     context_tokens: int = setting(600, whole(100, 10_000), "About how many tokens the context may take.")
+    assist_mode: str = setting(
+        "ask",
+        choice("on", "off", "ask"),
+        "Whether crystal tells Claude Code, unasked, what was done here before: before an edit and after a failed "
+        "command. `ask` is `off` until `crystal init` has asked.",
+    )
+    assist_edit: bool = setting(True, BOOLEAN, "Whether it does before an edit.")
+    assist_failure: bool = setting(True, BOOLEAN, "Whether it does after a failed command.")
+    assist_tokens: int = setting(2_000, whole(100, 100_000), "About how many tokens one session is told so at most.")
     reflect_mode: str = setting(
         "propose",
         choice("off", "propose", "auto"),
@@ -315,6 +324,12 @@ class Config:
             UsageError: There is no such key.
         """
         return self.sources.get(setting_for(key).key, "default")
+
+    @property
+    def assist_moments(self) -> tuple[str, ...]:
+        """Return the moments at which something is told unasked: ``edit`` and ``failure``."""
+        moments = {"edit": self.assist_edit, "failure": self.assist_failure}
+        return tuple(name for name, is_on in moments.items() if is_on and self.assist_mode == "on")
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,14 +19,17 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import SessionContext
+from crystal.hook.assist import STATE, SUFFIX
 from crystal.hook.session_start import TOLD_SOURCES, context_file
-from crystal.store.sessions.contexts import Injection
+from crystal.store.sessions.contexts import ASSIST, Injection
 
 DEFAULT = "default.json"
 RULES = "rules.json"
 KEPT_MS = 90 * 86_400_000
 """Time for which a mark is kept. Clients delete transcripts after 30 days."""
 
+STATE_MS = 86_400_000
+"""Time after which what a session was told unasked is in the store for sure."""
 MAX_MARK_BYTES = 64 * 1024
 
 
@@ -40,6 +44,8 @@ class Rules:
         private_sessions: Prefixes of private session ids.
         private_folders: Prefixes of folders without a prepared context.
         off: Sessions with capture switched off.
+        moments: At which moments something is told unasked.
+        assist_tokens: How much of that a session is told; a string, because the hook reads no numbers.
     """
 
     config: str
@@ -48,6 +54,8 @@ class Rules:
     private_sessions: tuple[str, ...] = ()
     private_folders: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
+    moments: tuple[str, ...] = ()
+    assist_tokens: str = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class PreparedContext:
 
 
 def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext]) -> None:
-    """Replace the prepared contexts. Unchanged files are not written again.
+    """Replace the prepared contexts. Unchanged files are not written again; files of facts stay if they may be told.
 
     Raises:
         UsageError, UnavailableError: The system refuses.
@@ -69,7 +77,8 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext
     files = {DEFAULT if one.cwd is None else context_file(one.cwd): _content(one) for one in ready}
     try:
         for path in folder.iterdir():
-            if path.name not in files and path.name != RULES:
+            is_told = path.suffix == SUFFIX and rules.moments
+            if path.name not in files and path.name != RULES and not is_told:
                 path.unlink(missing_ok=True)
         for name, content in files.items():
             _write(folder / name, content)
@@ -102,17 +111,35 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
             seen = path.lstat()
-            if seen.st_size:
+            age = now - seen.st_mtime_ns // 1_000_000
+            if path.suffix == STATE and age < KEPT_MS:
+                found += [(path, _read_state(path))] if age < STATE_MS else []
+            elif seen.st_size and path.suffix != STATE:
                 found.append((path, _read_mark(path)))
-            elif now - seen.st_mtime_ns // 1_000_000 > KEPT_MS:
+            elif age > KEPT_MS:
                 path.unlink(missing_ok=True)
     return found
 
 
 def settle_told(path: Path) -> None:
-    """Empty a mark that is recorded in the store: its name still prevents a second delivery."""
-    with contextlib.suppress(OSError):
-        os.truncate(path, 0)
+    """Empty a mark that is recorded in the store: its name still prevents a second delivery.
+
+    What a session was told unasked stays: its ids prevent that.
+    """
+    if path.suffix != STATE:
+        with contextlib.suppress(OSError):
+            os.truncate(path, 0)
+
+
+def _read_state(path: Path) -> Injection | None:
+    """Return what a session was told unasked until now."""
+    try:
+        rows = [line.split() for line in path.read_text("ascii").splitlines()]
+        times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)
+        chosen, why = tuple(row[2] for row in rows), dict(Counter(row[1] for row in rows))
+    except (OSError, ValueError, LookupError):
+        return None
+    return Injection(times[0], path.stem, ASSIST, len(rows), chosen, 0, tokens, why) if rows else None
 
 
 def _read_mark(path: Path) -> Injection | None:

@@ -29,6 +29,7 @@ STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
+ASSISTED = ("PreToolUse", "PostToolUseFailure")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
@@ -63,6 +64,11 @@ def main(arguments: list[str]) -> None:
     data_dir = _attempt(find_data_dir, env)
     for name in PLACES:
         _attempt(_place, env, name)
+    if event in ASSISTED:
+        who = _word(said.get("session_id")), _path(said.get("cwd"))
+        if all(who) and not is_other and not truthy(env.get("CRYSTAL_PRIVATE")):
+            _attempt(_print, _attempt(_half("assist").answer, data_dir, said, who, env, now, parse_hook_input) or {})
+        return  # the agent waits at every edit: no note, no worker
     note = _attempt(_write_note, data_dir, said, env, now, asked)
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)

@@ -84,13 +84,8 @@ def told_once(
     """
     session, source, cwd = who
     folder = os.path.join(data_dir, "context")
-    rules = _read(os.path.join(folder, "rules.json"), parse)
-    config, variables = rules["config"], rules["variables"]
-    if source not in TOLD_SOURCES or env.get("CRYSTAL_CONFIG", config) != config or stamp_of(config) != rules["stamp"]:
-        return None
-    if any(env.get(name, "") != value for name, value in variables.items()):
-        return None
-    if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"]:
+    rules = rules_for(data_dir, session, env, parse)
+    if source not in TOLD_SOURCES or rules is None:
         return None
     ready = _ready(folder, cwd.rstrip("/") or cwd, rules, parse)
     if not ready["body"]:
@@ -102,10 +97,26 @@ def told_once(
         os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
     finally:
         os.close(once)
-    nonce = "".join(
-        "abcdefghjkmnpqrstuvwxyz23456789"[byte % 31] for byte in os.urandom(6)
-    )  # as crystal.text.fence does
-    return f"<crystal-memory-{nonce}>\n{ready['body']}\n</crystal-memory-{nonce}>"
+    return fenced(ready["body"])
+
+
+def fenced(body: str) -> str:
+    """Put a text into the fence, as ``crystal.text.fence`` does."""
+    nonce = "".join("abcdefghjkmnpqrstuvwxyz23456789"[byte % 31] for byte in os.urandom(6))
+    return f"<crystal-memory-{nonce}>\n{body}\n</crystal-memory-{nonce}>"
+
+
+def rules_for(
+    data_dir: str, session: str, env: "dict[str, str]", parse: "Callable[[bytes], dict[str, Any]]"
+) -> "dict[str, Any] | None":
+    """Return the rules for what is told; None if a session may be told nothing, or the settings are newer than they."""
+    rules = _read(os.path.join(data_dir, "context", "rules.json"), parse)
+    config, variables = rules["config"], rules["variables"]
+    if env.get("CRYSTAL_CONFIG", config) != config or stamp_of(config) != rules["stamp"]:
+        return None
+    if any(env.get(name, "") != value for name, value in variables.items()):
+        return None
+    return None if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"] else rules
 
 
 def _ready(

@@ -28,6 +28,7 @@ from crystal.errors import CrystalError
 from crystal.hook import main as hook
 from crystal.install.claude_settings import claude_file as settings
 from crystal.install.claude_settings.claude_file import SettingsPlan
+from crystal.install.claude_settings.hooks import MATCHERS, TIMEOUTS, wanted
 from crystal.install.claude_settings.layers import read_layers
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
@@ -149,10 +150,7 @@ def plan_setup(
     folders = places.claude_dirs if CLAUDE_CODE in asked else ()
     layers = {folder: read_layers(folder, None) for folder in folders}
     plugins = {folder: one.plugins[0] for folder, one in layers.items() if one.plugins and not one.commands}
-    words = settings.hook_words(
-        Path(sys.executable), Path(hook.__file__).resolve(), settings.locations_to_bake(env, home)
-    )
-    command = settings.hook_line(words, windows=sys.platform == "win32")
+    words = _hook_words(env, home)
     agent_folder = places.agent_folder(agent)
     wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
     in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
@@ -164,12 +162,40 @@ def plan_setup(
         not in_file,
         config.device if config.origin("device") == "default" else None,
         tuple(folder for folder in wanted if not folder.is_dir()),
-        tuple(settings.plan_install(folder / "settings.json", command) for folder in folders if folder not in plugins),
+        tuple(_plan_hooks(config, folder, words) for folder in folders if folder not in plugins),
         tuple(_plan_clients(only or (), entry, places, env, home)),
         tuple(_plan_live([name for name in others if name in MECHANISMS], words, entry, places, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
         tuple(dict.fromkeys(plugins.values())),
     )
+
+
+def _hook_words(env: Mapping[str, str], home: Path) -> list[str]:
+    file = Path(hook.__file__).resolve()
+    return settings.hook_words(Path(sys.executable), file, settings.locations_to_bake(env, home))
+
+
+def _plan_hooks(config: Config, folder: Path, words: Sequence[str]) -> SettingsPlan:
+    command = settings.hook_line(words, windows=sys.platform == "win32")
+    return settings.plan_install(folder / "settings.json", command, config.assist_moments)
+
+
+def has_hooks(config: Config) -> bool:
+    """Return whether entries of ours are in Claude Code's settings."""
+    return any(settings.read_facts(folder / "settings.json").commands for folder in config.places.claude_dirs)
+
+
+def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> None:
+    """Add or remove the entries for moments at which something is told, in files that have our other entries.
+
+    Raises:
+        CrystalError: A file cannot be read or written.
+    """
+    for folder in config.places.claude_dirs:
+        commands = settings.read_facts(folder / "settings.json").commands
+        now = {event for event in commands if event in MATCHERS}
+        if TIMEOUTS.keys() & commands.keys() and now != wanted(config.assist_moments).keys() & MATCHERS.keys():
+            settings.apply(_plan_hooks(config, folder, _hook_words(env, home)))
 
 
 def _plan_live(

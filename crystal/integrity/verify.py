@@ -317,7 +317,7 @@ def _check_file(
     if found is None:
         proof.files_gone += 1
         return
-    if finder.root_of(found.path, folders).place.form != "lines":
+    if finder.root_of(found.path, folders, state.origin.harness).place.form != "lines":
         return
     with finder.opened(found.path) as file:
         end = last_newline(file, found.size)

@@ -29,7 +29,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [hit_item(hit, ShortIds(machine)) for hit in found.hits]
     rows = []
     for item in (make(TITLE) for make in makers):
-        ident, head = str(item.data["id"]), f"{item.data['by']} {item.place}".strip()
+        ident, head = str(item.data["id"]), f"{item.data['by']} {' '.join(item.place)}"
         title = f"{head}: {quote_line(item.data['text'], TITLE)}"
         rows.append({"id": ident, "title": title, "url": address_of(client, ident)})
     return ToolAnswer("", {"results": rows})

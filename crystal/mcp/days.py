@@ -90,29 +90,32 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         if since >= end:
             raise UsageError("since must be earlier than before", hint="swap them")
         found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
-        ids, makers = ShortIds(machine), list[Make]()
+        offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
+        ids, makers, told = ShortIds(machine), list[Make](), set[str]()
         for day in found:
-            makers += [_stretch_item(day.date, one, ids) for one in day.sessions]
+            for one in day.sessions:
+                title = "" if one.session.id in told else title_of(one.session)
+                told |= {one.session.id} if len(makers) >= offset else set()  # a page tells each title again
+                makers.append(_stretch_item(day.date, one, ids, title))
             makers += [_memory_item(day.date, one, ids) for one in day.memories]
-    offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
 
     def head(at: int) -> str:
-        return f"{span}: session, hours, turns" if at > offset else f"nothing from {span}"
+        return f"{span}: session, hour, turns" if at > offset else f"nothing from {span}"
 
     return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
 
 
-def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds) -> Make:
+def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) -> Make:
     session = stretch.session
-    clock = f"{local(stretch.first):%H:%M}-{local(stretch.last):%H:%M}"
     data = {
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
     place = place_of(stretch.first, session.project, session.device, ids.device)
-    item = AnswerItem(f"{ids.session(session.id)} {clock} {stretch.turns}", place, title_of(session), data)
+    head = f"{ids.session(session.id)} {local(stretch.first):%H:%M} {stretch.turns}"
+    item = AnswerItem(head, place, title, data)
     return lambda _: item
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
-from crystal.mcp.page import NONCE, AnswerItem, Json
-from crystal.model.capture import MIRROR_IDS
+from crystal.mcp.page import NONCE, AnswerItem, Json, Place
+from crystal.model.capture import MIRROR_IDS, parse_hit_name
 from crystal.model.recall import Hit, Neighbour, Remembered
 from crystal.model.sources import FilePlace
 from crystal.sessions.reading import ShownTurn, find_target
@@ -20,7 +21,8 @@ from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso, local
 
 Make = Callable[[int], AnswerItem]
-SHORT_SESSION = 8
+SHORT_SESSIONS = (5, 8, 12)
+"""Lengths of short ids; one of digits alone would be that of a hit, now or later."""
 SHORT_MEMORY = 10
 AROUND = 300
 MAX_LABEL = 120
@@ -35,11 +37,11 @@ def label(text: str | None) -> str | None:
     return None if text is None else quote_line(text, MAX_LABEL)
 
 
-def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> str:
-    """Return when and where in a few words; the device only if it is another than ``here``."""
+def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> Place:
+    """Return the day, and where; the device only if it is another than ``here``."""
     day = "undated" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
     other = None if device == here else label(device)
-    return " ".join(part for part in (day, label(project), other) if part)
+    return day, " ".join(part for part in (label(project), other) if part) or "no project"
 
 
 def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:
@@ -58,6 +60,12 @@ def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> 
         return "assistant", "thinking"
     known = {"source": "file"}.get(role, role)
     return (known, known) if known in KINDS else ("tool", label(role) or "unknown")
+
+
+def _without_tool(by: str, text: str) -> str:
+    """Return whose words a text is, without the name of the called tool if the text begins with it."""
+    called, _, tool = by.partition(" ")
+    return called if called == "call" and tool and text.startswith(tool) else by
 
 
 def excerpt(text: str, room: int, start: int = 0) -> tuple[str, int]:
@@ -88,12 +96,11 @@ class ShortIds:
     def session(self, ident: str) -> str:
         """Return how a session is named in an answer."""
         store, mirror = self.machine.store, self.machine.mirror_store
-        short = ident[:SHORT_SESSION]
-        try:
-            if find_target(store, short, mirror=mirror) == find_target(store, ident, mirror=mirror):
-                return label(short) or short
-        except CrystalError:  # it is the beginning of several
-            pass
+        whole = find_target(store, ident, mirror=mirror)
+        for short in (ident[:length] for length in SHORT_SESSIONS):
+            with suppress(CrystalError):  # it is the beginning of several
+                if parse_hit_name(short) is None and find_target(store, short, mirror=mirror) == whole:
+                    return label(short) or short
         return label(ident) or ident
 
     def memory(self, ident: str) -> str:
@@ -105,7 +112,7 @@ class ShortIds:
         return ident[:SHORT_MEMORY] if is_same else ident
 
 
-def quoted(head: str, place: str, text: str, data: Json, start: int = 0) -> Make:
+def quoted(head: str, place: Place, text: str, data: Json, start: int = 0) -> Make:
     """Return the function that makes an item of a text, from ``start`` on."""
 
     def make(room: int) -> AnswerItem:
@@ -121,10 +128,10 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
     if is_memory:
         kind, by = "memory", _memory_words(hit.category, hit.key)
-    place = f"{place_of(hit.timestamp, hit.project, hit.device, ids.device)}{_file_words(hit.file)}"
+    place = place_of(hit.timestamp, hit.project, hit.device, ids.device) + _file_words(hit.file)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
-    head = f"{ids.memory(name) if is_memory else name} {by}{copies}"
+    head = f"{ids.memory(name) if is_memory else name} {_without_tool(by, hit.text)}{copies}"
     beside = {where: (kind_of(one.role)[1], quote_line(one.text, AROUND)) for where, one in (around or {}).items()}
 
     def make(room: int) -> AnswerItem:
@@ -136,15 +143,16 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
             "copies": hit.copies, "similar": hit.similar, "characters_left": left, **_file_data(hit.file),
             **{where: ": ".join(said) for where, said in beside.items()},
         }  # fmt: skip
-        shown = "".join(f"\n[{NONCE} {where} {who}] {said}" for where, (who, said) in beside.items())
+        whose = {where: f"{where} {who}".removesuffix(" assistant") for where, (who, _) in beside.items()}
+        shown = "".join(f"\n[{NONCE} {whose[where]}] {said}" for where, (_, said) in beside.items())
         return AnswerItem(head, place, f"{text}{shown}", data)
 
     return make
 
 
-def _file_words(place: FilePlace | None) -> str:
+def _file_words(place: FilePlace | None) -> Place:
     """Return where in which file a text is, to be appended to when and where."""
-    return "" if place is None else f" {label(place.name)}: {label(place.path)}:{place.lines}"
+    return () if place is None else (f"{label(place.name)}: {label(place.path)}:{place.lines}",)
 
 
 def _file_data(place: FilePlace | None) -> Json:
@@ -174,7 +182,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
     """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
     kind, by = kind_of(turn.role, turn.tool, turn.subagent)
-    mark = ", asked for" if turn.focus else ""
+    mark, place = ", asked for" if turn.focus else "", ("", *_file_words(turn.file))
 
     def make(room: int) -> AnswerItem:
         text, left = excerpt(turn.text, min(room, most or room), start)
@@ -184,7 +192,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
             "characters_archived": max(0, turn.full_length - len(turn.text)), **_file_data(turn.file),
         }  # fmt: skip
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(f"{name} {by}{mark}", _file_words(turn.file), f"{text}{go_on}", data)
+        return AnswerItem(f"{name} {_without_tool(by, text)}{mark}", place, f"{text}{go_on}", data)
 
     return make
 

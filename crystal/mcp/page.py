@@ -6,8 +6,10 @@ Both forms are measured, because which of them a client shows to its model is th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from crystal.text.fence import NONCE_CHARACTERS, closing, fenced, opening
@@ -27,6 +29,9 @@ Json = dict[str, Any]
 
 NONCE = "\0"
 """Stands for the nonce of the fence until the answer is sent: no quoted text holds it."""
+Place = tuple[str, ...]
+_LIKE_A_HEAD = re.compile(r"\n[^\w\n]*?(?:[\[&%\\]|[^\x00-\x7f])")
+"""A line with a bracket, an escape or a foreign sign before its first ASCII letter: it may be read as a head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +40,21 @@ class AnswerItem:
 
     Attributes:
         head: Its id and who said it.
-        place: The day, a space, and where; each is left out of the text where it is as in the item before.
+        place: The day or nothing, where, and more; what is as in the item before is left out of the text.
         text: What was said, quoted; what was said around it follows, each with ``NONCE`` in its head.
         data: All of it as JSON.
     """
 
     head: str
-    place: str
+    place: Place
     text: str
     data: Json
 
     @property
     def size(self) -> int:
         """Return how many characters the item takes in the longer form."""
-        markdown = len(self.head) + len(self.place) + len(self.text) + NONCE_CHARACTERS + 10
+        parts = (self.head, *self.place, self.text)
+        markdown = sum(map(len, parts)) + 2 * len(parts) + NONCE_CHARACTERS + 10
         return max(markdown, len(_encoded(self.data)) + 2)
 
 
@@ -116,22 +122,33 @@ def answered(
 ) -> ToolAnswer:
     """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more.
 
-    If no text has a second line, none can imitate the head of another: each item is one line and needs no nonce.
+    A head needs the nonce only where a line of a text may be read as one. If no text has a second line, each item is
+    one line.
     """
     if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
         more = f"{more}; {CUT}" if more else f"more: {CUT}"
     lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
-    is_list = not any("\n" in item.text.replace(f"\n[{NONCE} ", "") for item in items)
-    opened, end = ("[", "] ") if is_list else (f"[{NONCE} ", "]\n")
-    before = ("", "")
-    for item in items:
-        day, _, where = item.place.partition(" ")
-        now = (day, where or "no project") if item.place else before
-        new = " ".join(part for part, last in zip(now, before, strict=True) if part != last)
-        lines.append(f"{opened}{item.head}{f' · {new}' if new else ''}{end}{item.text.replace(f'[{NONCE} ', opened)}")
-        before = now
+    said = [item.text.replace(f"\n[{NONCE} ", "\r") for item in items]
+    is_list = not any("\n" in text for text in said)
+    is_plain = is_list or not any(_LIKE_A_HEAD.search(f"\n{text}") for text in said)
+    opened, end = "[" if is_plain else f"[{NONCE} ", "] " if is_list else "]\n"
+    before: Place = ()
+    for item, text in zip(items, said, strict=True):
+        new = _new_parts(item.place, before)
+        shown = text.replace("\r", f"\n{opened}")
+        lines.append(f"{opened}{item.head}{f' · {new}' if new else ''}{end}{shown}")
+        before = item.place or before
     whole: Json = {**data, name: [item.data for item in items], "more": more}
     return ToolAnswer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
+
+
+def _new_parts(place: Place, before: Place) -> str:
+    """Return what of a place is not as in the place before; of a day in the same year the month and the day."""
+    pairs = list(zip_longest(place, before[: len(place)], fillvalue=""))
+    new = [now for now, last in pairs if now != last]
+    if new and pairs[0][0] != pairs[0][1] and pairs[0][0][:5] == pairs[0][1][:5]:
+        new[0] = new[0][5:]
+    return " ".join(filter(None, new))
 
 
 def one_page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote as quote_url
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded, hint_for_agent
 from crystal.mcp.protocol import INTERNAL_ERROR, RESOURCE_NOT_FOUND, McpError
+from crystal.model.capture import parse_hit_name
 from crystal.model.recall import Remembered
 from crystal.sessions.reading import Conversation, SessionSummary, find_target, read, sessions
 from crystal.text.quoting import quote, quote_line
@@ -93,7 +95,7 @@ def _of_conversation(machine: Machine, client: ClientContext, ident: str, argume
 def _of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> ToolAnswer:
     """Return a page of a session."""
     turns = conversation.turns
-    name, about, data = _head(conversation.session, ShortIds(machine), "session")
+    name, about, data = _head(conversation, ShortIds(machine), "session")
     if offset and offset >= len(turns):
         raise UsageError(f"offset is {offset}, but there are {len(turns)} turns", hint="use a smaller offset")
     makers = [
@@ -108,14 +110,14 @@ def _of_session(machine: Machine, conversation: Conversation, room: int, offset:
         head = f"{about}\nturns {offset + 1}-{at} of {len(turns)}" if items else about
         if any(item.data["characters_left"] for item in items):
             head += "; the whole of a turn: crystal_get with its id"
-        return answered(head, items, "turns", {**data, "next_offset": next_offset}, more)
+        return answered(head, _counted(items), "turns", {**data, "next_offset": next_offset}, more)
 
     return bounded(makers, compose, room)
 
 
 def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> ToolAnswer:
     turns = conversation.turns
-    name, about, data = _head(conversation.session, ShortIds(machine), "hit")
+    _, about, data = _head(conversation, ShortIds(machine), "hit")
     around = max(200, room // (3 * max(1, len(turns))))
     # The requested turn is rendered first, because it gets the most characters. It is shown in its place.
     at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
@@ -127,9 +129,21 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
-        return answered(about, shown, "turns", data, f"more: crystal_get id={name}" if name else None)
+        return answered(about, _counted(shown), "turns", data, None)
 
     return bounded(makers, compose, room, longest=max(200, room // 2))
+
+
+def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
+    """Return turns without the ids that count on from the turn before, unless more can be read of one by its id."""
+    shown, last = list[AnswerItem](), None
+    for turn in turns:
+        number = parse_hit_name(turn.data["id"])
+        counts_on = number is not None and last == number - 1
+        is_asked = turn.data["focus"] or turn.data["characters_left"]
+        shown.append(replace(turn, head=turn.head.partition(" ")[2]) if counts_on and not is_asked else turn)
+        last = number
+    return shown
 
 
 def title_of(session: SessionSummary, most: int = TITLE) -> str:
@@ -146,15 +160,18 @@ def session_data(session: SessionSummary) -> Json:
     }  # fmt: skip
 
 
-def _head(session: SessionSummary | None, ids: ShortIds, kind: str) -> tuple[str, str, Json]:
+def _head(conversation: Conversation, ids: ShortIds, kind: str) -> tuple[str, str, Json]:
     """Return the id under which a session is read, a line about it, and its JSON."""
+    session = conversation.session
     if session is None:
         return "", "this belongs to no session", {**NOTHING, "kind": kind}
     name = ids.session(session.id)
     branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
-    place = place_of(session.last_at, session.project, session.device, ids.device)
+    place = " ".join(place_of(session.last_at, session.project, session.device, ids.device))
     turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
-    words = f"session {name}, {turns}, {place}{branch}: {title_of(session, SHORT_TITLE)}"
+    title, told = title_of(session, SHORT_TITLE), " ".join(turn.text[:SHORT_TITLE] for turn in conversation.turns[:1])
+    named = "" if told.startswith(title.rstrip("…")) else f": {title}"
+    words = f"session {name}, {turns}, {place}{branch}{named}"
     return name, words, {**NOTHING, "kind": kind, "session": session_data(session)}
 
 

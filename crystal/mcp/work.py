@@ -25,7 +25,7 @@ from crystal.text.quoting import quote_line
 from crystal.timewords.parse import iso
 
 MAX_PATH = 300
-MAX_SESSIONS = 5
+MAX_SESSIONS = 3
 SAID = 300
 
 
@@ -38,15 +38,18 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         since, before = (moment(times, name, machine.now()) for name in times)
         found = changed_files(machine, session=session, since=since, before=before, project=project)
         ids = ShortIds(machine)
-        makers = [_file_item(one, ids) for one in found]
+        folders = [one.path.rpartition("/")[0] for one in found]
+        above = ["", *folders[:-1]]
+        above[offset : offset + 1] = [""]  # a page begins with a whole path
+        makers = [_file_item(one, folder, ids) for one, folder in zip(found, above, strict=False)]
 
         def head(at: int) -> str:
-            return f"{len(found)} files were edited" if at > offset else "no known edit"
+            return f"{len(found)} files edited; …: in the folder above" if at > offset else "no known edit"
 
         return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
 
 
-def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
+def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds) -> Make:
     def make(_: int) -> AnswerItem:
         sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
         path = quote_line(one.path, MAX_PATH)
@@ -54,8 +57,10 @@ def _file_item(one: ChangedFile, ids: ShortIds) -> Make:
             "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
             "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
         }  # fmt: skip
-        place = f"{place_of(one.last_at, one.project, None, ids.device)} {' '.join(sessions)}"
-        return AnswerItem(f"+{one.added} -{one.removed}", place, path, data)
+        place = (*place_of(one.last_at, one.project, None, ids.device), " ".join(sessions))
+        folder, slash, name = one.path.rpartition("/")
+        shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
+        return AnswerItem(f"+{one.added} -{one.removed}", place, shown, data)
 
     return make
 
@@ -71,12 +76,19 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         place = _inside(client, path)
         found = blame_lines(machine, str(place) + (f":{first or 1}-{last}" if last else ""), project=project)
         ids = ShortIds(machine)
-        makers = [_lines_item(one, one.call, ids) for one in found.lines if one.call is not None]
+        groups = dict[tuple[str | None, ...], list[tuple[BlamedLines, RecordedCall]]]()
+        for one, call in ((one, one.call) for one in found.lines if one.call is not None):
+            groups.setdefault((call.session_id, call.request, call.reason), []).append((one, call))
+        asked = [None, *(key[:2] for key in groups)]
+        makers = [
+            _lines_item(group, ids, is_asked_above=key[:2] == before)
+            for (key, group), before in zip(groups.items(), asked, strict=False)
+        ]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
 
         def head(_: int) -> str:
-            return f"no session is known to have written {missing} of the lines" if missing else "lines, session"
+            return f"{missing} lines of no known session" if missing else "lines, session"
 
         return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
 
@@ -90,20 +102,22 @@ def _inside(client: ClientContext, path: str) -> Path:
     return place
 
 
-def _lines_item(one: BlamedLines, call: RecordedCall, ids: ShortIds) -> Make:
-    """Return lines that one call wrote, with what was said before it."""
+def _lines_item(group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, *, is_asked_above: bool) -> Make:
+    """Return lines that were written for one reason, and what was said before; the request is not told twice."""
+    call, ranges = group[0][1], [(one.first, one.last) for one, _ in group]
 
     def make(room: int) -> AnswerItem:
         session, device = ids.session(call.session_id), ids.device
         said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
         texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
         data: Json = {
-            "first": one.first, "last": one.last, "session": session, "line": call.uuid,
+            "ranges": ranges, "session": session, "line": call.uuid,
             "at": iso(call.at), "project": label(call.project), "device": label(call.device),
             "request": texts.get("asked"), "reason": texts.get("agent"),
         }  # fmt: skip
-        head = f"{one.first}{f'-{one.last}' * (one.last > one.first)} {session}"
-        words = "\n".join(f"{who}: {text}" for who, text in texts.items())
+        numbers = ",".join(f"{first}{f'-{last}' * (last > first)}" for first, last in ranges)
+        head = f"{numbers} {session}"
+        words = "\n".join(f"{who}: {text}" for who, text in texts.items() if who != "asked" or not is_asked_above)
         return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
     return make

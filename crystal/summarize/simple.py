@@ -90,10 +90,12 @@ def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
 
 
 def _headline(turn: SummaryTurn) -> str:
-    """Return the first meaningful sentence ("Hi!" is not), without its final punctuation."""
+    """Return the first meaningful sentence ("Hi!" is not), without its final punctuation; what it introduces, too."""
     found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
     telling = (sentence for sentence in found if words(sentence))
     line = next(telling, found[0] if found else one_line(turn.text[:1000]))
+    if line.endswith((":", "：")) and line != found[-1]:
+        line = f"{line} {found[found.index(line) + 1]}"
     return line.replace("`", "").rstrip(" .:;,。：；") if has_words(line) else ""
 
 

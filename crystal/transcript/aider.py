@@ -9,18 +9,17 @@ Source: files of version 0.86; tests/data/agents/aider/README.md.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from crystal.transcript.line import Fields, clean_text, format_line, word
+from crystal.transcript.line import Fields, clean_text, digest, format_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _BEGINNING = b"# aider chat started at "
@@ -48,12 +47,11 @@ class AiderReader(MessageReader, SnapshotReader):
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the sessions of a file."""
         if _BEGINNING not in source.data:
-            raise SourceError(f"{source.path} has no session of Aider", hint="update crystal")
+            raise source.other_form("session")
         for one in _sessions(source):
-            text = "\n".join(one.lines)
-            yield SessionStamp(one.ident, hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
+            yield SessionStamp(one.ident, digest(one.lines))
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session: what was typed, what was answered, what the program told."""
         found = next((one for one in _sessions(source) if one.ident == conversation.session), None)
         if found is None:
@@ -66,8 +64,18 @@ class AiderReader(MessageReader, SnapshotReader):
             yield Record(f"{found.ident}-{number}-{role}", line, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
-        """Return the parts of a record."""
-        return _parts(fields.get("role"), fields.get("text"))
+        """Yield the parts of a record."""
+        role, whole = fields.get("role"), word(fields.get("text")) or ""
+        lines = whole.split("\n")
+        if role == "user":
+            typed = "\n".join(line.removeprefix(_PROMPT).strip() for line in lines).strip()
+            yield Part("user", "" if typed == _BLANK else typed)
+        elif role == "tool":
+            told = [line.removeprefix(_TOLD).strip() for line in lines]
+            yield Part("tool_result", "\n".join(one for one in told if one and not _COST.match(one)), "aider")
+        elif role == "assistant":
+            yield Part("thinking", "\n".join(found.strip() for found in _THOUGHT.findall(whole)))
+            yield Part("assistant", _THOUGHT.sub("", whole).strip())
 
 
 READER = AiderReader()
@@ -87,8 +95,8 @@ def _sessions(source: Snapshot) -> Iterator[_Session]:
     for one in begun:
         asked = next((at for at, line in enumerate(one.lines) if line.startswith(_PROMPT)), None)
         if asked is not None:
-            beginning = "\n".join(one.lines[: asked + 1]).encode("utf-8", "surrogatepass")
-            ident = f"aider-{re.sub('[-: ]', '', one.started)}-{hashlib.sha256(beginning).hexdigest()[:8]}"
+            beginning = digest("\n".join(one.lines[: asked + 1]))[:8]
+            ident = f"aider-{re.sub('[-: ]', '', one.started)}-{beginning}"
             yield one._replace(ident=unique_name(ident, times))
 
 
@@ -118,20 +126,6 @@ def _kind(line: str, role: str, *, is_marked: bool) -> str:
     if is_told and line.startswith(f"{_PROMPT} ") and (is_marked or role != "assistant"):
         return "user"
     return "tool" if is_told and line.startswith(_TOLD) else "assistant"
-
-
-def _parts(role: object, text: object) -> Iterator[Part]:
-    whole = word(text) or ""
-    lines = whole.split("\n")
-    if role == "user":
-        typed = "\n".join(line.removeprefix(_PROMPT).strip() for line in lines).strip()
-        yield Part("user", "" if typed == _BLANK else typed)
-    elif role == "tool":
-        told = [line.removeprefix(_TOLD).strip() for line in lines]
-        yield Part("tool_result", "\n".join(one for one in told if one and not _COST.match(one)), "aider")
-    elif role == "assistant":
-        yield Part("thinking", "\n".join(found.strip() for found in _THOUGHT.findall(whole)))
-        yield Part("assistant", _THOUGHT.sub("", whole).strip())
 
 
 def _local_time(text: str) -> int | None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, unique_id
+from crystal.transcript.tables import moment_of
 from crystal.transcript.trees import ExportReader, Tree, texts_of
 
 _NOT_TYPED = frozenset(("user_editable_context", "model_editable_context"))
-MAX_SECONDS = 1 << 40
 _THOUGHTS = frozenset(("thoughts", "reasoning_recap"))
 
 
@@ -45,10 +45,7 @@ class ChatGptReader(ExportReader):
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written: it has seconds."""
-        at = fields.get("create_time")
-        if isinstance(at, int | float) and not isinstance(at, bool) and 0 < at < MAX_SECONDS:
-            return round(1000 * at)
-        return context.at
+        return moment_of(fields.get("create_time")) or context.at
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of a message. A message to a tool is a call; the program's own instructions are none."""

@@ -21,9 +21,9 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unique_name
+from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
@@ -52,7 +52,7 @@ class ClineReader(MessageReader, SnapshotReader):
         own, session, _ = _document(source)
         return [SessionStamp(session, source.stamp, own if own != session else None)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
         own, _, messages = _document(source)
         context = _context_of(conversation.session, source.sides)
@@ -63,8 +63,6 @@ class ClineReader(MessageReader, SnapshotReader):
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
                 yield Record(f"{own}-{unique_name(ident, used)}", format_line(message), context.with_texts(model=model))
-        if conversation.subagent is None:
-            yield from title_record(own, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -97,7 +95,7 @@ def _document(source: Snapshot) -> tuple[str, str, list[object]]:
     parent = identifier(origin.get("parentThreadId")) if origin.get("mode") == "subagent" else None
     messages, ident = whole.get("messages"), identifier(session)
     if not isinstance(messages, list) or ident is None:
-        raise SourceError(f"{source.path} has no messages", hint="update crystal")
+        raise source.other_form("messages")
     return ident, parent or ident, messages
 
 

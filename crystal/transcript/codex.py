@@ -9,7 +9,6 @@ Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -17,11 +16,21 @@ from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.codex_items import ITEM, SUMMARY, parts_of_record, record_of, texts_of
-from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time
+from crystal.transcript.line import (
+    Fields,
+    digest,
+    fields_of,
+    format_line,
+    identifier,
+    parse_line,
+    parse_lines,
+    parse_time,
+    word,
+)
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, advanced
+from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, advanced
 from crystal.transcript.tables import unpacked
 
 MAX_UNPACKED_BYTES = 1 << 30
@@ -35,12 +44,11 @@ _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _ENVIRONMENT = b"environment_context>"
 _FOLDER = re.compile(r"<cwd>([^<]+)</cwd>|Current working directory: (.+)")
 _INDEX = "session_index.jsonl"
-_FOLDERS = frozenset(("sessions", "archived_sessions"))
 _RESULT = "-result"
 
 
 class CodexReader(MessageReader, SnapshotReader):
-    """See ``MessageReader``; compressed rollouts are read as a ``SnapshotReader`` does."""
+    """See ``MessageReader``; compressed rollouts, and the list of names, are read as a ``SnapshotReader`` does."""
 
     lines_have_ids = False
     silent_kinds = (
@@ -68,19 +76,6 @@ class CodexReader(MessageReader, SnapshotReader):
         """Return the session and the subagent, by the line that begins a rollout."""
         kind, told = record_of(fields)
         return _owner(told) if kind == "session_meta" else (None, None)
-
-    def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
-        """Return the file with the names that people gave their sessions."""
-        return tuple(parent.parent / _INDEX for parent in path.parents if parent.name in _FOLDERS)
-
-    def first_context(self, path: PurePath, sides: Mapping[PurePath, bytes]) -> Context:
-        """Return the session's name."""
-        session, context = self.identify(path).session, Context()
-        for line in b"\n".join(sides.values()).split(b"\n"):
-            fields = parse_line(line) or {}
-            if fields.get("id") == session:
-                context = context.with_texts(title=fields.get("thread_name"))
-        return context
 
     def advance(self, context: Context, line: bytes) -> Context:
         """Return the context after a line that tells of the folder, the model, the title or the turn."""
@@ -138,21 +133,26 @@ class CodexReader(MessageReader, SnapshotReader):
         return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the conversation of a compressed rollout."""
+        """Return the conversation of a compressed rollout, or the sessions that people named."""
+        if source.path.name == _INDEX:
+            return [SessionStamp(session, digest(named)) for session, named in _named_in(source.data).items()]
         session, subagent = self.owner(unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n", 1)[:1], Context())
         if session is None:
-            raise SourceError(f"{source.path} names no session", hint="update crystal")
-        return [SessionStamp(session, hashlib.sha256(source.data).hexdigest(), subagent)]
+            raise source.other_form("session")
+        return [SessionStamp(session, source.stamp, subagent)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:  # noqa: ARG002 - the interface's
-        """Yield the lines of a compressed rollout."""
-        context, at = self.first_context(source.path, source.sides), 0
-        name = self.identify(source.path).key
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the lines of a compressed rollout, or what names a session."""
+        if source.path.name == _INDEX:
+            named = _named_in(source.data)[conversation.session]
+            context = Context().with_texts(title=named["thread_name"])
+            yield Record(f"{conversation.session}-name", format_line(named), context)
+            return
+        name, context, at = self.identify(source.path).key, Context(), 0
         for line in unpacked(source.data, MAX_UNPACKED_BYTES).split(b"\n"):
             context = advanced(self, context, line)
             if line.strip():
-                is_said = context.title is not None and self.facts(line).is_conversation
-                yield Record(f"{name}-{at}", line, context._replace(title=None) if is_said else context)
+                yield Record(f"{name}-{at}", line, context)
             at += len(line) + 1
 
 
@@ -168,6 +168,11 @@ def _owner(meta: Fields) -> tuple[str | None, str | None]:
     parents = (meta.get("session_id"), meta.get("parent_thread_id"), above)
     named = [ident for parent in parents if (ident := identifier(parent)) not in (None, own)]
     return next(iter(named), own), own
+
+
+def _named_in(index: bytes) -> dict[str, Fields]:
+    """Return what names sessions, by session: the newest stands last."""
+    return {one["id"]: one for one in parse_lines(index) if identifier(one.get("id")) and word(one.get("thread_name"))}
 
 
 def _in_turn(context: Context, name: object) -> Context:
@@ -210,4 +215,4 @@ def _uuid(fields: Fields, context: Context) -> str | None:
     # A review has its turn in the parent's rollout, too. What a subagent's copies of its parent is older than itself.
     own = f"{context.subagent}-" if context.subagent and _turn_of(context) >= context.subagent else ""
     said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
-    return f"codex:{own}{place}-{hashlib.sha256(said.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f"codex:{own}{place}-{digest(said)[:16]}"

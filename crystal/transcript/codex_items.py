@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, format_line, parse_line, word
-from crystal.transcript.parts import Part, call_text
+from crystal.transcript.line import Fields, fields_of, parse_line, word
+from crystal.transcript.parts import Part, call, call_and_result, call_text
 from crystal.transcript.tables import object_of
 
 ITEM = "response_item"
@@ -74,8 +73,7 @@ def _parts_of_item(item: Fields) -> Iterator[Part]:
     elif kind.endswith("_output"):
         yield Part("tool_result", _result(item))
     elif kind.endswith("_call"):
-        name = _tool(item, kind)
-        yield Part("tool_call", call_text(name, _arguments(item)), name)
+        yield call(_tool(item, kind), _arguments(item))
 
 
 def _parts_of_user(item: Fields) -> Iterator[Part]:
@@ -85,8 +83,7 @@ def _parts_of_user(item: Fields) -> Iterator[Part]:
         kind = kinds[number] if isinstance(kinds, list) and number < len(kinds) else None
         shell = _SHELL.fullmatch(text)
         if shell:
-            yield Part("tool_call", call_text("shell", {"command": shell[1]}), "shell")
-            yield Part("tool_result", shell[2], "shell")
+            yield from call_and_result("shell", {"command": shell[1]}, shell[2])
         elif isinstance(kind, str) and kind != "unknown" and not kind.startswith("user."):
             yield Part("user", "")
         else:
@@ -130,7 +127,7 @@ def _result(item: Fields) -> str:
         output = object_of(output) or output
     if isinstance(output, dict):
         inner = output.get("output") or output.get("content")
-        output = inner if isinstance(inner, str | list) else format_line(output).decode()
+        output = inner if isinstance(inner, str | list) else output
     if output is None:
-        return call_text(None, item.get("tools"))
-    return "\n".join(filter(None, texts_of(output))) or json.dumps(output, ensure_ascii=False)
+        output = item.get("tools")
+    return "\n".join(filter(None, texts_of(output))) or call_text(None, output)

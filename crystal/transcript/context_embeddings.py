@@ -7,10 +7,9 @@ Source: the statements of memory-crystal that read it; no real database was read
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, clean_text, word
+from crystal.transcript.line import Fields, clean_text, digest, word
 from crystal.transcript.memory_crystal import IDS, MODELS, record_id, session_of
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record, Snapshot, SourceError
@@ -48,8 +47,7 @@ class ContextEmbeddingsReader(StoreReader):
 
 
 def _record(text: object, at: object) -> str:
-    digest = hashlib.sha256(clean_text(str(text)).encode()).hexdigest()
-    return record_id(digest, moment_of(at))
+    return record_id(digest(clean_text(str(text))), moment_of(at))
 
 
 READER = ContextEmbeddingsReader()

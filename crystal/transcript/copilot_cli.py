@@ -13,7 +13,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, call_text, result_text
+from crystal.transcript.parts import Part, call, result_text
 from crystal.transcript.reader import Identity
 
 _WORKSPACE = "workspace.yaml"
@@ -75,19 +75,26 @@ class CopilotReader(MessageReader):
     def turn_of(self, fields: Fields, context: Context) -> Turn:
         """Return what the turns of an event share."""
         kind, data = _event(fields)
-        return (
-            super()
-            .turn_of(fields, context)
-            ._replace(
-                parent_uuid=_call_uuid(data) if kind == _RESULT else None,
-                message_id=identifier(data.get("messageId")),
-                model=word(data.get("model")) or context.model,
-            )
-        )
+        called = _call_uuid(data) if kind == _RESULT else None
+        own = context.with_texts(model=data.get("model"))
+        return super().turn_of(fields, own)._replace(parent_uuid=called, message_id=identifier(data.get("messageId")))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of an event."""
-        return _parts(*_event(fields))
+        kind, data = _event(fields)
+        if kind == "user.message":
+            yield Part("user", word(data.get("content")) or "")
+        elif kind == "assistant.message":
+            yield Part("thinking", word(data.get("reasoningText")) or "")
+            yield Part("assistant", word(data.get("content")) or "")
+        elif kind == "tool.execution_start":
+            yield call(data.get("toolName"), data.get("arguments"))
+        elif kind == _RESULT:
+            told = fields_of(data.get("result")) or fields_of(data.get("error"))
+            texts = (result_text(told.get(name) or "") for name in ("content", "message"))
+            yield Part("tool_result", next(filter(None, texts), ""))
+        elif kind == _COMPACTED:
+            yield Part("summary", word(data.get("summaryContent")) or "")
 
 
 READER = CopilotReader()
@@ -101,21 +108,3 @@ def _event(fields: Fields) -> tuple[str, Fields]:
 def _call_uuid(data: Fields) -> str | None:
     ident = identifier(data.get("toolCallId"))
     return None if ident is None else f"copilot-cli:{ident}"
-
-
-def _parts(kind: str, data: Fields) -> Iterator[Part]:
-    if kind == "user.message":
-        yield Part("user", word(data.get("content")) or "")
-    elif kind == "assistant.message":
-        yield Part("thinking", word(data.get("reasoningText")) or "")
-        yield Part("assistant", word(data.get("content")) or "")
-    elif kind == "tool.execution_start":
-        name = word(data.get("toolName"))
-        yield Part("tool_call", call_text(name, data.get("arguments")), name)
-    elif kind == _RESULT:
-        result, error = data.get("result"), data.get("error")
-        told = result if isinstance(result, dict) else error
-        texts = (told.get(name) for name in ("content", "message")) if isinstance(told, dict) else ()
-        yield Part("tool_result", next((text for one in texts if (text := result_text(one or ""))), ""))
-    elif kind == _COMPACTED:
-        yield Part("summary", word(data.get("summaryContent")) or "")

@@ -9,7 +9,6 @@ Source: docs of txcript and codeburn, samples of others; tests/data/agents/curso
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
@@ -18,10 +17,20 @@ from crystal.model.capture import Turn
 from crystal.transcript import cursor_store
 from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line import (
+    Fields,
+    digest,
+    fields_of,
+    format_line,
+    identifier,
+    list_of,
+    milliseconds,
+    parse_time,
+    word,
+)
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unnamed_record
-from crystal.transcript.parts import Part, call_text, unique_id
+from crystal.transcript.messages import MessageReader, unnamed_record
+from crystal.transcript.parts import Part, call_and_result, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import tables_of
 
@@ -58,15 +67,10 @@ class CursorReader(MessageReader, SnapshotReader):
         else:
             yield cursor_store.conversation(source)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a conversation, then its title."""
-        context = Context()
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a conversation."""
         told = _records if source.path.name.endswith(".vscdb") else cursor_store.records
-        for record in told(source, conversation):
-            context = record.context
-            yield record if conversation.subagent is None else record._replace(context=context._replace(title=None))
-        if conversation.subagent is None:
-            yield from title_record(conversation.session, context)
+        return told(source, conversation)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -74,7 +78,8 @@ class CursorReader(MessageReader, SnapshotReader):
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a record was written."""
-        return _time_of(fields, context)
+        said = fields.get("createdAt") or fields_of(fields.get("timingInfo")).get("clientStartTime")
+        return milliseconds(said) or parse_time(said) or context.at
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
         """Return what the turns of a message share."""
@@ -83,11 +88,6 @@ class CursorReader(MessageReader, SnapshotReader):
 
 
 READER = CursorReader()
-
-
-def _time_of(fields: Fields, context: Context) -> int | None:
-    said = fields.get("createdAt") or fields_of(fields.get("timingInfo")).get("clientStartTime")
-    return milliseconds(said) or parse_time(said) or context.at
 
 
 # -- the editor's databases ------------------------------------------------------------------------------------------
@@ -100,10 +100,9 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
         raise source.other_form(_CHAT_TABLE)
     missing = _TABLES - tables if tables - _TABLES else {"ItemTable"} - tables
     source.missing += sorted(missing)
-    workspace = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
+    workspace = digest(b"".join(source.sides.values()))[:16]
     for tab, bubbles in _tabs(source, tables):
-        stamp = hashlib.sha256(format_line(bubbles)).hexdigest()
-        yield SessionStamp(tab, f"{stamp} {workspace}")
+        yield SessionStamp(tab, f"{digest(bubbles)} {workspace}")
     if _CHAT_TABLE not in tables:
         return
     stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
@@ -115,8 +114,7 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
         if parent is not None:
             parents[cid] = parent
         if identifier(cid) and (cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
-            digest = hashlib.sha256(_bytes(value)).hexdigest()
-            found[cid] = f"{digest} {stamps.get(cid[:_ID_LENGTH])}"
+            found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
     for cid, stamp in found.items():
         root = cid
         for _ in range(len(parents)):
@@ -134,7 +132,7 @@ def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
     composer = _value(source, _CHAT_TABLE, f"composerData:{cid}")
     context = _context_of(source, tables, cid, composer)
     for ident, bubble in _bubbles(source, cid, composer):
-        context = context._replace(at=_time_of(bubble, context))  # not each has a time of its own
+        context = context._replace(at=READER.time_of(bubble, context))  # not each has a time of its own
         yield Record(unique_id(ident, cid), format_line({"bubbleId": ident, **bubble}), _placed(context, bubble))
     summary = fields_of(fields_of(composer.get("latestConversationSummary")).get("summary")).get("summary")
     if word(summary):
@@ -216,10 +214,6 @@ def _value(source: Snapshot, table: str, key: str) -> Fields:
     return next((parse_value(value) for (value,) in rows), {})
 
 
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
-
-
 def _parts(bubble: Fields) -> Iterator[Part]:
     """Yield the parts of a message: a thought, a text, a tool's call with its result."""
     kind, summary = bubble.get("type"), word(bubble.get("conversationSummary"))
@@ -240,8 +234,8 @@ def _tool(tool: Fields) -> Iterator[Part]:
     name = word(tool.get("name"))
     given = parse_value(tool.get("rawArgs")) or parse_value(tool.get("params"))
     if name or given:
-        yield Part("tool_call", call_text(name, given or tool.get("rawArgs") or tool.get("params")), name)
         result: Any = tool.get("result") or tool.get("error")
         told = fields_of(result) or (parse_value(result) if isinstance(result, str) else {})
         texts = (word(told.get(field)) for field in ("output", "contents", "result", "message", "error"))
-        yield Part("tool_result", next(filter(None, texts), None) or call_text(None, told or result), name)
+        shown = next(filter(None, texts), None) or call_text(None, told or result)
+        yield from call_and_result(name, given or tool.get("rawArgs") or tool.get("params"), shown)

@@ -6,17 +6,16 @@ of the newest state names the messages in their order.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, milliseconds, parse_lines, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, milliseconds, parse_lines, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.parts import Part, block_text, call_text, result_text
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SourceError
+from crystal.transcript.parts import Part, block_text, call, call_text, result_text
+from crystal.transcript.reader import Record, SessionStamp, Snapshot
 from crystal.transcript.tables import object_of
 
 _STORE, _META = "store.db", "meta.json"
@@ -57,7 +56,7 @@ def conversation(source: Snapshot) -> SessionStamp:
     Raises:
         SourceError: It has another form.
     """
-    sides = hashlib.sha256(b"".join(source.sides.values())).hexdigest()[:16]
+    sides = digest(b"".join(source.sides.values()))[:16]
     if source.path.name == _STORE:
         meta = _meta(source)
         ident = identifier(source.path.parent.name) or identifier(meta.get("agentId")) or ""
@@ -66,9 +65,9 @@ def conversation(source: Snapshot) -> SessionStamp:
         stamp = f"{meta.get('latestRootBlobId')} {meta.get('name')} {sides}"
         return SessionStamp(root or ident, stamp, ident if root else None)
     if not any(_is_message(line) for line in parse_lines(source.data)):
-        raise SourceError(f"{source.path} has no messages of Cursor", hint="update crystal")
+        raise source.other_form("messages")
     above = source.path.parent
-    stamp = f"{hashlib.sha256(source.data).hexdigest()} {sides}"
+    stamp = f"{digest(source.data)} {sides}"
     while above.name == source.path.stem:
         above = above.parent
     is_subagents = above.name == _SUBAGENTS and above.parent.name != _TRANSCRIPTS
@@ -109,7 +108,7 @@ def _part(block: object) -> Iterator[Part]:
         yield Part("thinking", word(fields.get("text")) or word(fields.get("thinking")) or "")
     elif kind in ("tool-call", "tool_use"):
         given = next((fields[one] for one in ("args", "input") if one in fields), None)
-        yield Part("tool_call", call_text(name, given), name)
+        yield call(name, given)
     elif kind in ("tool-result", "tool_result"):
         told = next((fields[one] for one in ("result", "output", "content") if one in fields), None)
         inner = fields_of(told).get("value", told)
@@ -160,7 +159,7 @@ def _is_message(fields: Fields) -> bool:
 
 def _copied(data: bytes) -> Iterator[tuple[str, Fields]]:
     for fields in parse_lines(data):
-        yield hashlib.sha256(format_line(fields)).hexdigest(), fields
+        yield digest(fields), fields
 
 
 # -- the database of blobs -------------------------------------------------------------------------------------------

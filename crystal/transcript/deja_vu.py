@@ -7,10 +7,9 @@ Source: the program's ARCHITECTURE.md; no real file was read.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, parse_line, parse_time, word
+from crystal.transcript.line import Fields, digest, parse_line, parse_time, word
 from crystal.transcript.reader import Record, Snapshot
 from crystal.transcript.stores import NO_TEXT, StoredMemory, StoreReader, StoreRow, record_of
 
@@ -32,7 +31,7 @@ class DejaVuReader(StoreReader):
             if line.strip():
                 fields = parse_line(line)
                 said = fields or {}
-                text, key = word(said.get("text")) or "", hashlib.sha256(line).hexdigest()
+                text, key = word(said.get("text")) or "", digest(line)
                 left_out = "not JSON" if fields is None else "" if text else NO_TEXT
                 at, project = parse_time(said.get("ts")), word(said.get("project"))
                 yield StoredMemory(key, text, "fact", project, at, left_out)

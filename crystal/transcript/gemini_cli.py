@@ -9,7 +9,6 @@ Source: files of version 0.61; tests/data/agents/gemini-cli/README.md.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -17,8 +16,8 @@ from pathlib import PurePath
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_lines, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unnamed_record
-from crystal.transcript.parts import Part, call_text, result_text, unique_id, without_files
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.parts import Part, call_and_result, call_text, result_text, unique_id, without_files
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
@@ -43,14 +42,13 @@ class GeminiReader(MessageReader, SnapshotReader):
         head = next((one for one in _objects(source.data) if "sessionId" in one), None)
         session = identifier(head["sessionId"]) if head else None
         if session is None:
-            raise SourceError(f"{source.path} names no session", hint="update crystal")
+            raise source.other_form("session")
         parent = source.path.parent.name
-        stamp = hashlib.sha256(source.data).hexdigest()
         if head and head.get("kind") == "subagent" and parent != "chats":
-            return [SessionStamp(parent, stamp, session)]
-        return [SessionStamp(session, stamp)]
+            return [SessionStamp(parent, source.stamp, session)]
+        return [SessionStamp(session, source.stamp)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""
         messages, others = _replay(source.data)
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
@@ -70,9 +68,7 @@ class GeminiReader(MessageReader, SnapshotReader):
             yield Part("assistant", text)
             for call in list_of(fields.get("toolCalls")):
                 if isinstance(call, dict):
-                    name = word(call.get("name"))
-                    yield Part("tool_call", call_text(name, call.get("args")), name)
-                    yield Part("tool_result", _result(call), name)
+                    yield from call_and_result(call.get("name"), call.get("args"), _result(call))
 
 
 READER = GeminiReader()

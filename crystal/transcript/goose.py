@@ -8,16 +8,15 @@ Source: the program itself (1.50, schema 16), its public source up to schema 9, 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Role
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_lines, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_lines, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unique_name
-from crystal.transcript.parts import Part, block_text, call_text
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.parts import Part, block_text, call
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -45,7 +44,7 @@ class GooseReader(MessageReader, SnapshotReader):
         if not _is_database(source):
             _, messages = _document(source)
             if not messages:
-                raise SourceError(f"{source.path} has no messages", hint="update crystal")
+                raise source.other_form("messages")
             yield SessionStamp(source.path.stem, source.stamp)
             return
         needed = {"messages": "id session_id role content_json created_timestamp", "sessions": "id"}
@@ -60,8 +59,8 @@ class GooseReader(MessageReader, SnapshotReader):
                 parent = identifier(row.get("parent_session_id")) or ident
                 yield SessionStamp(parent, stamp, ident) if is_subagent else SessionStamp(ident, stamp)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a session; then its title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a session."""
         session = conversation.subagent or conversation.session
         if _is_database(source):
             row = next(rows_of(source, "sessions", "WHERE id = ?", (session,)), {})
@@ -70,12 +69,11 @@ class GooseReader(MessageReader, SnapshotReader):
         else:
             row, messages = _document(source)
         model = object_of(row.get("model_config_json")).get("model_name")
-        context = Context().with_texts(cwd=row.get("working_dir"), model=model)
+        title = word(row.get("name")) or word(row.get("description"))
+        shown = None if title in _UNTITLED else title
+        context = Context().with_texts(cwd=row.get("working_dir"), model=model, title=shown)
         for name, message in _named(messages):
             yield Record(name, format_line(message), context)
-        title = word(row.get("name")) or word(row.get("description"))
-        if title and title not in _UNTITLED and session == conversation.session:
-            yield from title_record(session, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of a message. What the user does not see is a summary, or a hint of the program."""
@@ -85,8 +83,7 @@ class GooseReader(MessageReader, SnapshotReader):
         for item in map(fields_of, _items(fields)):
             kind, text = item.get("type"), block_text(item)
             if "toolCall" in item:
-                name, arguments = _call(item)
-                yield Part("tool_call", call_text(name, arguments), name)
+                yield call(*_call(item))
             elif "toolResult" in item:
                 yield Part("tool_result", _result(fields_of(item["toolResult"])), word(item.get(_TOOL)))
             elif kind in ("thinking", "reasoning"):
@@ -139,8 +136,7 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
         tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
         named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
-        digest = hashlib.sha256(format_line(told)).hexdigest()[:16]
-        name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest}"
+        name = f"{(moment_of(message['created']) or 0) // 1000}-{message['role']}-{digest(told)[:16]}"
         copied = {_COPIED: True} if is_copy else {}
         yield unique_name(name, used), {**message, "content": named, **copied}
 

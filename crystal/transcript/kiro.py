@@ -8,7 +8,6 @@ Source: tests of agentsview and others that read real files; tests/data/agents/k
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
@@ -19,6 +18,7 @@ from crystal.transcript.editor import path_of_uri
 from crystal.transcript.kiro_database import NAMES, shown_text, typed_text
 from crystal.transcript.line import (
     Fields,
+    digest,
     fields_of,
     format_line,
     identifier,
@@ -29,9 +29,9 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, call, unique_id
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import object_of
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
@@ -56,16 +56,12 @@ class KiroReader(MessageReader, SnapshotReader):
             return
         yield from kiro_database.conversations(source)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a session, then its title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a session."""
         if source.path.suffix != ".jsonl":
             yield from kiro_database.records(source, conversation.session)
             return
-        context = _context_of(_beside(source))
-        if conversation.subagent is not None:
-            context = context._replace(title=None)
-        yield from _of_file(source, conversation.subagent or conversation.session, context)
-        yield from title_record(conversation.session, context)
+        yield from _of_file(source, conversation.subagent or conversation.session, _context_of(_beside(source)))
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
         """Return the kind of a record, or of the event in it."""
@@ -109,7 +105,7 @@ def _beside(source: Snapshot) -> Fields:
 
 def _session(source: Snapshot) -> SessionStamp:
     if not any(fields.get("kind") in _SAID or "payload" in fields for fields in parse_lines(source.data)):
-        raise SourceError(f"{source.path} has no messages of Kiro", hint="update crystal")
+        raise source.other_form("messages")
     beside = _beside(source)
     name = source.path.parent.name if source.path.name == _EVENTS else source.path.stem
     ident = identifier(beside.get("session_id")) or identifier(beside.get("id")) or name
@@ -148,7 +144,7 @@ def _merged(data: bytes) -> Iterator[tuple[str, Fields]]:
         inner = fields_of(fields.get("data"))
         ident = identifier(inner.get("message_id")) or identifier(fields.get("id"))
         key = f"{ident}-{fields.get('kind')}" if "kind" in fields else ident
-        name = key if ident else hashlib.sha256(format_line(fields)).hexdigest()
+        name = key if ident else digest(fields)
         merged[str(name)] = _joined(merged[str(name)], fields) if name in merged else fields
     yield from merged.items()
 
@@ -203,8 +199,7 @@ def _message(kind: object, data: Fields, names: Fields) -> Iterator[Part]:
         elif what in ("thinking", "reasoning"):
             yield Part("thinking", word(inner) or word(fields_of(inner).get("text")) or "")
         elif what == "toolUse":
-            name = word(fields_of(inner).get("name"))
-            yield Part("tool_call", call_text(name, fields_of(inner).get("input")), name)
+            yield call(fields_of(inner).get("name"), fields_of(inner).get("input"))
         elif what == "toolResult":
             name = word(names.get(str(fields_of(inner).get("toolUseId"))))
             yield Part("tool_result", shown_text(fields_of(inner).get("content")), name)
@@ -222,11 +217,10 @@ def _event(event: Fields, names: Fields) -> Iterator[Part]:
     elif kind == "assistant":
         yield Part("summary" if operation == "Summary" else "assistant", shown_text(content))
     elif kind == "tool_call":
-        yield Part("tool_call", call_text(word(event.get("toolName")), event.get("args")), word(event.get("toolName")))
+        yield call(event.get("toolName"), event.get("args"))
     elif kind == "tool_result":
         yield Part("tool_result", shown_text(content), word(names.get(str(event.get("toolCallId")))))
     elif kind == "sub_agent_start":
-        name = word(event.get("subAgentName"))
-        yield Part("tool_call", call_text(name, {"prompt": event.get("prompt")}), name)
+        yield call(event.get("subAgentName"), {"prompt": event.get("prompt")})
     elif kind == "sub_agent_complete":
         yield Part("tool_result", shown_text(event.get("response")), word(event.get("subAgentName")))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_time, word
+from crystal.transcript.line import (
+    Fields,
+    digest,
+    fields_of,
+    format_line,
+    identifier,
+    list_of,
+    milliseconds,
+    parse_time,
+    word,
+)
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import unnamed_record
-from crystal.transcript.parts import Part, call_text, unique_id
+from crystal.transcript.parts import Part, call, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, Snapshot
 from crystal.transcript.tables import object_of, tables_of
 
@@ -66,7 +75,7 @@ def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
     for folder, value in source.rows(_OLD) if "conversations" in tables else ():
         ident = identifier(object_of(value).get("conversation_id"))
         if ident is not None and ident not in seen:
-            yield ident, str(folder), hashlib.sha256(str(value).encode("utf-8", "replace")).hexdigest(), False
+            yield ident, str(folder), digest(str(value)), False
 
 
 def records(source: Snapshot, session: str) -> Iterator[Record]:
@@ -105,9 +114,9 @@ def _of_entry(fields: Fields, session: str, number: int, names: Fields, context:
     results = [fields_of(one).get("tool_use_id") for one in list_of(_results_of(fields_of(fields.get("user"))))]
     used = {one: names[one] for one in results if isinstance(one, str) and one in names}
     yield Record(f"{ident}-user", format_line({**asked, NAMES: used} if used else asked), own)
-    for call in list_of(told.get("tool_uses")):
-        if isinstance(fields_of(call).get("id"), str):
-            names[call["id"]] = call.get("name")
+    for use in map(fields_of, list_of(told.get("tool_uses"))):
+        if isinstance(use.get("id"), str):
+            names[use["id"]] = use.get("name")
     answered = {name: fields[name] for name in ("assistant", "request_metadata") if name in fields}
     yield Record(ident, format_line(answered), own)
 
@@ -136,6 +145,4 @@ def _asked(user: Fields, names: Fields) -> Iterator[Part]:
 def _answered(assistant: Fields) -> Iterator[Part]:
     for told in map(fields_of, assistant.values()):
         yield Part("assistant", word(told.get("content")) or "")
-        for call in map(fields_of, list_of(told.get("tool_uses"))):
-            name = word(call.get("name"))
-            yield Part("tool_call", call_text(name, call.get("args")), name)
+        yield from (call(one.get("name"), one.get("args")) for one in map(fields_of, list_of(told.get("tool_uses"))))

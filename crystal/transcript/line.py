@@ -5,6 +5,7 @@ Never raises. What is not a JSON object becomes None; a field of the wrong type 
 Source: docs/reference/transcript-format.md, section 3.
 """
 
+import hashlib
 import json
 import re
 from datetime import datetime, timedelta, timezone
@@ -57,6 +58,12 @@ def format_line(fields: object) -> bytes:
         return json.dumps(fields, default=repr).encode("ascii")
     except RecursionError:
         return b"{}"
+
+
+def digest(value: object) -> str:
+    """Return a text that differs whenever a value does: a text, bytes, or anything that is JSON."""
+    data = value.encode("utf-8", "replace") if isinstance(value, str) else value
+    return hashlib.sha256(data if isinstance(data, bytes) else format_line(data)).hexdigest()
 
 
 def parse_time(value: object) -> int | None:

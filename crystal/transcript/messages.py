@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, format_line, parse_time
+from crystal.transcript.line import Fields, digest, parse_time
 from crystal.transcript.line_context import Context, parse_completed
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import LineFacts, Record, TranscriptReader
@@ -80,15 +79,4 @@ def unique_name(name: str, used: Counter[str]) -> str:
 
 def unnamed_record(session: str, line: bytes, context: Context) -> Record:
     """Return a record without an id of its own: it is known by its content."""
-    return Record(f"{session}-{hashlib.sha256(line).hexdigest()[:16]}", line, context)
-
-
-def title_record(session: str, context: Context) -> Iterator[Record]:
-    """Yield the record that gives a session its title, if it has one."""
-    if context.title:
-        yield Record(f"{session}-title", format_line({"title": context.title}), context)
-
-
-def stamp_of(fields: object) -> str:
-    """Return a text that differs whenever a value does."""
-    return hashlib.sha256(format_line(fields)).hexdigest()
+    return Record(f"{session}-{digest(line)[:16]}", line, context)

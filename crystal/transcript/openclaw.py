@@ -9,17 +9,16 @@ Source: a database of version 2026.9.6 and files of older ones; tests/data/agent
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
+from crystal.transcript.line import Fields, digest, fields_of, identifier, parse_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, rows_of, unpacked
 
 _LIST = "sessions.json"
@@ -70,15 +69,15 @@ class OpenClawReader(EntryReader, SnapshotReader):
             return []
         entries = [parse_line(line) or {} for line in _lines(source.data)]
         if not any(one.get("type") == "session" or entry_uuid(one, self.ids_of) for one in entries):
-            raise SourceError(f"{source.path} has no entries", hint="update crystal")
+            raise source.other_form("entries")
         found = _NAME.match(source.path.name)
         heads = (identifier(one.get("id")) for one in entries if one.get("type") == "session")
         session = next(heads, None) or (found[1] if found else source.path.stem)
         listed = [row for content in source.sides.values() for row in _listed(content)]
         return [_conversation(session, source.stamp, listed)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the entries, each with what earlier ones say of the folder and the model; then the title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the entries, each with what earlier ones say of the folder and the model."""
         session = conversation.subagent or conversation.session
         lines = _events(source, session) if _is_database(source) else _lines(source.data)
         context = Context()
@@ -86,9 +85,9 @@ class OpenClawReader(EntryReader, SnapshotReader):
             context = PI.advance(context, line)
             fields = parse_line(line) or {}
             uuid = entry_uuid(fields, self.ids_of)
-            own = identifier(fields.get("id")) or hashlib.sha256(line).hexdigest()[:16]
+            own = identifier(fields.get("id")) or digest(line)[:16]
             name = f"{session}-{fields.get('type')}-{own}" if uuid is None else uuid.partition(":")[2]
-            yield Record(name, line, context if uuid is None else context._replace(title=None))
+            yield Record(name, line, context)
 
     def is_subagents(self, fields: Fields) -> bool:
         """Return whether another session said it."""

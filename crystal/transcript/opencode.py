@@ -1,6 +1,6 @@
 """The reader of OpenCode's database: messages of parts, and, since version 2, whole messages.
 
-A fork copies messages with new ids; what stays are their times and the first prompt, which so tell them apart here. A
+A fork copies messages with new ids; what stays are their times and prompts, which so tell them apart here. A
 database that version 2 took over has its messages in the tables of both generations, under the same ids.
 
 Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/README.md.
@@ -8,16 +8,16 @@ Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/REA
 
 from __future__ import annotations
 
-import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unique_name
-from crystal.transcript.parts import Part, call_text, result_text
+from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.parts import Part, call_and_result, result_text
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
 
@@ -32,6 +32,10 @@ _NOT_READ = """
     id project_id workspace_id slug path version share_url summary_additions summary_deletions summary_files
     summary_diffs metadata cost tokens_input tokens_output tokens_reasoning tokens_cache_read tokens_cache_write revert
     permission agent model time_compacting time_archived fork_session_id fork_boundary time_idle
+"""
+_COPIES_ELSEWHERE = """
+    SELECT DISTINCT session_id FROM message WHERE session_id != ? AND json_valid(data)
+    AND data ->> '$.time.created' IN (SELECT value FROM json_each(?))
 """
 _UNTITLED = ("New session - ", "Child session - ")
 
@@ -54,26 +58,22 @@ class OpenCodeReader(MessageReader, SnapshotReader):
             first = first_ancestor(ident, parents)
             yield SessionStamp(first, stamp, None if first == ident else ident)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a session, each with its parts; then its title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a session, each with its parts."""
         ident = conversation.subagent or conversation.session
         row = _sessions(source).get(ident, {})
-        context = Context().with_texts(cwd=row.get("directory"))
-        for name, message in _named(_messages(source, ident), conversation):
+        title = word(row.get("title")) or ""
+        title = "" if title.startswith(_UNTITLED) else title
+        context = Context().with_texts(cwd=row.get("directory"), title=title)
+        for name, message in _named(source, _messages(source, ident), conversation):
             told = fields_of(message.get("info", message))
-            model = (
-                told.get("modelID")
-                or fields_of(told.get("model")).get("modelID")
-                or fields_of(told.get("model")).get("id")
-            )
+            chosen = fields_of(told.get("model"))
+            model = told.get("modelID") or chosen.get("modelID") or chosen.get("id")
             folder = fields_of(told.get("path")).get("cwd")
             yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
-        title = word(row.get("title"))
-        if title and conversation.subagent is None and not title.startswith(_UNTITLED):
-            yield from title_record(ident, context.with_texts(title=title))
 
     def lasting_id(self, ident: str) -> str:
-        """Return an id without the first prompt in it."""
+        """Return an id without the prompt in it."""
         return ident.partition("-")[2] or ident
 
     def parts(self, fields: Fields) -> Iterator[Part]:
@@ -156,19 +156,38 @@ def _messages(source: Snapshot, session: str) -> list[Fields]:
     return first + [message for message in later if message["id"] not in known]
 
 
-def _named(messages: list[Fields], conversation: SessionStamp) -> Iterator[tuple[str, Fields]]:
-    """Yield each message with a name that its copies in forks have, too, and no other message."""
-    opening = next((message for message in messages if _role(message) == "user"), None)
-    if conversation.subagent is not None or opening is None or _created(opening) is None:
-        root = conversation.subagent or conversation.session
-    else:
-        said = f"{_created(opening)} {_first_line(opening)}"
-        root = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
+def _named(source: Snapshot, messages: list[Fields], conversation: SessionStamp) -> Iterator[tuple[str, Fields]]:
+    """Yield each message with a name that its copies in forks have, too, and no other message: by its prompt."""
     used: Counter[str] = Counter()
+    prompts = {message["id"]: message for message in messages if _role(message) == "user"}
+    orphans = [one for one in messages if (parent := _parent_of(one)) is not None and parent not in prompts]
+    elsewhere = _prompts_elsewhere(source, conversation.session, orphans) if orphans else {}
+    prompt: Fields | None = None
     for message in messages:
-        at = _created(message)
-        name = str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}"
-        yield unique_name(name, used), message
+        at, parent = _created(message), _parent_of(message)
+        prompt = prompts.get(message["id"]) or prompt
+        asked = prompt if parent is None else prompts.get(parent) or elsewhere.get(at)
+        root = conversation.subagent or (asked and _name_of_prompt(asked)) or conversation.session
+        yield unique_name(str(message["id"]) if at is None else f"{root}-{at}-{_role(message)}", used), message
+
+
+def _parent_of(message: Fields) -> str | None:
+    return identifier(fields_of(message.get("info")).get("parentID"))
+
+
+def _prompts_elsewhere(source: Snapshot, session: str, orphans: list[Fields]) -> dict[int | None, Fields]:
+    """Return the prompts of answers whose own were deleted here and not in a fork or the original, by their times."""
+    times = json.dumps([_created(one) for one in orphans])
+    found: dict[int | None, Fields] = {}
+    for (other,) in source.rows(_COPIES_ELSEWHERE, (session, times)):
+        messages = {message["id"]: message for message in _messages(source, other)}
+        answers = [(_created(one), messages.get(_parent_of(one) or "")) for one in messages.values()]
+        found |= {at: prompt for at, prompt in answers if prompt is not None}
+    return found
+
+
+def _name_of_prompt(prompt: Fields) -> str:
+    return digest(f"{_created(prompt)} {_first_line(prompt)}")[:20]
 
 
 def _first_line(message: Fields) -> str:
@@ -195,8 +214,7 @@ def _parts(fields: Fields) -> Iterator[Part]:
     role = _role(fields)
     content = fields.get("parts") if "info" in fields else fields.get("content")
     if role == "shell":
-        yield Part("tool_call", call_text("shell", {"command": fields.get("command")}), "shell")
-        yield Part("tool_result", result_text(fields.get("output") or ""), "shell")
+        yield from call_and_result("shell", {"command": fields.get("command")}, result_text(fields.get("output") or ""))
     elif role == "compaction":
         yield Part("summary", word(fields.get("summary")) or "")
     elif role == "user" and "info" not in fields:
@@ -210,10 +228,8 @@ def _parts(fields: Fields) -> Iterator[Part]:
 def _part(part: Fields, role: str) -> Iterator[Part]:
     kind, text = part.get("type"), word(part.get("text")) or ""
     if kind == "tool":
-        name = word(part.get("tool")) or word(part.get("name"))
         state = fields_of(part.get("state"))
-        yield Part("tool_call", call_text(name, state.get("input")), name)
-        yield Part("tool_result", _result(state), name)
+        yield from call_and_result(part.get("tool") or part.get("name"), state.get("input"), _result(state))
     elif kind == "reasoning":
         yield Part("thinking", text)
     elif kind == "text":

@@ -6,6 +6,7 @@ Every word of a tool call or a result can be found. Source: docs/reference/trans
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -36,6 +37,8 @@ _MAIN_ARGUMENTS = (
     "path",
     "description",
 )
+_MEDIA_TYPES = frozenset(("media_type", "mediaType", "mime_type", "mimeType"))
+_DATA = re.compile(r"data:[\w.+/-]{0,80};base64,")
 _FILES_FOLLOW = "--- Content from referenced files ---"
 MIN_UNIQUE_ID = 32
 """A shorter id may come again in another session."""
@@ -93,15 +96,26 @@ def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | 
         if isinstance(block, dict) and kind == "thinking":
             yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
         elif isinstance(block, dict) and kind == "tool_use":
-            name = word(block.get("name"))
-            tools[str(block.get("id"))] = name
-            yield Part("tool_call", call_text(name, block.get("input")), name)
+            tools[str(block.get("id"))] = word(block.get("name"))
+            yield call(block.get("name"), block.get("input"))
         elif isinstance(block, dict) and kind == "tool_result":
             texts = block.get("content")
             tool = word(block.get("name")) or tools.get(str(block.get("tool_use_id")))
             yield Part("tool_result", result_text(texts) or call_text(None, texts), tool)
         else:
             yield Part(role, block_text(block))
+
+
+def call(name: object, arguments: object) -> Part:
+    """Return the part of a tool's call."""
+    tool = word(name)
+    return Part("tool_call", call_text(tool, arguments), tool)
+
+
+def call_and_result(name: object, arguments: object, result: str) -> Iterator[Part]:
+    """Yield the parts of a tool's call and of what it gave."""
+    yield call(name, arguments)
+    yield Part("tool_result", result, word(name))
 
 
 def call_text(name: str | None, arguments: object) -> str:
@@ -186,18 +200,22 @@ def _main_argument(arguments: object) -> str | None:
 
 
 def _leaves(value: object) -> Iterator[tuple[str, str]]:
-    """Yield (nearest key, text) for every value in a JSON tree, in order, whatever its depth (no recursion)."""
+    """Yield (nearest key, text) for every value in a JSON tree, in order, whatever its depth (no recursion).
+
+    Pictures and sounds in base64 are left out: they have no words.
+    """
     waiting: list[tuple[str, object]] = [("", value)]
     while waiting:
         key, node = waiting.pop()
         if isinstance(node, dict):
-            waiting.extend((str(inner), child) for inner, child in reversed(node.items()))
+            left_out = "data" if not _MEDIA_TYPES.isdisjoint(node) else None
+            waiting.extend((str(inner), child) for inner, child in reversed(node.items()) if inner != left_out)
         elif isinstance(node, list):
             if node and all(isinstance(child, int | float) for child in node):
                 yield key, ", ".join(map(_scalar, node))
             else:
                 waiting.extend((key, child) for child in reversed(node))
-        elif node is not None and node != "":
+        elif node is not None and node != "" and not (isinstance(node, str) and _DATA.match(node)):
             yield key, _scalar(node)
 
 

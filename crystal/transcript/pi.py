@@ -12,7 +12,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, block_text, call_text, result_text
+from crystal.transcript.parts import Part, block_text, call, call_and_result, result_text
 from crystal.transcript.reader import Identity
 
 SAID = ("user", "assistant", "toolResult", "bashExecution")
@@ -47,8 +47,8 @@ class EntryReader(MessageReader):
         if role == "toolResult":
             yield Part("tool_result", result_text(content or ""), word(message.get("toolName")))
         elif role == "bashExecution":
-            yield Part("tool_call", call_text("bash", {"command": message.get("command")}), "bash")
-            yield Part("tool_result", result_text(message.get("output") or ""), "bash")
+            output = result_text(message.get("output") or "")
+            yield from call_and_result("bash", {"command": message.get("command")}, output)
         elif role in SAID:
             blocks = content if isinstance(content, list) else [content]
             for block in blocks:
@@ -110,6 +110,5 @@ def _block(block: object, role: str) -> Part:
     if isinstance(block, dict) and kind == "thinking":
         return Part("thinking", word(block.get("thinking")) or "")
     if isinstance(block, dict) and kind == "toolCall":
-        name = word(block.get("name"))
-        return Part("tool_call", call_text(name, block.get("arguments")), name)
+        return call(block.get("name"), block.get("arguments"))
     return Part("user" if role == "user" else "assistant", block_text(block))

@@ -13,7 +13,7 @@ from crystal.transcript.claude_code.turns import strip_injected
 from crystal.transcript.gemini_cli import GeminiReader
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_line, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.parts import Part, call_text, result_text, without_files
+from crystal.transcript.parts import Part, call, call_text, result_text, without_files
 from crystal.transcript.reader import Identity
 
 _SUBAGENTS = "subagents"
@@ -114,10 +114,9 @@ def _text(part: Fields) -> str:
 
 
 def _part(part: Fields) -> Part:
-    call, response = part.get("functionCall"), part.get("functionResponse")
-    if isinstance(call, dict):
-        name = word(call.get("name"))
-        return Part("tool_call", call_text(name, call.get("args")), name)
+    asked, response = part.get("functionCall"), part.get("functionResponse")
+    if isinstance(asked, dict):
+        return call(asked.get("name"), asked.get("args"))
     if isinstance(response, dict):
         answer = response.get("response")
         told = answer.get("output") or answer.get("error") if isinstance(answer, dict) else None

@@ -11,7 +11,6 @@ see lines only.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, parse_line
+from crystal.transcript.line import Fields, digest, format_line, parse_line
 from crystal.transcript.line_context import Context, complete, parse_completed
 
 FORGOTTEN = "crystalForgotten"
@@ -214,7 +213,7 @@ class Snapshot:
     @cached_property
     def stamp(self) -> str:
         """A text that differs when its content or a side file does."""
-        return hashlib.sha256(b"".join((self.data, *self.sides.values()))).hexdigest()
+        return digest(b"".join((self.data, *self.sides.values())))
 
 
 class SourceError(CrystalError):
@@ -272,12 +271,25 @@ class SnapshotReader(TranscriptReader):
         """
 
     @abstractmethod
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterable[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterable[Record]:
         """Return the records of a conversation, in their order. Unknown ones too: the archive keeps them.
 
         Raises:
             SourceError: The source has another form.
         """
+
+    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the records of a conversation; last one for its title, if a context has any.
+
+        A title repeats words of the conversation: forgetting them would take every line that has it.
+        """
+        context = Context()
+        for record in self.messages(source, conversation):
+            context = record.context
+            yield record._replace(context=context._replace(title=None))
+        if context.title and conversation.subagent in (None, conversation.session):
+            line = format_line({"title": context.title})
+            yield Record(f"{conversation.session}-title", line, context)
 
     def lasting_id(self, ident: str) -> str:
         """Return what of a record's id stays when the agent deletes other records of the conversation."""

@@ -51,7 +51,7 @@ class SpecStoryReader(MessageReader, SnapshotReader):
         for session in dict.fromkeys(message.session for message in _messages(source)):
             yield SessionStamp(session, source.stamp)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session."""
         is_in_project = len(source.path.parents) > 2 and source.path.parents[1].name == ".specstory"
         context = Context().with_texts(cwd=str(source.path.parents[2]) if is_in_project else None)

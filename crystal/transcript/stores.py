@@ -6,14 +6,13 @@ become turns. Notes about a session are kept as if a subagent of it had written 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from crystal.transcript.line import Fields, format_line, list_of, milliseconds, word
+from crystal.transcript.line import Fields, digest, format_line, list_of, milliseconds, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
@@ -96,8 +95,7 @@ class StoreReader(MessageReader, SnapshotReader):
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the sessions with rows that become records."""
         for (session, about), rows in self.grouped(source).items():
-            stamp = hashlib.sha256(repr([(row.record, row.stamp) for row in rows]).encode("utf-8", "replace"))
-            yield SessionStamp(session, stamp.hexdigest(), about)
+            yield SessionStamp(session, digest(repr([(row.record, row.stamp) for row in rows])), about)
 
     def grouped(self, source: Snapshot) -> dict[tuple[str, str | None], list[StoreRow]]:
         """Return the rows that become records, by session and who wrote about it."""
@@ -109,7 +107,7 @@ class StoreReader(MessageReader, SnapshotReader):
             source.found["rows"] = found
         return source.found["rows"]  # type: ignore[no-any-return]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the records of a session."""
         rows = self.grouped(source).get((conversation.session, conversation.subagent), [])
         for at in range(0, len(rows), PAGE):
@@ -154,7 +152,7 @@ def session_name(value: object) -> str:
     text = str(value or "unknown")
     if _PLAIN.fullmatch(text):
         return text
-    return f"{_ODD.sub('-', text)[:60]}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}".lstrip("-.")
+    return f"{_ODD.sub('-', text)[:60]}-{digest(text)[:12]}".lstrip("-.")
 
 
 def role_of(value: object) -> Any:

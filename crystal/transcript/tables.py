@@ -93,7 +93,7 @@ def moment_of(value: object) -> int | None:
         return parse_time(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_MILLISECONDS:
         return None
-    return int(value * 1000) if value < _MAX_SECONDS else int(value)
+    return round(value * 1000) if value < _MAX_SECONDS else int(value)
 
 
 def first_ancestor(ident: str, parents: Mapping[str, object]) -> str:

@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from crystal.transcript.line import Fields, format_line
+from crystal.transcript.line import Fields, digest, format_line
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, stamp_of, title_record
+from crystal.transcript.messages import MessageReader
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 
@@ -50,11 +50,11 @@ class ExportReader(MessageReader, SnapshotReader):
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the shown branch of each conversation, then its other branches."""
         for talk, tree in self._trees(source):
-            stamp = stamp_of(talk)
+            stamp = digest(talk)
             for session, _ in _branches(tree):
                 yield SessionStamp(session, stamp)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of one branch, from the first on."""
         for _, tree in self._trees(source):
             if not conversation.session.startswith(tree.session):
@@ -66,7 +66,6 @@ class ExportReader(MessageReader, SnapshotReader):
                         if message is not None:
                             own = tree.context.with_texts(model=self.model_of(message))
                             yield Record(ident, format_line(message), own)
-                    yield from title_record(session, tree.context)
                     return
 
     def _trees(self, source: Snapshot) -> Iterator[tuple[Fields, Tree]]:

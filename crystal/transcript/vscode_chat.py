@@ -17,9 +17,9 @@ from typing import Any
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record
-from crystal.transcript.parts import Part, call_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.messages import MessageReader
+from crystal.transcript.parts import Part, call, call_and_result, unique_id
+from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import object_of
 
 _ANSWER_FIELDS = ("response", "result")
@@ -41,9 +41,9 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
         session, _ = _document(source)
         return [SessionStamp(session, source.stamp)]
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield two records for each request, the prompt and the answer; then the title."""
-        session, chat = _document(source)
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield two records for each request, the prompt and the answer."""
+        _, chat = _document(source)
         repository = fields_of(chat.get("repoData"))
         folder = folder_of_workspace(source.sides) or path_of_uri(chat.get("workingDirectory"))
         context = Context().with_texts(
@@ -53,14 +53,13 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
         )
         for number, request in enumerate(chat["requests"]):
             if isinstance(request, dict):
-                ident = unique_id(identifier(request.get("requestId")) or f"{number}", session)
+                ident = unique_id(identifier(request.get("requestId")) or f"{number}", conversation.session)
                 own = context.with_texts(model=request.get("modelId"))
                 prompt = {name: value for name, value in request.items() if name not in _ANSWER_FIELDS}
                 yield Record(ident, format_line(prompt), own)
                 if request.get("response"):
                     answer = {name: request[name] for name in (*_REPEATED_FIELDS, *_ANSWER_FIELDS) if name in request}
                     yield Record(f"{ident}-answer", format_line(answer), own)
-        yield from title_record(conversation.session, context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -92,7 +91,7 @@ def _document(source: Snapshot) -> tuple[str, Fields]:
         chat = _replay(source.data)
     session = identifier(chat.get("sessionId")) or ("responderUsername" in chat and identifier(source.path.stem))
     if not session or not isinstance(chat.get("requests"), list):
-        raise SourceError(f"{source.path} has no requests", hint="update crystal")
+        raise source.other_form("requests")
     return session, chat
 
 
@@ -178,7 +177,7 @@ def _other_parts(piece: Fields, kind: object, tools: _Tools) -> Iterator[Part]:
             edit for group in list_of(piece.get("edits")) for edit in (group if isinstance(group, list) else [group])
         ]
         texts = [_text(fields_of(edit).get("text")) for edit in edits]
-        yield Part("tool_call", call_text("edit", {"path": path_of_uri(piece.get("uri")), "text": texts}), "edit")
+        yield call("edit", {"path": path_of_uri(piece.get("uri")), "text": texts})
 
 
 class _Tools:
@@ -201,22 +200,21 @@ class _Tools:
 
     def of(self, piece: Fields) -> Iterator[Part]:
         """Yield the call and the result that an invocation shows."""
-        call = self.calls.pop(self._names.get(id(piece), ""), None)
-        if call is not None:
-            yield from self._parts(call)
+        asked = self.calls.pop(self._names.get(id(piece), ""), None)
+        if asked is not None:
+            yield from self._parts(asked)
         elif self._is_known or piece.get("subAgentInvocationId"):
             yield from _invocation(piece)
 
     def rest(self) -> Iterator[Part]:
         """Yield the calls that no invocation showed."""
-        for call in self.calls.values():
-            yield from self._parts(call)
+        for one in self.calls.values():
+            yield from self._parts(one)
 
-    def _parts(self, call: Fields) -> Iterator[Part]:
-        name, arguments = word(call.get("name")), call.get("arguments")
-        yield Part("tool_call", call_text(name, object_of(arguments) or arguments), name)
-        result = fields_of(self._results.get(str(call.get("id"))))
-        yield Part("tool_result", "\n".join(_texts_in(result.get("content"))), name)
+    def _parts(self, asked: Fields) -> Iterator[Part]:
+        given, result = asked.get("arguments"), fields_of(self._results.get(str(asked.get("id"))))
+        shown = "\n".join(_texts_in(result.get("content")))
+        yield from call_and_result(asked.get("name"), object_of(given) or given, shown)
 
 
 def _is_invocation(piece: object) -> bool:
@@ -225,24 +223,20 @@ def _is_invocation(piece: object) -> bool:
 
 def _invocation(piece: Fields) -> Iterator[Part]:
     """Yield what the editor itself tells of a tool: its message, a command with its output, input and output."""
-    name, data, details = (
-        word(piece.get("toolId")),
-        fields_of(piece.get("toolSpecificData")),
-        piece.get("resultDetails"),
-    )
+    data, details = fields_of(piece.get("toolSpecificData")), fields_of(piece.get("resultDetails"))
     command = data.get("commandLine")
     lines = fields_of(command)
     said = {
         "command": lines.get("userEdited") or lines.get("toolEdited") or lines.get("original") or command,
-        "input": data.get("rawInput") or fields_of(details).get("input"),
+        "input": data.get("rawInput") or details.get("input"),
         "description": data.get("description"),
         "prompt": data.get("prompt"),
     }
     given = {key: value for key, value in said.items() if value}
     message = _text(piece.get("pastTenseMessage")) or _text(piece.get("invocationMessage"))
-    yield Part("tool_call", call_text(name, given or {"description": message}), name)
     output = fields_of(data.get("terminalCommandOutput")).get("text") or data.get("result")
-    yield Part("tool_result", _text(output) or "\n".join(_texts_in(fields_of(details).get("output"))), name)
+    result = _text(output) or "\n".join(_texts_in(details.get("output")))
+    yield from call_and_result(piece.get("toolId"), given or {"description": message}, result)
 
 
 def _texts_in(value: object) -> Iterator[str]:

@@ -9,14 +9,13 @@ Source: the program's public source up to version 0.3.0 of the format, and sampl
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, title_record, unique_name
-from crystal.transcript.parts import Part, call_text
+from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.parts import Part, call_and_result
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
@@ -38,13 +37,14 @@ class ZedReader(MessageReader, SnapshotReader):
             first = first_ancestor(ident, parents)
             yield SessionStamp(first, repr((lengths.get(ident), row)), None if first == ident else ident)
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a thread; then its summary and its title."""
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+        """Yield the messages of a thread; then its summary."""
         ident = conversation.subagent or conversation.session
         row = next(rows_of(source, "threads", "WHERE id = ?", (ident,)), {})
         thread = _thread(row)
         told = Context(at=moment_of(row.get("updated_at")) or moment_of(thread.get("updated_at")))
-        context = _with_place(told, row, thread)
+        title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
+        context = _with_place(told, row, thread).with_texts(title=title)
         begun = moment_of(row.get("created_at")) or context.at
         for number, (name, message) in enumerate(_named(thread, ident)):
             yield Record(name, format_line(message), context if number else context._replace(at=begun))
@@ -52,13 +52,20 @@ class ZedReader(MessageReader, SnapshotReader):
         summary = word(thread.get("detailed_summary")) or word(_inner(state, "Generated").get("text"))
         if summary:
             yield Record(f"{ident}-summary", format_line({_SUMMARY: summary}), context)
-        title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
-        if conversation.subagent is None:
-            yield from title_record(ident, context.with_texts(title=title))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
-        """Return the parts of a record."""
-        return _parts(fields)
+        """Yield the parts of a record."""
+        if _SUMMARY in fields:
+            yield Part("summary", word(fields[_SUMMARY]) or "")
+        elif "User" in fields:
+            content = list_of(_inner(fields, "User").get("content"))
+            yield Part("user", "".join(_typed(one) for one in content))
+        elif "Agent" in fields:
+            agent = _inner(fields, "Agent")
+            for one in list_of(agent.get("content")):
+                yield from _said(one, _inner(agent, "tool_results"))
+        elif fields.get("role") in ("user", "assistant"):
+            yield from _legacy_parts(fields)
 
 
 READER = ZedReader()
@@ -98,9 +105,8 @@ def _named(thread: Fields, ident: str) -> Iterator[tuple[str, object]]:
     prompt, place = ident, 0
     for message in _messages(thread):
         if "User" in message or message.get("role") == "user":
-            said = "".join(part.text for part in _parts(message))
-            digest = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:16]
-            prompt, place = unique_name(f"{ident}-{digest}", used), 0
+            said = "".join(part.text for part in READER.parts(message))
+            prompt, place = unique_name(f"{ident}-{digest(said)[:16]}", used), 0
             yield prompt, message
         else:
             place += 1
@@ -125,21 +131,6 @@ def _inner(value: object, name: str) -> Fields:
     return fields_of(fields_of(value).get(name))
 
 
-def _parts(fields: Fields) -> Iterator[Part]:
-    """Yield the parts of a message."""
-    if _SUMMARY in fields:
-        yield Part("summary", word(fields[_SUMMARY]) or "")
-    elif "User" in fields:
-        content = list_of(_inner(fields, "User").get("content"))
-        yield Part("user", "".join(_typed(one) for one in content))
-    elif "Agent" in fields:
-        agent = _inner(fields, "Agent")
-        for one in list_of(agent.get("content")):
-            yield from _said(one, _inner(agent, "tool_results"))
-    elif fields.get("role") in ("user", "assistant"):
-        yield from _legacy_parts(fields)
-
-
 def _typed(content: object) -> str:
     """Return a text, or what a person named with an @."""
     if not isinstance(content, dict):
@@ -158,9 +149,8 @@ def _said(content: object, results: Fields) -> Iterator[Part]:
         return
     if "ToolUse" in content:
         use = _inner(content, "ToolUse")
-        name = word(use.get("name"))
-        yield Part("tool_call", call_text(name, use.get("input")), name)
-        yield Part("tool_result", _result(_inner(results, str(use.get("id")))), name)
+        result = _result(_inner(results, str(use.get("id"))))
+        yield from call_and_result(use.get("name"), use.get("input"), result)
     elif "Thinking" in content:
         yield Part("thinking", word(_inner(content, "Thinking").get("text")) or "")
     else:
@@ -180,10 +170,8 @@ def _legacy_parts(fields: Fields) -> Iterator[Part]:
     results = [one for one in list_of(fields.get("tool_results")) if isinstance(one, dict)]
     for use in list_of(fields.get("tool_uses")):
         if isinstance(use, dict):
-            name = word(use.get("name"))
             own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
-            yield Part("tool_call", call_text(name, use.get("input")), name)
-            yield Part("tool_result", _result(own), name)
+            yield from call_and_result(use.get("name"), use.get("input"), _result(own))
 
 
 def _result(told: Fields) -> str:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable
 
-MIN_CHARACTERS = 8
-"""A line with fewer, such as a brace, says nothing about who wrote it."""
-_PLAIN = str.maketrans("'`", '""')
-_SPACE = re.compile(r"\s+")
-_LETTERS = re.compile(r"\w")
+from crystal.hook.assist import plain_line
 
 Hash = Callable[[str], int]
-
-
-def plain_line(line: str) -> str:
-    """Return a line as it is compared: without spaces, kinds of quotes and its last comma; empty if it is too short."""
-    plain = _SPACE.sub("", line).translate(_PLAIN).rstrip(",;")
-    return plain if len(plain) >= MIN_CHARACTERS and len(_LETTERS.findall(plain)) * 2 >= MIN_CHARACTERS else ""
 
 
 def hasher(key: bytes) -> Hash:

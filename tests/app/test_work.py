@@ -251,7 +251,7 @@ def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
 def test_the_tools_tell_it_in_a_fence(repository: Path) -> None:
     tools = Tools(ClientContext(folder=str(repository)))
     data = tools.data("crystal_blame", file="cart.py", first=5)
-    assert [(one["first"], one["last"], one["reason"]) for one in data["lines"]] == [(5, 5, "I add it at the end.")]
+    assert [(one["ranges"], one["reason"]) for one in data["lines"]] == [([(5, 5)], "I add it at the end.")]
     assert "<b>" in tools.text("crystal_blame", file="cart.py", first=5)
     assert tools.data("crystal_blame", file="cart.py")["unknown_lines"] == 5
     assert tools.data("crystal_changed", since="2020-01-01")["files"][0]["file"] == "cart.py"

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal import worker
 from crystal.app.context import default_paths, open_machine
 from crystal.capture.lock import lock_holder, try_lock
 from crystal.capture.state import CaptureFacts, Condition, HookFacts, assess_capture, describe, is_silent
+from crystal.capture.tail import Cleaner
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.table import each_row
@@ -240,6 +242,22 @@ def test_a_database_that_is_gone_is_said_before_the_error(claude: Path) -> None:
     )
     assert done.code in (1, 3, 6)
     assert crystal("verify", "--repair").code == 0
+    assert reasons() == []
+
+
+def test_a_package_that_breaks_the_worker_is_said(claude: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: object) -> None:
+        raise ImportError("undefined symbol", name="re2")
+
+    with pytest.raises(ImportError):  # it reaches the worker as it is
+        Cleaner(broken, b"key").clean_lines(b"{}\n")  # type: ignore[arg-type]
+    monkeypatch.setattr(worker, "_work", broken)
+    with pytest.raises(SystemExit) as ended:
+        worker.main()
+    assert ended.value.code == 3
+    why = "nothing is being kept: the package google-re2 cannot be loaded: ImportError: undefined symbol"
+    assert crystal("status").out.startswith(f"NOT capturing: {why} (fix: crystal sync)")
+    assert crystal("sync").code == 0
     assert reasons() == []
 
 

@@ -36,7 +36,7 @@ class DiaryReader(SnapshotReader):
             return
         yield SessionStamp(self._document(source)["session"], str(hash(source.data)))
 
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
+    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if source.path.suffix == ".db":
             sql = "SELECT id, who, text FROM messages WHERE session = ? ORDER BY id"
             messages = [

@@ -91,7 +91,10 @@ def assert_reading_works(powerless: bool = False) -> None:
         pytest.param("gone", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("module", ["apsw", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"])
+@pytest.mark.parametrize(
+    "module",
+    ["apsw", "ahocorasick_rs", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"],
+)
 def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
     broken = tmp_path / "broken"
     package = broken.joinpath(*module.split("."))

@@ -97,6 +97,7 @@ def labelled(name: str) -> list[tuple[str, bool]]:
         (["hard"], 0.98, 0.5),
         ([f"fresh-{number}" for number in range(1, 9)], 0.97, 0.73),
         (["fresh-9"], 0.98, 0.48),
+        (["fresh-10"], 0.98, 0.66),
         ([f"voice-{voice}" for voice in ("terse", "polite", "manager", "dictation", "code")], 0.98, 0.42),
     ],
 )

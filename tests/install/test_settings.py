@@ -65,26 +65,28 @@ def written_wildly(draw: st.DrawFn, value: Any) -> str:
 
 
 @settings(max_examples=60)
-@given(documents())
-@example("{}")
-@example("{\n}")
-@example("{\r}\n")
-@example('{"hooks": {}}')
-@example('{"hooks": {\n\n}}')
-@example('{"hooks":{"Stop":[]}}')
-@example('{\n"hooks": {"Stop": [ ]}\n}')
-@example('{"a":1,"hooks":{"Stop":[{"hooks":[]}],"SessionEnd":[]}}')
-@example("\n{\r\n}")
-def test_what_is_put_in_comes_out_again_to_the_byte(text: str) -> None:
-    after = hooks_room.installed(text, COMMAND)
+@given(documents(), st.sampled_from([(), ("edit",), ("edit", "failure")]))
+@example("{}", ("edit", "failure"))
+@example("{\n}", ("edit", "failure"))
+@example("{\r}\n", ("edit", "failure"))
+@example('{"hooks": {}}', ("edit", "failure"))
+@example('{"hooks": {\n\n}}', ("edit", "failure"))
+@example('{"hooks":{"Stop":[]}}', ("edit", "failure"))
+@example('{\n"hooks": {"Stop": [ ]}\n}', ("edit", "failure"))
+@example('{"a":1,"hooks":{"Stop":[{"hooks":[]}],"SessionEnd":[]}}', ("edit", "failure"))
+@example("\n{\r\n}", ("edit", "failure"))
+def test_what_is_put_in_comes_out_again_to_the_byte(text: str, moments: tuple[str, ...]) -> None:
+    after = hooks_room.installed(text, COMMAND, moments)
     old, new = json.loads(text), json.loads(after)
-    for event in TIMEOUTS:
+    for event in hooks_room.wanted(moments):
         assert new["hooks"][event] == [*old.get("hooks", {}).get(event, []), ours(event)]
     assert [key for key in new if key != "hooks" or "hooks" in old] == list(old)
     assert {**new, "hooks": None} == {**old, "hooks": None}
-    assert hooks_room.installed(after, COMMAND) == after
+    assert hooks_room.installed(after, COMMAND, moments) == after
     assert hooks_room.removed(after, text) == text
-    assert hooks_room.installed(hooks_room.installed(text, OLDER), COMMAND) == after
+    assert hooks_room.installed(hooks_room.installed(text, OLDER, moments), COMMAND, moments) == after
+    if not json.loads(text).get("hooks"):
+        assert hooks_room.installed(after, COMMAND) == hooks_room.installed(text, COMMAND)  # switched off again
 
 
 @settings(max_examples=40)

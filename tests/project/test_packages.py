@@ -62,6 +62,22 @@ def test_the_relays_packages_are_those_of_its_extra():
     assert tuple(re.findall(r'"([a-z-]+)', extra[1])) == PACKAGES
 
 
+def test_doctor_knows_every_package_that_is_installed_with_crystal():
+    needed = re.search(r"^dependencies = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.DOTALL | re.MULTILINE)
+    names = set(re.findall(r'^ *"([A-Za-z0-9.-]+)', needed[1], re.MULTILINE))
+    assert names - {"tomli"} == set(packages.PACKAGES.values()), "tomli is of old Pythons alone"
+
+
+def test_a_release_without_a_name_that_is_used_is_a_broken_package():
+    with pytest.raises(AttributeError) as caught:
+        packages.importlib.import_module("apsw").NoSuchName  # noqa: B018
+    found = packages.broken_package(caught.value)
+    assert "the package apsw cannot be loaded: AttributeError" in found.message
+    with pytest.raises(AttributeError) as caught:
+        packages.importlib.import_module("json").NoSuchName  # noqa: B018
+    assert packages.broken_package(caught.value) is None
+
+
 def test_no_text_names_an_index_that_may_not_have_crystal():
     places = [ROOT / "crystal", ROOT / "relay_worker", ROOT / "docs", ROOT / "README.md"]
     files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.claude_settings.hooks import MATCHER_TIMEOUT, MATCHERS, TIMEOUTS
 
 COMMAND = "/venv/bin/python -I -S /venv/lib/crystal/hook/main.py --env LDM_HOME=/home/user/.ldm"
 OLDER = "'/old venv/bin/python3.10' -I -S '/old venv/lib/crystal/hook/main.py'"
@@ -12,4 +12,5 @@ FOREIGN = {"type": "command", "command": "say done"}
 
 
 def ours(event: str, command: str = COMMAND) -> dict[str, Any]:
-    return {"hooks": [{"type": "command", "command": command, "timeout": TIMEOUTS[event]}]}
+    entry = {"type": "command", "command": command, "timeout": TIMEOUTS.get(event, MATCHER_TIMEOUT)}
+    return {**({"matcher": MATCHERS[event]} if event in MATCHERS else {}), "hooks": [entry]}

@@ -81,6 +81,29 @@ def test_a_fork_without_ids_of_turns_has_the_ids_of_its_parent(tmp_path: Path) -
     assert [text for _, _, _, text in parent] == [text for _, _, _, text in said(PARENT)]
 
 
+def test_a_session_that_is_named_after_its_last_line_has_the_newest_name(started: Path) -> None:
+    rollout, index = started / ".codex" / PARENT.relative_to(HOME), started / ".codex" / "session_index.jsonl"
+    rollout.parent.mkdir(parents=True)
+    rollout.write_bytes(PARENT.read_bytes())
+    assert crystal("sync").code == 0
+    turns = samples.captured()[1]
+    for name in ("Stones", "Stones of Rome"):
+        with index.open("a", encoding="utf-8") as names:
+            names.write(json.dumps({"id": PARENT.stem[-36:], "thread_name": name}) + "\n")
+        assert crystal("sync").code == 0
+        assert [one["title"] for one in json.loads(crystal("sessions", "--json").out)["sessions"]] == [name]
+    assert samples.captured()[1] == turns
+    assert json.loads(crystal("verify", "--json").out)["percent"] == 100.0
+
+
+def test_a_picture_that_a_tool_gives_is_no_text() -> None:
+    shown = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "high"}
+    other = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    item = {"type": "function_call_output", "call_id": "call_0123456789abcdef", "output": [shown, other]}
+    line = json.dumps({"type": "response_item", "payload": item}).encode()
+    assert not any("iVBOR" in turn.text for turn in READER.turns([(0, line)], "k", subagent=False))
+
+
 def test_a_rollout_that_is_migrated_while_crystal_watches(started: Path) -> None:
     target = lay_out(started, LEGACY)
     before = sync()

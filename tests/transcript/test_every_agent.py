@@ -71,6 +71,32 @@ def test_the_samples_of_all_agents_give_exactly_their_turns(home: Path) -> None:
     read_samples(home, [name for name in samples.sampled() if not HARNESSES[name].is_export], "backfill", "--wait")
 
 
+MOVED = {
+    "codex": ("CODEX_HOME", ".codex"), "copilot-cli": ("COPILOT_HOME", ".copilot"), "cursor": ("CURSOR_DATA_DIR", ".cursor"),
+    "droid": ("FACTORY_HOME_OVERRIDE", ""), "gemini-cli": ("GEMINI_CLI_HOME", ""), "kiro": ("KIRO_HOME", ".kiro"),
+    "opencode": ("XDG_DATA_HOME", ".local/share"), "openclaw": ("OPENCLAW_STATE_DIR", ".openclaw"),
+    "pi": ("PI_CODING_AGENT_DIR", ".pi/agent"), "qwen-code": ("QWEN_HOME", ".qwen"),
+}  # fmt: skip
+"""The variable that moves an agent's home, and that home in its samples."""
+
+
+@pytest.mark.slow
+def test_what_was_read_where_a_variable_says_stays_proved_without_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for harness, (variable, folder) in MOVED.items():
+        samples.lay_out(harness, home / "moved")
+        monkeypatch.setenv(variable, str(home / "moved" / folder))
+    start()
+    assert crystal("backfill", "--wait").code == 0
+    sessions = {fact["session"] for fact in samples.captured()[0]}
+    for harness in MOVED.keys() - {"cursor", "kiro", "openclaw"}:  # some of their samples lie elsewhere
+        assert {fact["session"] for fact in samples.expected(harness)[0]} <= sessions
+    for variable, _ in MOVED.values():
+        monkeypatch.delenv(variable)
+    assert (proof()["percent"], proof()["faults"]) == (100.0, [])
+
+
 @pytest.mark.parametrize("harness", [name for name in samples.sampled() if HARNESSES[name].is_export])
 def test_the_samples_of_an_export_give_exactly_their_turns(harness: str, home: Path) -> None:
     read_samples(home, [harness], *samples.import_command(harness, home))

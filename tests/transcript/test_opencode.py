@@ -58,6 +58,18 @@ def test_a_fork_gives_what_it_copies_with_the_ids_of_the_original() -> None:
     assert [text for _, _, text in fork[4:]] == ["And a forked question?", 'Mock reply to: "And a forked question?"']
 
 
+def test_what_remains_when_a_fork_or_its_original_loses_its_first_prompt_keeps_its_ids() -> None:
+    fork, original = "ses_dfdd524c4ffegCcKsSVqtnFfHp", "ses_dfdd5aa76ffeBmZ9VNxqaFhIEW"
+    for loser in (fork, original):
+        with opened("opencode.db") as (db, source):
+            whole = {one for turns in said(source).values() for one in identities(turns)}
+            first = "SELECT id FROM message WHERE session_id = ? ORDER BY data -> '$.time.created' LIMIT 1"
+            db.execute(f"DELETE FROM message WHERE id = ({first})", (loser,)).fetchall()
+            left = said(source)
+        assert {one for turns in left.values() for one in identities(turns)} == whole
+        assert len(left[loser]) == len(identities(left[loser])) > 1
+
+
 def test_no_two_texts_share_an_id() -> None:
     with opened("opencode.db") as (_, source):
         every = {one[:2]: one for one in itertools.chain(*map(identities, said(source).values()))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -98,8 +98,10 @@ def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
     return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
 
 
-def plan_install(settings: Path, command: str) -> SettingsPlan:
+def plan_install(settings: Path, command: str, moments: Collection[str] = ()) -> SettingsPlan:
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
+
+    ``moments`` are those at which something is told unasked.
 
     Raises:
         UsageError: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and
@@ -109,8 +111,8 @@ def plan_install(settings: Path, command: str) -> SettingsPlan:
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
     with json_errors(settings, text, MEND):
-        after = hooks.installed(text, command)
-        _prove(settings, text, after, {event: [command] for event in hooks.TIMEOUTS})
+        after = hooks.installed(text, command, moments)
+        _prove(settings, text, after, {event: [command] for event in hooks.wanted(moments)})
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
     data = mark + encoded(settings, after)

@@ -10,9 +10,10 @@ again and compared with the intended one before it is written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from crystal.hook.assist import MOMENTS
 from crystal.install import jsontext
 from crystal.install.jsontext import JsonSyntaxError, Node
 from crystal.install.live import json_entries
@@ -27,21 +28,35 @@ TIMEOUTS: Mapping[str, int] = {
     "SessionStart": 10,
     "UserPromptSubmit": 5,
 }
+MATCHERS: Mapping[str, str] = {"PreToolUse": "Edit|Write|MultiEdit|NotebookEdit", "PostToolUseFailure": "Bash"}
+"""The events at which something is told unasked, and for which tools."""
+MATCHER_TIMEOUT = 5
 EMPTY = "{}\n"
 
 
-def installed(text: str, command: str) -> str:
+def wanted(moments: Collection[str] = ()) -> dict[str, int]:
+    """Return the events that get an entry, with its timeout, where something is told at some moments."""
+    return {**TIMEOUTS, **{event: MATCHER_TIMEOUT for event in MATCHERS if MOMENTS[event] in moments}}
+
+
+def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
     """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
+
+    Args:
+        text: The document.
+        command: The hook.
+        moments: When something is told unasked; no other event of these has an entry afterwards.
 
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.
     """
     text = text if text.strip(" \t\r\n") else EMPTY
-    checked(text)
-    while strays := _strays(_entries(text)):
+    events = wanted(moments)
+    checked(text, events)
+    while strays := _strays(_entries(text), events):
         text = json_entries.without_entry(text, text, strays[-1], ())
-    for event, timeout in TIMEOUTS.items():
-        root = checked(text)
+    for event, timeout in events.items():
+        root = checked(text, events)
         hooks = root.child("hooks")
         event_node = hooks.child(event) if hooks else None
         found = next((one for one in _entries(text) if _event_of(one) == event), None)
@@ -50,7 +65,8 @@ def installed(text: str, command: str) -> str:
             if old is not None and old.value != command:
                 text = jsontext.replace(old, command).apply(text)
             continue
-        group = {"hooks": [{"type": "command", "command": command, "timeout": timeout}]}
+        matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
+        group = {**matcher, "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
         if event_node is not None:
             text = jsontext.append(text, event_node, group).apply(text)
         elif hooks is not None:
@@ -88,7 +104,7 @@ def ours(text: str) -> dict[str, list[str]]:
     return found
 
 
-def checked(text: str) -> Node:
+def checked(text: str, events: Collection[str] = TIMEOUTS) -> Node:
     """Parse a settings document and check that our entries can be added.
 
     Raises:
@@ -103,7 +119,7 @@ def checked(text: str) -> Node:
     if not isinstance(hooks.value, dict):
         raise JsonSyntaxError(f'"hooks" should be an object, but is {_kind(hooks.value)}', hooks.start)
     for child in hooks.children:
-        if child.key in TIMEOUTS and not isinstance(child.node.value, list):
+        if child.key in events and not isinstance(child.node.value, list):
             raise JsonSyntaxError(
                 f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start
             )
@@ -123,13 +139,13 @@ def _event_of(found: FoundEntry) -> str:
     return found.path[1] if len(found.path) > 1 else ""
 
 
-def _strays(entries: Sequence[FoundEntry]) -> list[FoundEntry]:
+def _strays(entries: Sequence[FoundEntry], events: Collection[str]) -> list[FoundEntry]:
     """Return our entries of events no longer used, and all but the first of an event."""
     seen: set[str] = set()
     strays = []
     for one in entries:
         event = _event_of(one)
-        if event in seen or event not in TIMEOUTS:
+        if event in seen or event not in events:
             strays.append(one)
         seen.add(event)
     return strays

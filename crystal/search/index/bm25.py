@@ -58,14 +58,12 @@ class Scorer:
             if not count:
                 return
             only = np.flatnonzero(mask) if count * SELECTIVE < self._part.size else None
-        times = np.empty(0, np.float32)
+        times = np.zeros(self._part.size, np.float32)
         for words, weight in terms:
             spans = [span for span in map(self._part.words.find, dict.fromkeys(words)) if span[0] < span[1]]
             total = sum(end - start for start, end in spans)
             if not total:
                 continue
-            if not len(times):
-                times = np.zeros(self._part.size, np.float32)
             if only is not None:
                 self._add_at(only, self._counted(only, spans, times, total), weight, own, padded)
             elif total * DENSE > self._part.size:
@@ -134,9 +132,8 @@ class Scorer:
         if total <= 8 * len(places):
             return self._scattered(places, spans, times)
         before, after, has_before, has_after = self._around(places)
-        alone = self._looked_up(places, spans)
-        both = alone + self._looked_up(before, spans) * has_before + self._looked_up(after, spans) * has_after
-        return alone, both
+        alone, earlier, later = np.split(self._looked_up(np.concatenate([places, before, after]), spans), 3)
+        return alone, alone + earlier * has_before + later * has_after
 
     def _around(self, places: Array) -> tuple[Array, Array, Floats, Floats]:
         last = self._part.size - 1

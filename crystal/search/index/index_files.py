@@ -207,9 +207,8 @@ def _directory(path: Path, written: WrittenFile | PartFile) -> tuple[mmap.mmap, 
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Yield every file that this package ever writes, finished or not."""
-    for pattern in (f"*{SUFFIX}", f"*{SUFFIX}{TEMPORARY}"):
-        yield from folder.glob(pattern)
+    """Return every file that this package ever writes, finished or not."""
+    return (path for ending in (SUFFIX, SUFFIX + TEMPORARY) for path in folder.glob(f"*{ending}"))
 
 
 def remove_file(path: Path) -> bool:

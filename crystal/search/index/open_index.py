@@ -235,14 +235,12 @@ class Index:
     @_damage_told
     def turns_with(self, term: str) -> Ordinals:
         """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
-        word = _bytes(term)
-        return self._turns(lambda part: [part.words.find(word)])
+        return self._turns(lambda part: [part.words.find(_bytes(term))])
 
     @_damage_told
     def turns_with_part(self, part_of_term: str) -> Ordinals:
         """Return the turns of the documents that have a word containing some characters, ascending."""
-        data = _bytes(part_of_term)
-        return self._turns(lambda part: part.words.containing(data))
+        return self._turns(lambda part: part.words.containing(_bytes(part_of_term)))
 
     def _turns(self, spans_of: Callable[[IndexPart], list[tuple[int, int]]]) -> Ordinals:
         found = [np.empty(0, np.int64)]

@@ -32,6 +32,7 @@ FREQUENT = 200
 """One in so many documents has a frequent word, on average."""
 MIN_STEPS = 32
 BLOCK = 1 << 20
+KNOWN_WORDS = 1024
 _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
 
@@ -196,6 +197,8 @@ class PartWords:
         self._more_before: Array = arrays["more_before"]
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
+        self._spans: dict[bytes, tuple[int, int]] = {}
+        self._last: tuple[tuple[int, int], Array] = (0, 0), self._document[:0]
 
     def times(self, start: int, end: int) -> Array:
         """Return how often the documents of some postings have their word."""
@@ -216,10 +219,15 @@ class PartWords:
 
     def documents(self, start: int, end: int) -> Array:
         """Return the documents of all postings of a word, ascending; none if the range is empty."""
+        if self._last[0] != (start, end):
+            self._last = (start, end), self._read(start, end)
+        return self._last[1]
+
+    def _read(self, start: int, end: int) -> Array:
         if start == end:
             return self._document[:0]
-        word = int(np.searchsorted(self.start, start, "right")) - 1
-        at = int(np.searchsorted(self._frequent, word))
+        word = int(self.start.searchsorted(self.start.dtype.type(start), "right")) - 1  # of another type it is copied
+        at = int(self._frequent.searchsorted(word))
         if at == len(self._frequent) or self._frequent[at] != word:
             before = int(self._before[at])
             return np.asarray(self._document[start - before : end - before])
@@ -229,7 +237,7 @@ class PartWords:
         """Return the documents of a frequent word."""
         packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
         if len(packed) < self._before[at + 1] - self._before[at]:
-            return np.flatnonzero(np.unpackbits(packed, bitorder="little")).astype(np.uint32)
+            return np.flatnonzero(np.unpackbits(packed, bitorder="little").view(np.bool_)).astype(np.uint32)
         return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
 
     def all_documents(self) -> Array:
@@ -259,10 +267,13 @@ class PartWords:
 
     def find(self, word: bytes) -> tuple[int, int]:
         """Return the range of a word's postings, ``(start, end)``; empty if the word is missing."""
-        number = self.at(word)
-        if number == self.size or self.word(number) != word:
-            return 0, 0
-        return int(self.start[number]), int(self.start[number + 1])
+        if word not in self._spans:  # a question looks for each of its words several times
+            number = self.at(word)
+            is_here = number < self.size and self.word(number) == word
+            if len(self._spans) >= KNOWN_WORDS:
+                self._spans.clear()
+            self._spans[word] = (int(self.start[number]), int(self.start[number + 1])) if is_here else (0, 0)
+        return self._spans[word]
 
     def with_all(self, words: Sequence[bytes]) -> Array:
         """Return the documents that have all of some words, ascending."""

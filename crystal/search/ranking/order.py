@@ -74,7 +74,7 @@ def fields_of(
         stems = query_terms(places[0].source.store, " ".join((*asked.phrases, *asked.terms)))
         terms = [(word.stems, word.weight) for word in sought_words(indexes, stems)[0]]
         phrased = [
-            with_phrases(place.source.store, index, asked.phrases, mask, index.scores(terms, mask)[0], 4 * limit)
+            with_phrases(place.source.store, index, asked.phrases, mask, terms, 4 * limit)
             for place, index, mask in zip(places, indexes, masks, strict=True)
         ]
         if any(mask.any() for mask, _, _ in phrased):
@@ -96,15 +96,10 @@ def _field(
         weight = rarity(len(found), index.documents) if len(found) < MAX_NAMED else 0.0
         for ident in found:  # each name is one rare word
             named[ident] = named.get(ident, 0.0) + weight
-    return Field(
-        index,
-        mask,
-        vector.generation,
-        np.frombuffer(vector.data, "<f4") if vector.data else None,
-        vector.floor,
-        written or exact_chunks(store, index, asked, mask, 4 * limit),
-        named,
-    )
+    exact = written or exact_chunks(store, index, asked, mask, 4 * limit)
+    # An identifier is there or not: where it is, meaning adds nothing to it.
+    meant = np.frombuffer(vector.data, "<f4") if vector.data and not (asked.is_literal and exact) else None
+    return Field(index, mask, vector.generation, meant, vector.floor, exact, named)
 
 
 def rank(

@@ -225,7 +225,7 @@ def _chosen(
 ) -> Ints:  # fmt: skip
     index, found = field.index, [np.empty(0, np.int64)]
     if best[1] > 0:
-        some = np.flatnonzero(padded)  # what has a word also has it among its neighbours' words
+        some = np.flatnonzero(padded != 0)  # what has a word also has it among its neighbours' words
         together = padded[some] * np.float32(PADDED / best[1])
         if best[0] > 0:
             together += own[some] * np.float32(1 / best[0])

@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 
 from crystal.search.index.attributes import distinct
-from crystal.search.index.open_index import Floats, Index, Mask, Ordinals
+from crystal.search.index.open_index import Index, Mask, Ordinals
 from crystal.search.index.terms import Tokenize, beginning_of, normalised
 from crystal.store import Store
 from crystal.store.search.candidates import texts_of
@@ -23,12 +23,16 @@ from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
 """So many texts are read for a phrase or a name: of those with all its words the best."""
-MAX_FOUND = 1_000
-"""So many chunks with a phrase or a name are enough, however it is written there."""
-LOOKED_AT = 1_000
-"""After so many texts a quarter of what is wanted is enough."""
-FIRST_PAGE = 125
+MANY = 1_000
+"""So many chunks with a phrase or a name are enough, however it is written there; and after so many texts a quarter of
+what is wanted is enough."""
+FIRST_PAGE = 50
 """So many texts are read at first, then twice as many: of many at once each block is read once."""
+
+Terms = Sequence[tuple[Sequence[str], float]]
+"""Words that are weighed, as ``Index.scores`` takes them."""
+TierOf = Callable[[str], int | None]
+"""How exactly a text has what is looked for: 0 as it is written, None not at all."""
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
@@ -81,9 +85,9 @@ class Phrase:
 
 
 def with_phrases(
-    store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, scores: Floats, enough: int
+    store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, terms: Terms, enough: int
 ) -> tuple[Mask, dict[int, int], bool]:
-    """Find the documents that have all of some phrases: of very many those with the best scores.
+    """Find the documents that have all of some phrases: of very many those that some words fit best.
 
     Returns:
         Which documents have them, the chunks that have them as they are written, each as tier 0, and whether more
@@ -97,7 +101,7 @@ def with_phrases(
         return (0 if all(phrase.is_written_in(text) for phrase in wanted) else 1) if is_in else None
 
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
-    found = _found(_texts(store, index, places, scores), tier_of, enough)
+    found = _found(_texts(store, index, places, terms), tier_of, enough, good=1)
     having = np.zeros(index.size, np.bool_)
     having[index.find(list(found))] = True
     return having, {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
@@ -117,21 +121,25 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
         tier = 0 if name in text else 1 if name.lower() in text.lower() else 2
         return tier if any(variant.is_in(text) for variant in variants) else None
 
-    scores = index.scores([(variants[0].stems, 1.0)], mask)[0]
-    found = _found(_texts(store, index, _having(index, variants, mask), scores), tier_of, limit)
+    read = _texts(store, index, _having(index, variants, mask), [(variants[0].stems, 1.0)])
+    found = _found(read, tier_of, limit, good=0)
     return dict(sorted(found.items(), key=lambda one: one[1])[:limit])
 
 
-def _found(read: Iterable[tuple[int, str]], tier_of: Callable[[str], int | None], enough: int) -> dict[int, int]:
-    """Return the chunks that have a tier, in the order of reading, until enough different texts have tier 0."""
+def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: int) -> dict[int, int]:
+    """Return the chunks that have a tier, in the order of reading, until enough different texts have it.
+
+    Enough have tier 0, or after many texts a quarter one up to ``good``.
+    """
     found: dict[int, int] = {}
-    exact: set[str] = set()
+    texts: tuple[set[str], ...] = (set(), set(), set())
     for count, (ident, text) in enumerate(read, 1):
         tier = tier_of(text)
         if tier is not None:
             found[ident] = tier
-            exact.update([] if tier else [text])
-        if len(exact) >= (enough if count < LOOKED_AT else enough // 4) or len(found) >= MAX_FOUND:
+            texts[tier].add(text)
+        is_enough = count >= MANY and 4 * sum(map(len, texts[: good + 1])) >= enough
+        if is_enough or len(texts[0]) >= enough or len(found) >= MANY:
             break
     return found
 
@@ -139,12 +147,8 @@ def _found(read: Iterable[tuple[int, str]], tier_of: Callable[[str], int | None]
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
     """Return the newest chunks that have a name of the question as it is written, in any case."""
     variants, lower = _variants(store, name), name.lower()
-    newest = np.zeros(index.size, np.float32)
-    found = (
-        ident
-        for ident, text in _texts(store, index, _having(index, variants, mask), newest)
-        if lower in text.lower() and any(variant.is_in(text) for variant in variants)
-    )
+    read = _texts(store, index, _having(index, variants, mask), [])
+    found = (ident for ident, text in read if lower in text.lower() and any(one.is_in(text) for one in variants))
     return list(islice(found, limit))
 
 
@@ -159,10 +163,12 @@ def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordi
     return distinct(np.concatenate([index.with_all(variant.looked_up, mask) for variant in variants]))
 
 
-def _texts(store: Store, index: Index, places: Ordinals, scores: Floats) -> Iterator[tuple[int, str]]:
-    """Yield the chunks of some documents with their texts, best scores first, of equal ones the newest."""
-    newest = -index.take("id", places)
-    ids, at, size = (-newest[np.lexsort((newest, -scores[places]))][:MAX_READ]).tolist(), 0, FIRST_PAGE
+def _texts(store: Store, index: Index, places: Ordinals, terms: Terms) -> Iterator[tuple[int, str]]:
+    """Yield the chunks of some documents with their texts, those that some words fit best first, else the newest."""
+    only = np.zeros(index.size, np.bool_)
+    only[places] = True
+    scores, newest = index.scores(terms, only)[0][places], -index.take("id", places)
+    ids, at, size = (-newest[np.lexsort((newest, -scores))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
         page = dict(texts_of(store, ids[at : at + size]))
         yield from ((ident, page[ident]) for ident in ids[at : at + size] if ident in page)

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from crystal.model.capture import Project
 from crystal.store.connection import Store
 
+ASSIST = "assist"
+"""The source of what a session was told unasked, before edits and after failures, taken together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The context that one session got at its start.
+    """The context that one session got at its start, or what it was told unasked.
 
     ``chosen`` are ids of memories and of sessions; ``why`` counts the candidates by the reason for which they were
     chosen or left.
@@ -29,10 +32,12 @@ class Injection:
 
 
 def add_injection(store: Store, told: Injection) -> None:
-    """Note what was injected. Idempotent: the first record of a session and a source is kept."""
+    """Note what was injected. Idempotent: the longest record of a session and a source is kept."""
     store.execute(
         "INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens, why)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id, source)"
+        " DO UPDATE SET candidates = excluded.candidates, chosen = excluded.chosen,"
+        " tokens = excluded.tokens, why = excluded.why WHERE excluded.tokens > tokens",
         (
             told.at,
             told.session_id,

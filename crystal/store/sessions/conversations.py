@@ -219,14 +219,14 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
 
 
-def said_after(store: Store, session_id: str, at: int, limit: int) -> list[str]:
-    """Return the beginnings of what user and assistant said and called in a session from a moment on, in order."""
+def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple[int, str]]:
+    """Return the beginnings of what user and assistant said and called in a session from a moment on, with its time."""
     sql = (
-        "SELECT t.id FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ? AND t.ts >= ?"
+        "SELECT t.id, t.ts FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ? AND t.ts >= ?"
         " AND t.role IN ('user', 'assistant', 'tool_call') ORDER BY t.ts, t.id LIMIT ?"
     )
-    turns = [int(ident) for (ident,) in store.rows(sql, (session_id, at, limit))]
-    return [text for _, text in turn_texts(store, turns, 2_000).values()]
+    times = {int(ident): int(ts) for ident, ts in store.rows(sql, (session_id, at, limit))}
+    return [(times[ident], text) for ident, (_, text) in turn_texts(store, times, 2_000).items()]
 
 
 def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:

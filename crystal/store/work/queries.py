@@ -25,10 +25,13 @@ MAX_STEPS = 400
 class ChangedRow(NamedTuple):
     """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was.
 
-    ``call`` is the same in every store: the line, the call in it, and which file of the call.
+    ``call`` is the same in every store: the line, the call in it, and which file of the call. ``turn`` and ``part``
+    name it in one.
     """
 
     call: str
+    turn: int
+    part: int
     session_id: str
     at: int
     path: str
@@ -97,7 +100,12 @@ def edits_that_wrote(
 
 
 def changed_rows(
-    store: Store, *, session: int | None, since: int | None, before: int | None, projects: Sequence[int] | None
+    store: Store,
+    *,
+    session: int | None = None,
+    since: int | None = None,
+    before: int | None = None,
+    projects: Sequence[int] | None,
 ) -> list[ChangedRow]:
     """Return the edits of a session, a time and projects (None: of all), oldest first."""
     conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
@@ -110,11 +118,22 @@ def changed_rows(
         values.append(json.dumps(list(projects)))
     return store.all(
         ChangedRow,
-        "SELECT t.uuid || ' ' || t.part || ' ' || c.part, s.session_id, coalesce(t.ts, 0), c.what, c.added, c.removed,"
-        " p.name, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c JOIN turns t ON t.id = c.turn"
-        " JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
-        f" WHERE {' AND '.join(conditions)} ORDER BY 3, c.turn, c.part",
+        "SELECT t.uuid || ' ' || t.part || ' ' || c.part, c.turn, c.part, s.session_id, coalesce(t.ts, 0) AS at,"
+        " c.what, c.added, c.removed, p.name, p.cwd, coalesce(p.git_root, p.cwd)"
+        " FROM work_calls c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = t.session"
+        " LEFT JOIN projects p ON p.id = t.project"
+        f" WHERE {' AND '.join(conditions)} ORDER BY at, c.turn, c.part",
         values,
+    )
+
+
+def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, int, str]]:
+    """Return the commands that failed in projects: the turn of the result, when, and in which session."""
+    return store.rows(
+        "SELECT c.result, coalesce(t.ts, 0), s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " JOIN sessions s ON s.id = t.session WHERE NOT c.is_edit AND c.exit AND c.result IS NOT NULL"
+        " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn",
+        (json.dumps(list(projects)),),
     )
 
 
@@ -129,14 +148,21 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
     )
 
 
-def failures_with(store: Store, errors: Collection[int], projects: Sequence[int] | None) -> list[FailedRun]:
-    """Return the commands that failed with any of some errors in projects (None: in all), the latest captured first."""
+def failures_with(store: Store, errors: Collection[int] | None, projects: Sequence[int] | None) -> list[FailedRun]:
+    """Return the commands that failed with any of some errors (None: any at all) in projects (None: in all).
+
+    The latest captured come first.
+    """
     rows = store.rows(
         "SELECT e.error, c.result, c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM work_errors e"
         " JOIN work_calls c ON c.turn = e.turn JOIN turns t ON t.id = e.turn"
-        " WHERE e.error IN (SELECT value FROM json_each(?1)) AND c.result IS NOT NULL"
+        " WHERE (?1 IS NULL OR e.error IN (SELECT value FROM json_each(?1))) AND c.result IS NOT NULL"
         " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY c.turn DESC LIMIT ?3",
-        (json.dumps(sorted(errors)), None if projects is None else json.dumps(list(projects)), MAX_FAILURES),
+        (
+            None if errors is None else json.dumps(sorted(errors)),
+            None if projects is None else json.dumps(list(projects)),
+            MAX_FAILURES if errors is not None else 10 * MAX_FAILURES,
+        ),
     )
     return [FailedRun(error, result, WorkStep(*step)) for error, result, *step in rows]
 

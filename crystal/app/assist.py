@@ -1,0 +1,117 @@
+"""What is told unasked: gather the facts of each project, and keep the file ready from which the hook tells them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from crystal.app.context import Machine
+from crystal.app.fixes import FixStep, KnownFix, known_cures
+from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
+from crystal.app.work import relative
+from crystal.assist.decisions import reason_in
+from crystal.assist.facts import Fact, cure_fact, edited, failure_fact, ran, ready_file, reason_fact
+from crystal.capture.lock import await_lock
+from crystal.config.paths import write_derived
+from crystal.hook.assist import SUFFIX, plain_error, plain_line
+from crystal.hook.session_start import context_file
+from crystal.model.capture import Memory, Project
+from crystal.store import Store
+from crystal.store.sessions.contexts import state_of_memory
+from crystal.store.sessions.conversations import turn_texts
+from crystal.store.work.index import tools_of
+from crystal.store.work.queries import ChangedRow, calls, changed_rows
+from crystal.timewords.parse import local
+from crystal.work.calls import calls_of, file_name
+
+MAX_EDITS = 2_000
+"""Edits of a project that are looked at, the latest."""
+
+MAX_STEPS = 3
+
+
+YOUNG_MS = 600_000
+"""A file is made again after this time: what it lacks until then is from the session that runs."""
+
+
+def prepare(machine: Machine, pause: Callable[[], None]) -> None:
+    """Write the file of each project again that is old; ``pause`` is called after each.
+
+    What was forgotten meanwhile may be in it: then it is deleted, and made again by the next call.
+    """
+    folder = machine.places.data_dir / "context"
+    with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
+        if not held or not folder.exists():  # capture is off, or the rules were removed
+            return
+        known = set[Path]()
+        for _, here, projects in seen_folders(machine):
+            for project in projects:
+                place = project.git_root or project.cwd
+                path = folder / f"{context_file(place)}{SUFFIX}"
+                if project.cwd == place and path not in known:
+                    known.add(path)
+                    _write(machine, here, project, path)
+                    pause()
+        for path in folder.glob(f"*{SUFFIX}"):
+            if path not in known:
+                path.unlink(missing_ok=True)
+
+
+def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
+    if path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS:
+        return
+    before = state_of_memory(machine.store)
+    facts = list[Fact]()
+    for side, rows in here.rows_of(project):
+        found = facts_in(side, here.machine.memory_of(side), list(rows))
+        gone = here.forgotten(side, [fact.session for fact in found])
+        facts += [fact for fact in found if fact.session not in gone]
+    write_derived(path, ready_file(project.cwd, project.name, facts, os.urandom(16)))
+    if state_of_memory(machine.store) != before:
+        path.unlink(missing_ok=True)
+
+
+def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact]:
+    """Return what may be told in a project, from one store."""
+    edits = changed_rows(store, projects=projects)[-MAX_EDITS:]
+    return [*_reasons(store, memory, edits), *_cures(known_cures(store, memory, projects), edits)]
+
+
+def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Iterator[Fact]:
+    """Yield why lines are as they are: of edits before which the agent gave a reason, and that a request had led to."""
+    known = calls(store, {one.turn for one in edits}, memory)
+    why = {turn: reason for turn, one in known.items() if one.request and (reason := reason_in(one.reason))}
+    texts, tools = turn_texts(store, why), tools_of(store, why)
+    for one in edits:
+        made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []
+        lines = [plain for call in made for line in call.added if (plain := plain_line(line))]
+        if lines:
+            request = known[one.turn].request or ""
+            file = file_name(one.path)
+            yield reason_fact(file, lines, one.at, one.session_id, _day(one.at), request, why[one.turn])
+
+
+def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:
+    """Yield what cured errors; and for files, that a command failed after an edit, until another session edits them."""
+    by_path: dict[str, list[ChangedRow]] = {}
+    for edit in edits:
+        by_path.setdefault(relative(edit.path, edit.folder), []).append(edit)
+    for fix in fixes:
+        at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
+        done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))[:MAX_STEPS]
+        if plain:
+            yield cure_fact(plain, fix.command, done, at, session, _day(at))
+        files = {one.file for one in fix.steps}
+        for path, known in by_path.items():
+            if any(one.session_id == session and one.path in files for one in known):
+                later = (one.at for one in known if one.at > at and one.session_id != session)
+                yield failure_fact(path, fix.command, at, session, _day(at), next(later, None))
+
+
+def _step(step: FixStep, error: str) -> str:
+    return ran(step.command or "") if step.file is None else edited(file_name(step.file), step.added, error)
+
+
+def _day(ms: int) -> str:
+    return local(ms, None).strftime("%Y-%m-%d")

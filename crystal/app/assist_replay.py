@@ -1,0 +1,96 @@
+"""Replay the past: how often crystal would have told something unasked, and how often that was of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from crystal.app.assist import facts_in
+from crystal.app.context import Machine
+from crystal.app.session_context_content import tellable
+from crystal.app.used_afterwards import IS_NAME, words_of
+from crystal.app.work import relative
+from crystal.assist import facts as wording
+from crystal.assist.replay import History, Moment, ReplayTally, Told, common_words, is_used, tell
+from crystal.store import Store
+from crystal.store.sessions.conversations import said_after, turn_texts
+from crystal.store.work.index import tools_of
+from crystal.store.work.queries import changed_rows, failed_commands
+from crystal.work.calls import calls_of
+
+MAX_TURNS = 100_000
+KINDS = ("edit", "failure")
+FRAME = words_of(" ".join(value for value in vars(wording).values() if isinstance(value, str)))
+"""The words of every sentence that is told."""
+
+
+def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, ReplayTally]:
+    """Return what sessions of this machine would have been told, by the kind of moment.
+
+    Args:
+        machine: This machine.
+        is_wanted: Whether a session, by its id, is judged; the others still tell of what was done before.
+    """
+    tallies, said = {kind: ReplayTally() for kind in KINDS}, _Said(machine.store)
+    for rows in _projects(machine):
+        history = History(facts_in(machine.store, "local", rows))
+        moments = [one for one in _moments(machine.store, rows) if is_wanted(one.session)]
+        told = tell(moments, history, machine.config.assist_tokens)
+        for kind, tally in tallies.items():
+            _judge(tally, [one for one in told if one[0].kind == kind], said)
+    return tallies
+
+
+def _projects(machine: Machine) -> Iterator[list[int]]:
+    """Yield the rows of each project, in the store of this machine."""
+    sources, known = tellable(machine, None), set[int]()
+    for row, project in sources.projects[0][1]:
+        if row not in known:
+            rows = next(iter(sources.rows_of(project)))[1]
+            known.update(rows)
+            yield list(rows)
+
+
+def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
+    """Return the edits and the failed commands of a project, in the order of time."""
+    edits = changed_rows(store, projects=rows)
+    turns = {one.turn for one in edits}
+    texts, tools = turn_texts(store, turns), tools_of(store, turns)
+    found = list[Moment]()
+    for one in edits:
+        for call in calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1]:
+            given = {"file_path": relative(one.path, one.folder), "old_string": "\n".join(call.removed)}
+            found.append(Moment("edit", one.at, one.session_id, given))
+    failed = failed_commands(store, rows)
+    outputs = turn_texts(store, [result for result, *_ in failed])
+    found += [Moment("failure", at, session, outputs[result][1]) for result, at, session in failed]
+    return sorted(found, key=lambda one: one.at)
+
+
+class _Said:
+    """The words of sessions, by time."""
+
+    def __init__(self, store: Store) -> None:
+        names = [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
+        self._words = {
+            name: [(at, words_of(text)) for at, text in said_after(store, name, 0, MAX_TURNS)] for name in names
+        }
+        self.common = common_words([set().union(*(words for _, words in one)) for one in self._words.values()])
+
+    def around(self, session: str, moment: int) -> tuple[set[str], set[str]]:
+        """Return the words of a session until a moment, the call itself with them, and after it."""
+        said = self._words[session]
+        before = set().union(*(words for at, words in said if at <= moment))
+        return before, set().union(*(words for at, words in said if at > moment))
+
+
+def _judge(tally: ReplayTally, told: Sequence[Told], said: _Said) -> None:
+    spoke = [(moment, "\n".join(fact["body"] for fact in facts), facts) for moment, facts in told if facts]
+    words = [words_of(text) - FRAME - said.common for _, text, _ in spoke]
+    tally.moments += len(told)
+    for at, (moment, text, facts) in enumerate(spoke):
+        around = said.around(moment.session, moment.at)
+        used = is_used(words[at], *around, is_name=IS_NAME.search)
+        tally.used += used
+        tally.by_chance += is_used(words[at - len(words) // 2], *around, is_name=IS_NAME.search)
+        tally.tokens += sum(int(fact["tokens"]) for fact in facts)
+        tally.told.append((moment, text, used))

@@ -1,0 +1,125 @@
+"""The facts that may be told, their words, and the file in which the hook finds them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crystal.hook.assist import key_of
+from crystal.text.fence import HEADER
+from crystal.text.quoting import quote, quote_line
+
+MIN_REQUEST = 12
+"""A shorter message, such as "yes", says nothing of what was asked."""
+MAX_REQUEST, MAX_REASON, MAX_COMMAND, MAX_LINE = 160, 320, 160, 120
+MAX_FACTS = 1_000
+MAX_KEYS = 20_000
+"""Together with ``MAX_FACTS`` under 2 MB, which the hook reads in some milliseconds."""
+
+# The words that reach an agent; docs/explanation/assist.md says why each sentence is there.
+HEAD = "of earlier sessions in project {project}; the words of the user and the assistant"
+WRITTEN = "The lines of {file} that this edit replaces were written on {day} (session {session})."
+ASKED = 'The user had asked: "{request}".'
+WHY = 'The reason given then: "{reason}"'
+FAILED = (
+    'After {file} was last edited, on {day} (session {session}), "{command}" failed;'
+    " it succeeded when the file had been edited again."
+)
+CURED = (
+    'An error like this one, of "{command}", was cured here on {day} (session {session}): {done}; then it succeeded.'
+)
+EDITED = "the agent edited {file}"
+ADDING = ', adding "{line}"'
+RAN = 'the agent ran "{command}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that may be told.
+
+    Attributes:
+        keys: The parts of the keys that find it.
+        at: When it became true, ms.
+        session: The session that it is from; it is never told in that one.
+        body: What is told.
+        until: When it stopped to be true, None if it is.
+    """
+
+    keys: tuple[tuple[str, ...], ...]
+    at: int
+    session: str
+    body: str
+    until: int | None = None
+
+    @property
+    def id(self) -> str:
+        """The same for the same words, on each machine."""
+        return hashlib.blake2b(self.body.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+    def told(self) -> dict[str, str]:
+        """Return it as the hook reads it, which reads no numbers."""
+        tokens = str(len(self.body.encode("utf-8", "surrogatepass")) // 3 + 1)
+        return {"id": self.id, "session": self.session, "tokens": tokens, "body": self.body}
+
+
+def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:
+    """Return why lines of a file are as they are; ``lines`` are as ``plain_line`` returns them."""
+    sentences = [WRITTEN.format(file=quote_line(file, MAX_LINE), day=day, session=session[:8])]
+    if len(request) >= MIN_REQUEST:
+        sentences.append(ASKED.format(request=quote_line(request, MAX_REQUEST)))
+    body = " ".join([*sentences, WHY.format(reason=quote_line(reason, MAX_REASON))])
+    return Fact(tuple(("line", file, line) for line in dict.fromkeys(lines)), at, session, body)
+
+
+def failure_fact(path: str, command: str, at: int, session: str, day: str, until: int | None) -> Fact:
+    """Return which command failed after the last edit of a file; ``until`` is when another session edited it."""
+    shown, ran = quote_line(path, MAX_LINE), quote_line(command, MAX_COMMAND)
+    body = FAILED.format(file=shown, command=ran, day=day, session=session[:8])
+    return Fact((("file", path),), at, session, body, until)
+
+
+def cure_fact(error: str, command: str, done: Sequence[str], at: int, session: str, day: str) -> Fact:
+    """Return what cured an error; ``error`` is as ``plain_error`` returns it, ``done`` the words for each step."""
+    ran = quote_line(command, MAX_COMMAND)
+    body = CURED.format(command=ran, day=day, session=session[:8], done=", ".join(done))
+    return Fact((("error", error),), at, session, body)
+
+
+def edited(file: str, lines: Iterable[str], error: str) -> str:
+    """Return the words for an edit, with the line it added that shares most words with the error, if any does."""
+    named = set(re.findall(r"\w{4,}", error.lower()))
+    shared = [(len(named & set(re.findall(r"\w{4,}", line.lower()))), line.strip()) for line in lines]
+    most, line = max(shared, default=(0, ""))
+    shown = EDITED.format(file=quote_line(file, MAX_LINE))
+    return shown + (ADDING.format(line=quote_line(line, MAX_LINE)) if most else "")
+
+
+def ran(command: str) -> str:
+    """Return the words for a command."""
+    return RAN.format(command=quote_line(command, MAX_COMMAND))
+
+
+def ready_file(folder: str, project: str, facts: Iterable[Fact], secret: bytes) -> bytes:
+    """Return the file of a project: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
+
+    Args:
+        folder: The project's folder.
+        project: Its name.
+        facts: The facts; the latest are kept if there are too many.
+        secret: The key of the hashes in this file.
+    """
+    kept: list[Fact] = []
+    index: dict[bytes, int] = {}
+    for fact in sorted((one for one in facts if one.until is None), key=lambda one: -one.at)[:MAX_FACTS]:
+        keys = {key_of(secret, *parts) for parts in fact.keys} - index.keys()
+        if keys and len(index) + len(keys) <= MAX_KEYS:
+            index.update(dict.fromkeys(keys, len(kept)))
+            kept.append(fact)
+    head = f"{HEADER} crystal, {' '.join(quote(HEAD.format(project=project)).split())}"
+    sizes = {"facts": str(len(kept)), "keys": str(len(index))}
+    header = {"folder": folder, "key": secret.hex(), "head": head, **sizes}
+    lines = [json.dumps(one).encode("ascii") + b"\n" for one in (header, *(fact.told() for fact in kept))]
+    return b"".join([*lines, *sorted(b"%s%6d" % pair for pair in index.items())])

@@ -1,0 +1,117 @@
+"""Tell past sessions what would have been told, and judge whether it was of use. Pure.
+
+At each moment only facts count that were true before it and come from another session. What is told counts as used if
+afterwards user or agent name or run something of it that is new: a name (a file, an identifier, a path) that neither
+the session before that moment nor the call itself has, or two such words that at most one in ten sessions has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from crystal.assist.facts import Fact
+from crystal.hook.assist import told_after_failure, told_before_edit
+
+MIN_WORDS = 2
+MAX_RARE = 3
+"""A word that so few sessions have is no common one, however few sessions there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment at which something could have been told: ``given`` are a tool's arguments, or a command's output."""
+
+    kind: str
+    at: int
+    session: str
+    given: Any
+
+
+Told = tuple[Moment, list[dict[str, str]]]
+
+
+@dataclass(slots=True)
+class ReplayTally:
+    """What was told at the moments of one kind.
+
+    Attributes:
+        moments: How many there were.
+        used: At how many of these it was used.
+        by_chance: At how many of these what another moment was told would have counted as used.
+        tokens: How long it was, together.
+        told: What was told, with whether it was used.
+    """
+
+    moments: int = 0
+    used: int = 0
+    by_chance: int = 0
+    tokens: int = 0
+    told: list[tuple[Moment, str, bool]] = field(default_factory=list)
+
+    @property
+    def spoke(self) -> int:
+        """At how many moments something was told."""
+        return len(self.told)
+
+    @property
+    def vain(self) -> float:
+        """Which share of all moments heard something in vain."""
+        return (self.spoke - self.used) / self.moments if self.moments else 0.0
+
+
+class History:
+    """The facts of a project, found as they were at a moment."""
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        self._facts: dict[tuple[str, ...], list[Fact]] = defaultdict(list)
+        for fact in sorted(facts, key=lambda one: one.at):
+            for parts in fact.keys:
+                self._facts[parts].append(fact)
+
+    def at(self, moment: int) -> Callable[..., dict[str, str] | None]:
+        """Return how the hook would find facts at a moment."""
+
+        def find(*parts: str) -> dict[str, str] | None:
+            known = [one for one in self._facts.get(parts, ()) if one.at < moment <= (one.until or moment)]
+            return known[-1].told() if known else None
+
+        return find
+
+
+def tell(moments: Iterable[Moment], history: History, budget: int) -> list[Told]:
+    """Return what each moment is told, none of it twice in a session; ``moments`` are in the order of time."""
+    left: dict[str, int] = defaultdict(lambda: budget)
+    told: set[tuple[str, str]] = set()
+    found = []
+    for moment in moments:
+        find, now = history.at(moment.at), list[dict[str, str]]()
+        known = (
+            told_before_edit(moment.given, "", find)
+            if moment.kind == "edit"
+            else told_after_failure(moment.given, find)
+        )
+        for fact in known:
+            seen, tokens = (moment.session, fact["id"]), int(fact["tokens"])
+            if fact["session"] != moment.session and seen not in told and tokens <= left[moment.session]:
+                told.add(seen)
+                left[moment.session] -= tokens
+                now.append(fact)
+        found.append((moment, now))
+    return found
+
+
+def is_used(
+    told: Collection[str], before: Collection[str], after: Collection[str], is_name: Callable[[str], Any]
+) -> bool:
+    """Return whether of the words told some are new after a moment: one name, or two other words."""
+    new = {word for word in told if word in after and word not in before}
+    return any(map(is_name, new)) or len(new) >= MIN_WORDS
+
+
+def common_words(sessions: Sequence[Collection[str]]) -> set[str]:
+    """Return the words that more than one in ten sessions has, and more than ``MAX_RARE``."""
+    counts = Counter(word for words in sessions for word in words)
+    return {word for word, number in counts.items() if number > max(MAX_RARE, len(sessions) / 10)}

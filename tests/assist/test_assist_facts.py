@@ -1,0 +1,178 @@
+"""What is gathered from past sessions for each project, when it goes again, and what a replay says of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crystal.app.assist import prepare
+from crystal.app.assist_replay import replay
+from crystal.app.context import Machine, open_machine
+from crystal.app.session_context import refresh
+from crystal.assist.decisions import reason_in
+from crystal.assist.facts import Fact, edited
+from crystal.assist.replay import History, Moment, common_words, is_used, tell
+from crystal.config.edit import set_value
+from crystal.hook.assist import plain_error
+from crystal.hook.session_start import context_file
+from crystal.store.work.index import make_again
+from tests.support.command import crystal
+from tests.support.store_factory import NOW, add_turn
+from tests.support.work_sessions import ERROR, cured, did
+
+SHOP = "/a/shop"
+LINE = "RETRIES = 3  # attempts for each message"
+REASON = "I keep three because the queue drops a message after the fourth attempt."
+EDIT = {"file_path": f"{SHOP}/worker.py", "old_string": "x = 1", "new_string": LINE}
+
+
+@pytest.fixture
+def machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("CRYSTAL_ASSIST_MODE", "on")
+    monkeypatch.setenv("CRYSTAL_DEVICE", "desk")
+    monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "none")
+    (home / ".claude" / "projects" / "p").mkdir(parents=True)
+    with open_machine() as machine:
+        yield machine
+
+
+def decide(machine: Machine, session: str, at: int, reason: str = REASON) -> None:
+    """A session in which the user asks, and the agent gives a reason and edits."""
+    place = {"session": session, "project": SHOP}
+    add_turn(machine.store, "how often do we retry?", ts=at, role="user", uuid=f"{session}-u", **place)
+    add_turn(machine.store, reason, ts=at + 1, role="assistant", uuid=f"{session}-a", **place)
+    did(machine.store, session, at + 2, "Edit", EDIT, "updated", SHOP)
+    make_again(machine.store)
+
+
+def ready(machine: Machine, folder: str = SHOP) -> Path:
+    return machine.places.data_dir / "context" / f"{context_file(folder)}.facts"
+
+
+def bodies(machine: Machine) -> list[str]:
+    """What may be told in the shop."""
+    lines = ready(machine).read_bytes().split(b"\n")
+    return [json.loads(line)["body"] for line in lines[1 : 1 + int(json.loads(lines[0])["facts"])]]
+
+
+def make_ready(machine: Machine) -> None:
+    ready(machine).unlink(missing_ok=True)
+    refresh(machine)
+    prepare(machine, lambda: None)
+
+
+def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    cured(machine.store, "two", NOW + 1_000)
+    make_ready(machine)
+    told = bodies(machine)
+    assert any(REASON in text and "how often do we retry?" in text and "(session one)" in text for text in told)
+    assert any("After cart.py was last edited" in text and "make test" in text for text in told)
+    assert any("the agent edited cart.py; then it succeeded" in text for text in told)
+    assert any('the agent ran "pip install pyyaml"' in text for text in told)
+    assert ERROR.format(NOW)[20:40] not in "".join(told)  # no output of a tool
+    assert ready(machine).stat().st_mode & 0o777 == 0o600
+    assert LINE.encode() not in ready(machine).read_bytes()
+    before = ready(machine).read_bytes()
+    prepare(machine, lambda: None)
+    assert ready(machine).read_bytes() == before  # it is young
+    assert "assist.mode" in crystal("config").out
+
+
+def test_it_goes_with_the_switch_with_forgetting_and_from_private_folders(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    assert any(REASON in text for text in bodies(machine))
+    assert crystal("forget", "--session", "one", "--yes").code == 0
+    assert not ready(machine).exists() or not bodies(machine)
+    assert crystal("forget", "--session", "one", "--prove").code in (0, 1)
+    make_ready(machine)
+    assert not ready(machine).exists() or not bodies(machine)
+    decide(machine, "three", NOW + 5_000)
+    make_ready(machine)
+    assert bodies(machine)
+    set_value(machine.places.config_file, "private.projects", [SHOP])
+    with open_machine() as private:
+        refresh(private)
+        prepare(private, lambda: None)
+    assert not ready(machine).exists()
+
+
+def test_switched_off_no_file_is_left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    for variable in ({"MODE": "off"}, {"MODE": "ask"}, {"MODE": "on", "EDIT": "false", "FAILURE": "false"}):
+        for name, value in variable.items():
+            monkeypatch.setenv(f"CRYSTAL_ASSIST_{name}", value)
+        with open_machine() as off:
+            assert off.config.assist_moments == ()
+            refresh(off)
+        assert list(machine.places.data_dir.glob("context/*")) == []
+
+
+def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    change = {"file_path": f"{SHOP}/worker.py", "old_string": LINE, "new_string": "RETRIES = 9"}
+    place = {"session": "two", "project": SHOP}
+    did(machine.store, "two", NOW + 10_000, "Edit", change, "updated", SHOP)
+    add_turn(machine.store, "The queue drops messages, so I undo it.", ts=NOW + 11_000, role="assistant", **place)
+    did(machine.store, "one", NOW + 12_000, "Edit", change, "updated", SHOP)  # its own words are not told it
+    make_again(machine.store)
+    tally = replay(machine)["edit"]
+    assert (tally.moments, tally.spoke, tally.used, tally.vain) == (3, 1, 1, 0.0)
+    assert replay(machine, lambda session: session == "one")["edit"].spoke == 0
+    found = json.loads(crystal("assist", "replay", "--json").out)
+    assert [found["edit"][name] for name in ("moments", "spoke", "used", "vain_share")] == [3, 1, 1, 0.0]
+    assert found["edit"]["told"][0]["session"] == "two"
+    done = crystal("assist", "replay", "--show")
+    assert "before an edit: 3 moments, spoke 1 time, used 1, in vain 0.0% of the moments" in done.out
+    assert REASON in done.out
+
+
+def test_nothing_of_the_future_and_nothing_that_no_longer_holds_is_told() -> None:
+    fact = Fact((("error", plain_error("no such table in here")),), 10, "one", "words", until=20)
+    moments = [Moment("failure", at, session, "no such table in here") for at, session in
+               ((9, "a"), (10, "b"), (11, "one"), (11, "c"), (12, "c"), (20, "d"), (21, "e"))]  # fmt: skip
+    told = [(moment.at, moment.session) for moment, facts in tell(moments, History([fact]), 100) if facts]
+    assert told == [(11, "c"), (20, "d")]
+    assert not any(facts for _, facts in tell(moments, History([fact]), 1))  # more than the budget
+
+
+def test_new_names_or_two_new_words_count_as_use() -> None:
+    def used(told: str, before: str, after: str) -> bool:
+        return is_used(told.split(), before.split(), after.split(), is_name=lambda word: "." in word)
+
+    assert used("a.py", "", "a.py")
+    assert not used("a.py", "a.py", "a.py")
+    assert not used("queue", "", "queue")
+    assert used("queue drops", "", "drops queue")
+    assert common_words([{"a"}, {"a", "b"}, {"a", "b"}, {"a", "b"}, *[set()] * 10]) == {"a"}
+
+
+def test_of_a_cure_the_line_that_has_words_of_the_error_is_told() -> None:
+    lines = ["import os", "  total = float(total)", "x"]
+    assert edited("cart.py", lines, "cannot add str to int in total") == (
+        'the agent edited cart.py, adding "total = float(total)"'
+    )
+    assert edited("cart.py", [], "") == edited("cart.py", ["x"], "total") == "the agent edited cart.py"
+
+
+REASONS = {
+    REASON: REASON,
+    f"Sure. {REASON} Now I edit it.": REASON,
+    "I use a lock here because two workers may write at once!": "I use a lock here because two workers may write at once!",
+    "I edit the file now.": None,
+    "Is it because of the queue that it fails here again?": None,
+    "- because a list entry is not a sentence of its own": None,
+    "Let me check whether it fails because of the queue or not.": None,
+    "because": None,
+    "": None,
+}
+
+
+def test_only_a_sentence_that_gives_a_reason_is_one() -> None:
+    assert {text: reason_in(text) for text in REASONS} == REASONS
+    assert reason_in(None) is None

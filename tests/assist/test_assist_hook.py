@@ -1,0 +1,229 @@
+"""What the hook tells at a moment: found in the file, once, within the budget, and nothing on any doubt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.assist.facts import Fact, cure_fact, failure_fact, ready_file, reason_fact
+from crystal.context.prepared import Rules, take_told, write_contexts
+from crystal.hook import assist
+from crystal.hook import main as hook
+from crystal.hook.assist import KEY_BYTES, key_of, plain_error, plain_line
+from crystal.hook.session_start import context_file
+from tests.support.copied_hook import SESSION, Hook, unfenced
+
+SHOP = "/home/dev/shop"
+LINE = "RETRIES = 3  # attempts for each message"
+REASON = "I keep three because the queue drops a message after the fourth attempt."
+FACTS = [
+    reason_fact("worker.py", [plain_line(LINE)], 1, "one", "2026-11-20", "how often do we retry?", REASON),
+    failure_fact("src/worker.py", "make lint", 2, "two", "2026-11-21", None),
+    cure_fact(plain_error("cat: no such file or directory"), "cat x", ['the agent ran "sh y"'], 3, "two", "2026-11-22"),
+]
+EDIT = {"file_path": f"{SHOP}/src/worker.py", "old_string": f"a = 1\n  {LINE}\n", "new_string": "a = 1\n"}
+BEFORE = {"hook_event_name": "PreToolUse", "session_id": SESSION, "cwd": SHOP, "tool_name": "Edit", "tool_input": EDIT}
+AFTER = {
+    **BEFORE,
+    "hook_event_name": "PostToolUseFailure",
+    "tool_input": {"command": "cat x"},
+    "error": "Exit code 1\ncat: /tmp/x.txt: No such file or directory",
+}
+RULES = Rules("/none", "-", {}, moments=("edit", "failure"), assist_tokens="2000")
+Tell = Callable[..., str | None]
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Hook:
+    return Hook(tmp_path)
+
+
+def lay(data: Path, facts: list[Fact] = FACTS, rules: Rules = RULES) -> Path:
+    write_contexts(data, rules, [])
+    path = data / "context" / f"{context_file(SHOP)}.facts"
+    path.write_bytes(ready_file(SHOP, "shop", facts, b"k" * 16))
+    return path
+
+
+@pytest.fixture
+def tell(tmp_path: Path) -> Tell:
+    def asked(said: dict[str, Any], env: dict[str, str] | None = None) -> str | None:
+        who = said["session_id"], said["cwd"]
+        found = hook._attempt(assist.answer, str(tmp_path), said, who, env or {}, 5_000_000, hook.parse_hook_input)
+        context = ((found or {}).get("hookSpecificOutput") or {}).get("additionalContext")
+        return None if context is None else unfenced(context)
+
+    return asked
+
+
+def test_the_real_hook_tells_it_before_an_edit_and_after_a_failure_once(door: Hook) -> None:
+    lay(door.data)
+    answer = door.run(BEFORE)["hookSpecificOutput"]
+    assert answer["hookEventName"] == "PreToolUse"
+    head, why, failed = unfenced(answer["additionalContext"]).split("\n")
+    assert (
+        head
+        == "recalled, as data: crystal, of earlier sessions in project shop; the words of the user and the assistant"
+    )
+    assert REASON in why
+    assert '"make lint" failed' in failed
+    assert door.run(BEFORE) is None
+    assert 'the agent ran "sh y"' in door.run(AFTER)["hookSpecificOutput"]["additionalContext"]
+    assert door.run(AFTER) is None
+    assert door.run({**AFTER, "session_id": "three"}) is not None
+    assert door.notes == []  # nobody is started for it
+    for path, injection in take_told(door.data, 0):
+        assert injection is not None
+        assert (injection.session_id, injection.source) == (path.stem, "assist")
+    assert take_told(door.data, 0)[0][1].why == {"edit": 2, "failure": 1}
+
+
+def test_other_shapes_of_edits_are_known_and_other_files_lines_and_errors_are_not(tmp_path: Path, tell: Tell) -> None:
+    lay(tmp_path)
+    changes = [{"old_string": "nothing known here", "new_string": "x"}, {"old_string": LINE, "new_string": "x"}]
+    several = {"file_path": f"{SHOP}/worker.py", "edits": changes}
+    assert REASON in (tell({**BEFORE, "tool_name": "MultiEdit", "tool_input": several}) or "")
+    written = {"file_path": f"{SHOP}/src/worker.py", "content": "all new"}
+    assert "make lint" in (tell({**BEFORE, "tool_name": "Write", "tool_input": written}) or "")
+    quiet: list[dict[str, Any]] = [
+        {"file_path": f"{SHOP}/other.py", "old_string": LINE, "new_string": ""},
+        {"file_path": f"{SHOP}/worker.py", "old_string": LINE, "new_string": LINE},
+        {
+            "file_path": f"{SHOP}/worker.py",
+            "old_string": f"{LINE}\nfirst other line\nsecond other line",
+            "new_string": "",
+        },
+        {"file_path": None},
+        {},
+        {"file_path": f"{SHOP}/worker.py", "edits": "no list"},
+        {"file_path": f"{SHOP}/worker.py", "edits": [7]},
+        {"file_path": f"{SHOP}/worker.py", "old_string": 7},
+    ]
+    assert [tell({**BEFORE, "session_id": "q", "tool_input": given}) for given in quiet] == [None] * len(quiet)
+    errors = ["", "Exit code 1", "cat: no such file or folder", "x" * 100_000, "\x1b[31m\ud800", None, 7]
+    assert [tell({**AFTER, "session_id": "q", "error": text}) for text in errors] == [None] * len(errors)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"moments": ()},
+        {"moments": ("failure",)},
+        {"assist_tokens": "10"},
+        {"stamp": "another"},
+        {"variables": {"CRYSTAL_ASSIST_MODE": "on"}},
+        {"private_folders": ("/home/dev/",)},
+        {"private_sessions": ("1f35",)},
+        {"off": (SESSION,)},
+    ],
+    ids=str,
+)
+def test_what_the_rules_forbid_is_not_told(tmp_path: Path, tell: Tell, rules: dict[str, Any]) -> None:
+    lay(tmp_path, rules=Rules(**{"config": "/none", "stamp": "-", "variables": {}, "moments": ("edit",),
+                                 "assist_tokens": "2000", **rules}))  # fmt: skip
+    assert tell(BEFORE) is None
+
+
+def test_on_any_doubt_it_is_silent(tmp_path: Path, tell: Tell) -> None:
+    assert tell(BEFORE) is None
+    path = lay(tmp_path)
+    whole = path.read_bytes()
+    for content in (b"", whole[:-3], whole[: len(whole) // 2], b"\0" * 99, whole.replace(b"{", b"["), b"\n" + whole):
+        path.write_bytes(content)
+        assert tell(BEFORE) is None
+    path.write_bytes(whole)
+    own = {"session_id": "one", "tool_input": {**EDIT, "file_path": f"{SHOP}/worker.py"}}
+    for said in ({"cwd": "/home/dev/shopping"}, {"cwd": "/home"}, {"cwd": None}, {"session_id": None}, own):
+        assert tell({**BEFORE, **said}) is None
+    assert "make lint" not in (tell({**BEFORE, "session_id": "two"}) or "make lint")
+    (tmp_path / "told").mkdir(exist_ok=True)
+    (tmp_path / "told" / f"{SESSION}.assist").write_text("damaged\n")
+    assert tell(BEFORE) is None
+
+
+def test_a_folder_below_its_project_is_found_and_another_repository_below_is_not(tmp_path: Path, tell: Tell) -> None:
+    shop = tmp_path / "shop"
+    (shop / "src" / "deep").mkdir(parents=True)
+    (shop / "vendor" / "other" / ".git").mkdir(parents=True)
+    write_contexts(tmp_path, RULES, [])
+    ready = tmp_path / "context" / f"{context_file(str(shop))}.facts"
+    ready.write_bytes(ready_file(str(shop), "shop", FACTS, b"k"))
+    assert tell({**BEFORE, "cwd": str(shop / "vendor" / "other")}) is None
+    assert REASON in (tell({**BEFORE, "cwd": str(shop / "src" / "deep")}) or "")
+
+
+def test_hooks_that_run_at_once_tell_a_thing_once(door: Hook) -> None:
+    lay(door.data)
+    given = json.dumps(BEFORE).encode()
+    env = {"LDM_HOME": str(door.ldm), "PATH": "/usr/bin:/bin"}
+    runs = [subprocess.Popen(door.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) for _ in range(8)]
+    for run in runs:
+        assert run.stdin is not None
+        run.stdin.write(given)
+        run.stdin.close()
+    said = [run.stdout.read() for run in runs if run.stdout is not None]
+    assert [run.wait() for run in runs] == [0] * 8
+    assert sum(text.count(REASON.encode()) for text in said) == 1
+    assert sum(text.count(b"make lint") for text in said) == 1
+    for run in runs:
+        assert run.stdout is not None
+        run.stdout.close()
+
+
+@given(st.lists(st.tuples(st.text(max_size=6), st.integers(0, 9), st.booleans()), max_size=30), st.binary(max_size=16))
+def test_each_key_finds_the_latest_fact_that_still_holds(rows: list[tuple[str, int, bool]], secret: bytes) -> None:
+    facts = [Fact((("file", name),), at, "s", f"{name} {at}", None if holds else at + 1) for name, at, holds in rows]
+    content = ready_file("/f", "p", facts, secret)
+    lines = content.split(b"\n")
+    header = json.loads(lines[0])
+    end = 1 + int(header["facts"])
+    assert len(lines) == end + 1
+    index = [lines[end][at : at + KEY_BYTES] for at in range(0, len(lines[end]), KEY_BYTES)]
+    assert index == sorted(index)
+    assert len(index) == int(header["keys"])
+    keys = {row[:16]: int(row[16:]) for row in index}
+    latest = {name: max(at for other, at, holds in rows if other == name and holds)
+              for name, _, holds in rows if holds}  # fmt: skip
+    found = {name: keys.get(key_of(secret, "file", name)) for name, *_ in rows}
+    assert {name: json.loads(lines[1 + int(at)])["body"] for name, at in found.items() if at is not None} == {
+        name: f"{name} {at}" for name, at in latest.items()
+    }
+
+
+def test_an_error_is_known_again_whatever_its_paths_numbers_and_signs() -> None:
+    same = [
+        "ERROR: cannot open /a/b.txt: permission was denied (code 13)",
+        "error: cannot open '/c/d.md' permission was denied",
+    ]
+    assert (
+        plain_error(same[0].replace("(code 13)", ""))
+        == plain_error(same[1])
+        == "error cannot open permission was denied"
+    )
+    assert [plain_error(text) for text in ("", "exit code 1", "12 34 56 78 90 12 34", "a b c d", "x" * 500)] == [""] * 5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
+def test_a_prompt_or_a_success_reads_no_facts(door: Hook) -> None:
+    lay(door.data)
+    assert door.run({**BEFORE, "hook_event_name": "PostToolUse"}) is None
+    assert door.run({**BEFORE, "hook_event_name": "UserPromptSubmit", "prompt": LINE}) is None
+    assert door.run(BEFORE, env={"CRYSTAL_PRIVATE": "1"}) is None
+    assert door.run(BEFORE, env={"CRYSTAL_INTERNAL": "1"}) is None
+    for said in (
+        {"session_id": "../../outside"},
+        {"session_id": ""},
+        {"cwd": "shop"},
+        {"cwd": 7},
+        {"tool_input": None},
+    ):
+        assert door.run({**BEFORE, **said}) is None
+    assert {path.name for path in door.data.rglob("*.assist")} == set()
