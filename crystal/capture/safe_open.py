@@ -96,7 +96,7 @@ class Folders(NamedTuple):
     def root_of(self, path: str) -> Root | None:
         """Return the root that an absolute path lies in, by its name alone, or None.
 
-        Of several, the deepest one that has files of this name. Where links lead to is asked if no root's own name fits.
+        Of several, the deepest with files of this name. Links of roots are followed if none has it by its own name.
         """
         name = Path(path)
         fitting = [root for root in self.roots if root.place.holds(name, root.folder)]
