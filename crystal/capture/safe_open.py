@@ -84,10 +84,8 @@ class Folders(NamedTuple):
 
     def contains(self, path: str) -> bool:
         """Return whether an absolute path lies in one of them, by its name alone: its links are not followed."""
-        if self.anywhere:
-            return True
         path = os.path.normpath(path)
-        if self.root_of(path) is not None:
+        if self.anywhere or self.root_of(path) is not None:
             return True
         folders = [path, *(str(parent) for parent in Path(path).parents)]
         patterns = [name for pattern in self.allowed for name in (pattern, os.path.realpath(pattern))]
@@ -100,13 +98,11 @@ class Folders(NamedTuple):
         """
         name = Path(path)
         fitting = [root for root in self.roots if root.place.holds(name, root.folder)]
-        found = [root for root in fitting if _is_inside(path, str(root.folder))]
-        found = found or [root for root in fitting if _is_inside(path, os.path.realpath(root.folder))]
-        return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip(os.sep) + os.sep)
+        for name_of in (str, os.path.realpath):
+            found = [root for root in fitting if path.startswith(name_of(root.folder).rstrip(os.sep) + os.sep)]
+            if found:
+                return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))))
+        return None
 
 
 ANYWHERE = Folders(anywhere=True)
