@@ -54,7 +54,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what collection made, and come less often: thousands of tests stay."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
     gc.enable()
 
 
