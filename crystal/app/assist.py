@@ -93,20 +93,15 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Itera
 
 
 def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:
-    """Yield what cured errors; and for files, that a command failed after an edit, until another session edits them."""
-    by_path: dict[str, list[ChangedRow]] = {}
-    for edit in edits:
-        by_path.setdefault(relative(edit.path, edit.folder), []).append(edit)
+    """Yield what cured errors, and for the files of these cures, which command failed when they were edited."""
+    paths = {edit.path: relative(edit.path, edit.folder) for edit in edits}
     for fix in fixes:
         at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
         done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))[:MAX_STEPS]
         if plain:
             yield cure_fact(plain, fix.command, done, at, session, _day(at))
-        files = {one.file for one in fix.steps}
-        for path, known in by_path.items():
-            if any(one.session_id == session and one.path in files for one in known):
-                later = (one.at for one in known if one.at > at and one.session_id != session)
-                yield failure_fact(path, fix.command, at, session, _day(at), next(later, None))
+        for path in {paths[one.file] for one in fix.steps if one.file in paths}:
+            yield failure_fact(path, fix.command, at, session, _day(at))
 
 
 def _step(step: FixStep, error: str) -> str:
