@@ -25,8 +25,8 @@ ADD_TURN = (
     " VALUES (?, ?, 0, ?, ?, 'assistant', ?, 300)"
 )
 ADD_CHUNK = (
-    "INSERT INTO chunks (id, turn, start, text_sha256, source, role, session, project, agent, device, ts,"
-    " vector_generation) VALUES (?, ?, 0, ?, 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
+    "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, ts,"
+    " vector_generation) VALUES (?, ?, 0, x'', ?, 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
 )
 
 

@@ -291,17 +291,15 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
 
     Then nobody else writes either: a file without a log is read in place; with one, a copy of both is read.
     """
-    db: apsw.Connection | None = None
-    with contextlib.suppress(*_UNWRITABLE):
-        db = connect(path)
+    with contextlib.suppress(*_UNWRITABLE), contextlib.ExitStack() as failed:
+        db = failed.enter_context(contextlib.closing(connect(path)))
         upgrade.version_of(db)
+        failed.pop_all()
         return db
-    if db is not None:
-        db.close()
     log = path.with_name(path.name + "-wal")
     if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
+        uri, flags = f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return prepared(apsw.Connection(uri, flags=flags))
     return _connect_to_copy(path)
 
 

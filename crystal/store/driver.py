@@ -6,6 +6,7 @@ No ``apsw`` exception that a user can act on leaves this package untranslated.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,13 +94,13 @@ def _is_full(folder: Path) -> bool:
         return False
 
 
+@functools.cache
 def sqlite_vec_library() -> str:
     """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
-        raise NotConfiguredError(
-            "the package sqlite-vec is not installed", hint=_config("packages").install_command("sqlite-vec")
-        )
+        hint = _config("packages").install_command("sqlite-vec")
+        raise NotConfiguredError("the package sqlite-vec is not installed", hint=hint)
     return str(Path(spec.origin).with_name("vec0"))
 
 
