@@ -29,47 +29,50 @@ MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
 
 MAX_STEPS = 3
-
-
 YOUNG_MS = 600_000
 """A file is made again after this time: what it lacks until then is from the session that runs."""
 
 
 def prepare(machine: Machine, pause: Callable[[], None]) -> None:
-    """Write the file of each project again that is old; ``pause`` is called after each.
-
-    What was forgotten meanwhile may be in it: then it is deleted, and made again by the next call.
-    """
+    """Write the file of each project again, unless all of them are young; ``pause`` is called after each."""
     folder = machine.places.data_dir / "context"
-    with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if not held or not folder.exists():  # capture is off, or the rules were removed
-            return
-        known = set[Path]()
-        for _, here, projects in seen_folders(machine):
-            for project in projects:
-                place = project.git_root or project.cwd
-                path = folder / f"{context_file(place)}{SUFFIX}"
-                if project.cwd == place and path not in known:
-                    known.add(path)
+    old = [path for path in folder.glob(f"*{SUFFIX}") if not _is_young(machine, path)]
+    if not folder.exists() or (not old and any(folder.glob(f"*{SUFFIX}"))):
+        return
+    known = set[Path]()
+    for _, here, projects in seen_folders(machine):
+        for project in projects:
+            place = project.git_root or project.cwd
+            path = folder / f"{context_file(place)}{SUFFIX}"
+            if project.cwd == place and path not in known:
+                known.add(path)
+                if not _is_young(machine, path):
                     _write(machine, here, project, path)
-                    pause()
-        for path in folder.glob(f"*{SUFFIX}"):
-            if path not in known:
-                path.unlink(missing_ok=True)
+                pause()
+    for path in set(old) - known:
+        path.unlink(missing_ok=True)
+
+
+def _is_young(machine: Machine, path: Path) -> bool:
+    return path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS
 
 
 def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
-    if path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS:
-        return
-    before = state_of_memory(machine.store)
-    facts = list[Fact]()
+    """Write the file of a project, unless it may hold what was forgotten meanwhile: the next call makes it again.
+
+    The lock is held for a moment only: who waits for it longer deletes the contexts.
+    """
+    before, facts = state_of_memory(machine.store), list[Fact]()
     for side, rows in here.rows_of(project):
         found = facts_in(side, here.machine.memory_of(side), list(rows))
         gone = here.forgotten(side, [fact.session for fact in found])
         facts += [fact for fact in found if fact.session not in gone]
-    write_derived(path, ready_file(project.cwd, project.name, facts, os.urandom(16)))
-    if state_of_memory(machine.store) != before:
-        path.unlink(missing_ok=True)
+    content = ready_file(project.cwd, project.name, facts, os.urandom(16))
+    with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
+        if held and path.parent.exists():  # else what may be told was switched off
+            write_derived(path, content)
+            if state_of_memory(machine.store) != before:
+                path.unlink(missing_ok=True)
 
 
 def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
 from crystal.app.capture_state import capture_state, unusable_lock
-from crystal.app.context import Machine, damage_here, open_reader, this_config
+from crystal.app.context import Machine, damage_explained, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
@@ -98,17 +98,13 @@ def examine(*, deep: bool = False) -> list[Check]:
 def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     """Yield the findings of one part; an error while looking is a finding, too."""
     try:
-        yield from look()
+        with damage_explained():
+            yield from look()
     except CrystalError as error:
         yield Check(name, "failure", error.message, error.hint)
     except OSError as error:
         told = refused(error, Path(os.fsdecode(error.filename or "?")))
         yield Check(name, "failure", told.message, told.hint)
-    except Exception:  # a damaged database explains any error; else it is raised again
-        found = damage_here()
-        if found is None:
-            raise
-        yield Check(name, "failure", found.message, found.hint)
 
 
 def _python(*, deep: bool) -> Iterator[Check]:
@@ -274,6 +270,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         yield _store(machine.store, deep=deep)
         yield from _archive(machine)
         yield from _capture(found)
+        yield from _hook_speed(found["hook"])
         yield from _cleanup(machine)
         yield from _formats(machine)
         unexamined = status.describe_unexamined(found["redactions"])
@@ -364,7 +361,9 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
     if before := found["ledger"].get("before-crystal", 0):
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
-    hook = found["hook"]
+
+
+def _hook_speed(hook: dict[str, Any]) -> Iterator[Check]:
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
         fix = "see docs/reference/hook.md, section on speed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, OnlyProject, project_value, time_span
+from crystal.cli.options import AsJson, OnlyProject, OnlySession, project_value, time_span
 from crystal.cli.progress import progress_bar
 from crystal.errors import UsageError
 from crystal.text.harmless import harmless
@@ -23,9 +24,7 @@ SHORT_PASSPHRASE = 12
 def export(
     to: Annotated[Path, typer.Option("--to", help="A new folder to write into.", metavar="FOLDER")],
     form: Annotated[str, typer.Option("--as", help="markdown, jsonl or html.", metavar="FORM")],
-    session: Annotated[
-        str | None, typer.Option("--session", help="Only this session: its id or its beginning.", metavar="ID")
-    ] = None,
+    session: OnlySession = None,
     project: OnlyProject = None,
     since: Annotated[
         str | None, typer.Option(help="Only sessions that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
@@ -56,16 +55,11 @@ def export(
         passphrase = _read_passphrase() if sealed else None
         wording = Wording(render.speaker, render.agent_title, harmless)
         with progress_bar("exporting", sum(one.turns for one in chosen)) as advance:
-            done = write(
-                machine, chosen, folder, chosen_form, wording, advance, version=__version__, passphrase=passphrase
-            )
+            done = write(machine, chosen, folder, chosen_form, wording, advance, __version__, passphrase)
         if machine.mirror_store is not None:
             notes = (*notes, "this is the memory of this machine; to export all of home's, run the command there")
     if as_json:
-        print_json({
-            "folder": str(done.folder), "form": done.form, "sealed": done.sealed, "sessions": done.sessions,
-            "turns": done.turns, "files": done.files, "bytes": done.bytes, "notes": notes,
-        })  # fmt: skip
+        print_json({**dataclasses.asdict(done), "folder": str(done.folder), "notes": notes})
         return
     render.note(*notes)
     counted = f"{render.count_words(done.sessions, 'session')}, {render.count_words(done.turns, 'turn')}"

@@ -16,7 +16,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Yes, changes_timer
+from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, changes_timer
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.app.sync.home import PollOutcome
     from crystal.sync.delivery import DeliveryReport
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 WATCH_SECONDS = 5.0
 """Time that the relay may hold a request until something comes; what is said at home waits as long to be published."""
 DELIVER_SECONDS = 5.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from crystal.app.assist import prepare
 from crystal.app.assist_replay import replay
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
+from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import reason_in
 from crystal.assist.facts import Fact, edited, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, tell
+from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.hook.assist import plain_error
 from crystal.hook.session_start import context_file
@@ -59,6 +62,10 @@ def bodies(machine: Machine) -> list[str]:
     return [json.loads(line)["body"] for line in lines[1 : 1 + int(json.loads(lines[0])["facts"])]]
 
 
+def make_old(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
 def make_ready(machine: Machine) -> None:
     ready(machine).unlink(missing_ok=True)
     refresh(machine)
@@ -96,9 +103,38 @@ def test_it_goes_with_the_switch_with_forgetting_and_from_private_folders(machin
     make_ready(machine)
     assert bodies(machine)
     set_value(machine.places.config_file, "private.projects", [SHOP])
+    make_old(ready(machine))
     with open_machine() as private:
         refresh(private)
         prepare(private, lambda: None)
+    assert not ready(machine).exists()
+
+
+def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    decide(machine, "two", NOW + 9_000, REASON.replace("three", "nine"))
+    prepare(machine, lambda: None)
+    assert not any("nine" in text for text in bodies(machine))
+    make_old(ready(machine))
+    free = list[bool]()
+
+    def look() -> None:
+        with try_lock(machine.places.data_dir / LOCK) as held:
+            free.append(held is not None)
+
+    prepare(machine, look)
+    assert any("nine" in text for text in bodies(machine))
+    assert free == [True]
+
+
+def test_what_is_forgotten_while_it_is_written_is_not_in_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    make_old(ready(machine))
+    states = iter([(1,), (2,)])
+    monkeypatch.setattr("crystal.app.assist.state_of_memory", lambda _: next(states))
+    prepare(machine, lambda: None)
     assert not ready(machine).exists()
 
 
