@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from search_text import BATCH, END, RARE_BRANCH, SESSION, TWO_YEARS, Clusters, M
 from crystal.model.recall import Filters
 
 MONTH = 30 * 86_400_000
+NAMED = {"identifier": "_", "path": "src/"}
 NATURAL = (
     "how did we {common} the {middling} when the {common} of {middling} was not in the {common} and {middling}",
     "what was the reason that the {common} has to {middling} before it is {middling} by the {common} {middling}",
@@ -54,6 +56,7 @@ def questions(place: Place, count: int, seed: int = 1) -> list[Question]:
     """So many of each kind, shuffled. The kinds with filters ask what ``natural`` asks: they can be compared."""
     memories, clusters = Memories(SEED), Clusters(SEED, place.dimension)
     dice, draw = random.Random(seed), np.random.default_rng([seed, 4])
+    named = random.Random(seed)
     batch = memories.batch(0, min(BATCH, place.chunks))
     stored = clusters.batch(0, min(BATCH, place.chunks))
 
@@ -90,9 +93,15 @@ def questions(place: Place, count: int, seed: int = 1) -> list[Question]:
             *(Question(kind, natural, meaning, chosen) for kind, chosen in filters.items()),
             Question("phrase", f'"{" ".join(said[start : start + 3])}" {memories.middling(dice)}', vector()),
             Question("prefix", memories.stems[dice.randrange(300, 3_000)][:5], vector()),
+            *(Question(kind, named.choice(memories.names(shape)), meaning) for kind, shape in NAMED.items()),
+            Question("time words", f"{natural} in {_month(since)}", meaning),
         ]
     dice.shuffle(found)
     return found
+
+
+def _month(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1000, timezone.utc).strftime("%B %Y")
 
 
 def _rare(text: str, other: str, dice: random.Random) -> str:

@@ -123,6 +123,10 @@ class Memories:
         """A word that some chunks in a thousand have."""
         return self._word(dice, *MIDDLING)
 
+    def names(self, shape: str) -> list[str]:
+        """The names that have some characters."""
+        return [name for name in self.strings[self._names : self._count] if shape in name]
+
     def _word(self, dice: random.Random, first: int, last: int) -> str:
         (ending,) = dice.choices(list(ENDINGS), weights=list(ENDINGS.values()))
         return self.stems[dice.randrange(first, min(last, len(self.stems)))] + ending

@@ -174,13 +174,14 @@ def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
     marks: Watermarks = {state.path: state.mark.offset for state in states}
     for state in states:
-        marks.setdefault((state.mark.dev, state.mark.inode, Path(state.path).name), state.mark.offset)
+        marks.setdefault((state.mark.dev, state.mark.inode, state.path.rpartition(os.sep)[2]), state.mark.offset)
     return marks
 
 
 def read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
     """Return how far a file is read."""
-    return marks.get(found.name, marks.get((found.dev, found.inode, found.path.name), 0))
+    known = marks.get(found.name)
+    return marks.get((found.dev, found.inode, found.name.rpartition(os.sep)[2]), 0) if known is None else known
 
 
 def unread_bytes(machine: Machine, marks: Watermarks, found: finder.TranscriptFile, root: Root) -> int:

@@ -29,47 +29,50 @@ MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
 
 MAX_STEPS = 3
-
-
 YOUNG_MS = 600_000
 """A file is made again after this time: what it lacks until then is from the session that runs."""
 
 
 def prepare(machine: Machine, pause: Callable[[], None]) -> None:
-    """Write the file of each project again that is old; ``pause`` is called after each.
-
-    What was forgotten meanwhile may be in it: then it is deleted, and made again by the next call.
-    """
+    """Write the file of each project again, unless all of them are young; ``pause`` is called after each."""
     folder = machine.places.data_dir / "context"
-    with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if not held or not folder.exists():  # capture is off, or the rules were removed
-            return
-        known = set[Path]()
-        for _, here, projects in seen_folders(machine):
-            for project in projects:
-                place = project.git_root or project.cwd
-                path = folder / f"{context_file(place)}{SUFFIX}"
-                if project.cwd == place and path not in known:
-                    known.add(path)
+    old = [path for path in folder.glob(f"*{SUFFIX}") if not _is_young(machine, path)]
+    if not folder.exists() or (not old and any(folder.glob(f"*{SUFFIX}"))):
+        return
+    known = set[Path]()
+    for _, here, projects in seen_folders(machine):
+        for project in projects:
+            place = project.git_root or project.cwd
+            path = folder / f"{context_file(place)}{SUFFIX}"
+            if project.cwd == place and path not in known:
+                known.add(path)
+                if not _is_young(machine, path):
                     _write(machine, here, project, path)
-                    pause()
-        for path in folder.glob(f"*{SUFFIX}"):
-            if path not in known:
-                path.unlink(missing_ok=True)
+                pause()
+    for path in set(old) - known:
+        path.unlink(missing_ok=True)
+
+
+def _is_young(machine: Machine, path: Path) -> bool:
+    return path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS
 
 
 def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
-    if path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS:
-        return
-    before = state_of_memory(machine.store)
-    facts = list[Fact]()
+    """Write the file of a project, unless it may hold what was forgotten meanwhile: the next call makes it again.
+
+    The lock is held for a moment only: who waits for it longer deletes the contexts.
+    """
+    before, facts = state_of_memory(machine.store), list[Fact]()
     for side, rows in here.rows_of(project):
         found = facts_in(side, here.machine.memory_of(side), list(rows))
         gone = here.forgotten(side, [fact.session for fact in found])
         facts += [fact for fact in found if fact.session not in gone]
-    write_derived(path, ready_file(project.cwd, project.name, facts, os.urandom(16)))
-    if state_of_memory(machine.store) != before:
-        path.unlink(missing_ok=True)
+    content = ready_file(project.cwd, project.name, facts, os.urandom(16))
+    with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
+        if held and path.parent.exists():  # else what may be told was switched off
+            write_derived(path, content)
+            if state_of_memory(machine.store) != before:
+                path.unlink(missing_ok=True)
 
 
 def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact]:
@@ -93,20 +96,15 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Itera
 
 
 def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:
-    """Yield what cured errors; and for files, that a command failed after an edit, until another session edits them."""
-    by_path: dict[str, list[ChangedRow]] = {}
-    for edit in edits:
-        by_path.setdefault(relative(edit.path, edit.folder), []).append(edit)
+    """Yield what cured errors, and for the files of these cures, which command failed when they were edited."""
+    paths = {edit.path: relative(edit.path, edit.folder) for edit in edits}
     for fix in fixes:
         at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
         done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))[:MAX_STEPS]
         if plain:
             yield cure_fact(plain, fix.command, done, at, session, _day(at))
-        files = {one.file for one in fix.steps}
-        for path, known in by_path.items():
-            if any(one.session_id == session and one.path in files for one in known):
-                later = (one.at for one in known if one.at > at and one.session_id != session)
-                yield failure_fact(path, fix.command, at, session, _day(at), next(later, None))
+        for path in {paths[one.file] for one in fix.steps if one.file in paths}:
+            yield failure_fact(path, fix.command, at, session, _day(at))
 
 
 def _step(step: FixStep, error: str) -> str:

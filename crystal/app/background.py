@@ -191,8 +191,7 @@ def is_reflection_due(machine: Machine) -> bool:
     if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
         return False
     has_ended, last = waits
-    rests = problems.find_problem(machine.store, "learning") if config.reflect_extractor == "model" else None
-    if rests is not None and (rests.retry_at or 0) > machine.now():
+    if config.reflect_extractor == "model" and problems.find_resting(machine.store, "learning", machine.now()):
         return False
     return has_ended or not 0 <= machine.now() - last < config.reflect_interval * 60_000
 
@@ -233,7 +232,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     due = count_due(machine)
     if not due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
         return None
-    from crystal.summarize.due import is_due, summarize_due  # noqa: PLC0415 - reads transcripts: only where a session is due
+    from crystal.summarize.due import SummaryRun, is_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
     if not is_due(machine.store, now=now, idle_ms=idle_ms):
         return None
@@ -245,17 +244,8 @@ def _summarize(machine: Machine, work: Round) -> str | None:
         work.advance("summaries", done, max(done, due))
         return done > 0 and work.is_over
 
-    paid = machine.summary_model()
-    report = summarize_due(
-        machine.store,
-        agent_folder=machine.places.agent_folder,
-        paid=paid,
-        now=now,
-        idle_ms=idle_ms,
-        limit=MAX_SUMMARIES,
-        may_send=_may_summarize(machine),
-        should_stop=should_stop,
-    )
+    paid, rule = machine.summary_model(), _may_summarize(machine)
+    report = SummaryRun(machine.store, machine.places.agent_folder, paid, now, rule).write_due(idle_ms, should_stop)
     return "; ".join(report.problems) or None
 
 
@@ -264,17 +254,11 @@ def _log(machine: Machine, work: Round) -> str | None:
     idle_ms = machine.config.summary_idle_minutes * 60_000
     if not any(_is_new_part(*stretch, idle_ms) for stretch in stretches_unseen(machine.store)):
         return None
-    from crystal.summarize.daily import log_sessions  # noqa: PLC0415 - the same
+    from crystal.summarize.daily import DailyLog  # noqa: PLC0415 - the same
 
-    report = log_sessions(
-        machine.store,
-        agent_folder=machine.places.agent_folder,
-        now=machine.now(),
-        tz=None,
-        idle_ms=idle_ms,
-        should_stop=lambda: work.is_over,
-    )
-    return "; ".join(report.problems) or None
+    log = DailyLog(machine.store, machine.places.agent_folder, machine.now(), idle_ms)
+    log.write_missing(lambda: work.is_over)
+    return "; ".join(log.problems) or None
 
 
 def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms: int) -> bool:
@@ -289,14 +273,14 @@ def _is_new_part(seen: int | None, first: int | None, last: int | None, idle_ms:
 
 def write_summaries_again(machine: Machine) -> list[str]:
     """Rewrite with the model the summaries that were written without it. Return what went wrong, in words."""
-    from crystal.summarize.due import summarize_again  # noqa: PLC0415 - the same
+    from crystal.summarize.due import SummaryRun  # noqa: PLC0415 - the same
 
     paid = machine.summary_model()
     if paid is None:
         hint = "run: crystal config set summary.consent true; then give the provider its key, see: crystal config"
         raise NotConfiguredError("no model writes summaries here", hint=hint)
-    folder, now, rule = machine.places.agent_folder, machine.now(), _may_summarize(machine)
-    return summarize_again(machine.store, agent_folder=folder, paid=paid, now=now, may_send=rule).problems
+    folder, rule = machine.places.agent_folder, _may_summarize(machine)
+    return SummaryRun(machine.store, folder, paid, machine.now(), rule).write_again().problems
 
 
 def _may_summarize(machine: Machine) -> Callable[[Session], bool]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from crystal.app import status
 from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
 from crystal.app.capture_state import capture_state, unusable_lock
-from crystal.app.context import Machine, damage_here, open_reader, this_config
+from crystal.app.context import Machine, damage_explained, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archives_of, describe_link, links_to
@@ -98,17 +98,13 @@ def examine(*, deep: bool = False) -> list[Check]:
 def _told(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
     """Yield the findings of one part; an error while looking is a finding, too."""
     try:
-        yield from look()
+        with damage_explained():
+            yield from look()
     except CrystalError as error:
         yield Check(name, "failure", error.message, error.hint)
     except OSError as error:
         told = refused(error, Path(os.fsdecode(error.filename or "?")))
         yield Check(name, "failure", told.message, told.hint)
-    except Exception:  # a damaged database explains any error; else it is raised again
-        found = damage_here()
-        if found is None:
-            raise
-        yield Check(name, "failure", found.message, found.hint)
 
 
 def _python(*, deep: bool) -> Iterator[Check]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from crystal.app.context import Machine
-from crystal.errors import NotFoundError, UsageError
-from crystal.export.archived import states_by_session
+from crystal.errors import NotFoundError
 from crystal.export.html import write_html
 from crystal.export.jsonl import write_jsonl
 from crystal.export.labels import Wording
@@ -69,7 +68,6 @@ def export(
     form: Form,
     wording: Wording,
     progress: Callable[[int], None],
-    *,
     version: str,
     passphrase: str | None = None,
 ) -> Exported:
@@ -83,24 +81,28 @@ def export(
         wording: How speakers are called.
         progress: Told the number of turns after each session.
         version: Of this program.
-        passphrase: Seals a page.
+        passphrase: Seals a page; the other forms have no seal.
 
     Raises:
         UsageError: The folder exists.
         UnavailableError: The system refuses, or the disk is full.
         DamagedError: The archive cannot be read.
     """
-    if passphrase is not None and form != "html":
-        raise UsageError(f"{form} cannot be sealed", hint="seal a page: crystal export --as html --sealed")
-    store, ldm_home, now = machine.store, machine.places.ldm_home, machine.now()
+    store, now, told = machine.store, machine.now(), _told(chosen, progress)
     with whole_folder(folder) as into:
         if form == "jsonl":
-            states = states_by_session(store)
-            write_jsonl(store, chosen, states, into, ldm_home=ldm_home, crystal=version, now=now, progress=progress)
+            write_jsonl(store, told, into, machine.places.ldm_home, version, now)
         elif form == "markdown":
-            write_markdown(store, chosen, into, wording, now=now, progress=progress)
+            write_markdown(store, told, into, wording, now)
         else:
-            write_html(store, chosen, into, wording, now=now, progress=progress, passphrase=passphrase)
+            write_html(store, told, into, wording, now, passphrase)
         sizes = [path.stat().st_size for path in into.iterdir()]
     turns = sum(one.turns for one in chosen)
     return Exported(folder, form, passphrase is not None, len(chosen), turns, len(sizes), sum(sizes))
+
+
+def _told(chosen: Sequence[SessionSummary], progress: Callable[[int], None]) -> Iterator[SessionSummary]:
+    """Yield the sessions; tell the number of turns of each when the next one is asked for: it is written."""
+    for one in chosen:
+        yield one
+        progress(one.turns)

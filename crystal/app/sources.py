@@ -25,7 +25,7 @@ from crystal.forgetting.prove.prove import ForgetProof, prove
 from crystal.integrity.verify import Fault
 from crystal.sources.listed_sources import ListedSource, read_list, write_list
 from crystal.sources.split import read_as
-from crystal.sources.sync import Progress, SourceReader, SyncReport, hash_key, remove_rows, sync_source
+from crystal.sources.sync import Progress, SourceReader, SourceSync, SyncReport, hash_key, remove_rows
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.capture.projects import project_row
@@ -194,12 +194,8 @@ def sync_sources(
         readers = {is_vault: _reader(machine, is_vault=is_vault) for is_vault in {one.name in vaults for one in rows}}
         for row in rows:
             try:
-                reports.append(
-                    sync_source(
-                        machine.store, row, readers[row.name in vaults],
-                        project=_project(machine, row), progress=progress(row.name), should_stop=should_stop,
-                    )
-                )  # fmt: skip
+                one = SourceSync(machine.store, row, readers[row.name in vaults], _project(machine, row))
+                reports.append(one.run(progress(row.name), should_stop))
             except CrystalError as error:
                 if name is not None:
                     raise

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, unread_bytes, watermarks
@@ -189,34 +192,27 @@ and contexts."""
 
 def sizes_of(places: Places) -> dict[str, int]:
     """Return the bytes of each part, and of all of them as ``whole``. Links are not followed."""
-    found = dict.fromkeys(PARTS, 0)
-    for path, size in _files({places.ldm_home, places.data_dir}):
-        found[_part_of(path, places)] += size
+    found, tops, db = dict.fromkeys(PARTS, 0), {places.ldm_home, places.data_dir}, places.db.name
+    for top in [one for one in tops if not any(one.is_relative_to(other) for other in tops - {one})]:
+        for folder, _, names in os.walk(top):
+            usual = _part_of(Path(folder), places)
+            for name in names:
+                with contextlib.suppress(OSError):
+                    status = os.lstat(f"{folder}{os.sep}{name}")
+                    if S_ISREG(status.st_mode):
+                        found[_part_of_file(name, usual, db)] += status.st_size
     return {**found, "whole": sum(found.values())}
 
 
-def _files(folders: set[Path]) -> Iterator[tuple[Path, int]]:
-    outermost = {folder for folder in folders if not any(folder.is_relative_to(other) for other in folders - {folder})}
-    for folder in outermost:
-        for path in folder.rglob("*"):
-            try:
-                status = path.lstat()
-            except OSError:
-                continue
-            if path.is_file() and not path.is_symlink():
-                yield path, status.st_size
+def _part_of(folder: Path, places: Places) -> str:
+    """Return the part to which the files of a folder belong, if their names do not say another one."""
+    agents, index = places.ldm_home / "agents", places.data_dir / "index"
+    parts = {"index": index, "spool": places.spool, "models": places.models, "summaries": agents}
+    return next((part for part, one in parts.items() if folder.is_relative_to(one)), "other")
 
 
-def _part_of(path: Path, places: Places) -> str:
-    if path == places.db:
-        return "database"
-    if path.name in (f"{places.db.name}-wal", f"{places.db.name}-shm"):
-        return "log"
-    if path.name.startswith(f"{places.db.name}.v"):
-        return "backups"
-    for part, folder in (("index", places.data_dir / "index"), ("spool", places.spool), ("models", places.models)):
-        if path.is_relative_to(folder):
-            return part
-    if path.is_relative_to(places.ldm_home / "agents"):
-        return "archive" if path.suffix == ".zst" else "summaries"
-    return "other"
+def _part_of_file(name: str, usual: str, db: str) -> str:
+    if usual == "summaries" and name.endswith(".zst"):
+        return "archive"
+    endings = {"": "database", "-wal": "log", "-shm": "log"}
+    return "backups" if name.startswith(f"{db}.v") else endings.get(name.removeprefix(db), usual)

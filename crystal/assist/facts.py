@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from crystal.hook.assist import key_of
 from crystal.text.fence import HEADER
 from crystal.text.quoting import quote, quote_line
+from crystal.work.calls import command_key
 
 MIN_REQUEST = 12
 """A shorter message, such as "yes", says nothing of what was asked."""
@@ -25,8 +26,8 @@ WRITTEN = "The lines of {file} that this edit replaces were written on {day} (se
 ASKED = 'The user had asked: "{request}".'
 WHY = 'The reason given then: "{reason}"'
 FAILED = (
-    'After {file} was last edited, on {day} (session {session}), "{command}" failed;'
-    " it succeeded when the file had been edited again."
+    'When {file} had been edited on {day} (session {session}), "{command}" failed;'
+    " it succeeded when the file was edited again."
 )
 CURED = (
     'An error like this one, of "{command}", was cured here on {day} (session {session}): {done}; then it succeeded.'
@@ -45,19 +46,19 @@ class Fact:
         at: When it became true, ms.
         session: The session that it is from; it is never told in that one.
         body: What is told.
-        until: When it stopped to be true, None if it is.
+        topic: What it is about; of facts with one topic, a session is told one. Empty: its words.
     """
 
     keys: tuple[tuple[str, ...], ...]
     at: int
     session: str
     body: str
-    until: int | None = None
+    topic: str = ""
 
     @property
     def id(self) -> str:
-        """The same for the same words, on each machine."""
-        return hashlib.blake2b(self.body.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+        """The same for the same topic, on each machine."""
+        return hashlib.blake2b((self.topic or self.body).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
 
     def told(self) -> dict[str, str]:
         """Return it as the hook reads it, which reads no numbers."""
@@ -74,11 +75,11 @@ def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str
     return Fact(tuple(("line", file, line) for line in dict.fromkeys(lines)), at, session, body)
 
 
-def failure_fact(path: str, command: str, at: int, session: str, day: str, until: int | None) -> Fact:
-    """Return which command failed after the last edit of a file; ``until`` is when another session edited it."""
+def failure_fact(path: str, command: str, at: int, session: str, day: str) -> Fact:
+    """Return which command failed when a file had been edited."""
     shown, ran = quote_line(path, MAX_LINE), quote_line(command, MAX_COMMAND)
     body = FAILED.format(file=shown, command=ran, day=day, session=session[:8])
-    return Fact((("file", path),), at, session, body, until)
+    return Fact((("file", path),), at, session, body, command_key(command))
 
 
 def cure_fact(error: str, command: str, done: Sequence[str], at: int, session: str, day: str) -> Fact:
@@ -113,7 +114,7 @@ def ready_file(folder: str, project: str, facts: Iterable[Fact], secret: bytes) 
     """
     kept: list[Fact] = []
     index: dict[bytes, int] = {}
-    for fact in sorted((one for one in facts if one.until is None), key=lambda one: -one.at)[:MAX_FACTS]:
+    for fact in sorted(facts, key=lambda one: -one.at)[:MAX_FACTS]:
         keys = {key_of(secret, *parts) for parts in fact.keys} - index.keys()
         if keys and len(index) + len(keys) <= MAX_KEYS:
             index.update(dict.fromkeys(keys, len(kept)))

@@ -75,7 +75,7 @@ class History:
         """Return how the hook would find facts at a moment."""
 
         def find(*parts: str) -> dict[str, str] | None:
-            known = [one for one in self._facts.get(parts, ()) if one.at < moment <= (one.until or moment)]
+            known = [one for one in self._facts.get(parts, ()) if one.at < moment]
             return known[-1].told() if known else None
 
         return find

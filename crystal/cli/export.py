@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from pathlib import Path
@@ -56,16 +57,11 @@ def export(
         passphrase = _read_passphrase() if sealed else None
         wording = Wording(render.speaker, render.agent_title, harmless)
         with progress_bar("exporting", sum(one.turns for one in chosen)) as advance:
-            done = write(
-                machine, chosen, folder, chosen_form, wording, advance, version=__version__, passphrase=passphrase
-            )
+            done = write(machine, chosen, folder, chosen_form, wording, advance, __version__, passphrase)
         if machine.mirror_store is not None:
             notes = (*notes, "this is the memory of this machine; to export all of home's, run the command there")
     if as_json:
-        print_json({
-            "folder": str(done.folder), "form": done.form, "sealed": done.sealed, "sessions": done.sessions,
-            "turns": done.turns, "files": done.files, "bytes": done.bytes, "notes": notes,
-        })  # fmt: skip
+        print_json({**dataclasses.asdict(done), "folder": str(done.folder), "notes": notes})
         return
     render.note(*notes)
     counted = f"{render.count_words(done.sessions, 'session')}, {render.count_words(done.turns, 'turn')}"

@@ -51,7 +51,17 @@ def mcp(
     if http:
         if agent is not None:
             raise UsageError("--agent does not go with --http", hint="leave it out: a token says who asks")
-        _serve_http(host, port, tls_cert, tls_key, url, behind_proxy=behind_proxy, oauth=oauth)
+        from crystal.app.context import open_kept_machine
+        from crystal.cli.options import whole_number
+        from crystal.mcp.remote.server import ServerAddress
+        from crystal.mcp.remote.server import serve as serve_remote
+        from crystal.serving.listening import LOOPBACK
+
+        with open_kept_machine() as machine:  # refuses where there is no memory yet; its key may have to be made
+            places, signing = machine.places, machine.redaction_key() if oauth else None
+        number = None if port is None else whole_number(port, "--port")
+        site = ServerAddress(host or LOOPBACK, number, tls_cert, tls_key, url, behind_proxy, signing)
+        serve_remote(places, _settings, site, _say_where)
         return
     if any((host, port, tls_cert, tls_key, url, behind_proxy, oauth)):
         raise UsageError("--host, --port, --tls-cert, --tls-key, --url, --behind-proxy and --oauth go with --http",
@@ -77,34 +87,12 @@ def _settings() -> McpSettings:
     return McpSettings(config.mcp_aliases, config.mcp_max_characters)
 
 
-def _serve_http(
-    host: str | None,
-    port: str | None,
-    certificate: Path | None,
-    key: Path | None,
-    url: str | None,
-    *,
-    behind_proxy: bool,
-    oauth: bool,
-) -> None:
+def _say_where(address: str) -> None:
     import sys
 
-    from crystal.app.context import open_kept_machine
     from crystal.cli import render
-    from crystal.cli.options import whole_number
-    from crystal.mcp.remote.server import ServerAddress, serve
-    from crystal.serving.listening import LOOPBACK
 
-    with open_kept_machine() as machine:  # refuses where there is no memory yet; its key may have to be made
-        places, signing = machine.places, machine.redaction_key() if oauth else None
-    number = None if port is None else whole_number(port, "--port")
-
-    def ready(address: str) -> None:
-        render.say(address)
-        sys.stdout.flush()
-        serving = "crystal: serving clients that have a token (list them: crystal access list); Ctrl-C stops it"
-        render.say(serving, stream=sys.stderr)
-
-    serve(
-        places, _settings, ServerAddress(host or LOOPBACK, number, certificate, key, url, behind_proxy, signing), ready
-    )
+    render.say(address)
+    sys.stdout.flush()
+    serving = "crystal: serving clients that have a token (list them: crystal access list); Ctrl-C stops it"
+    render.say(serving, stream=sys.stderr)

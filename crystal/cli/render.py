@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TextIO
 
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import title_of
 from crystal.model.sources import FilePlace
 from crystal.text.excerpt import Span, excerpt_span
 from crystal.text.harmless import harmless
@@ -204,8 +204,7 @@ def file_words(place: FilePlace | None) -> list[str]:
 
 def agent_title(harness: str | None) -> str:
     """Return the name of an agent program for people; empty if none is meant."""
-    known = HARNESSES.get(harness or "")
-    return one_line(harness or "") if known is None else known.title
+    return one_line(title_of(harness or ""))
 
 
 def shown_branch(branch: str | None) -> str | None:

@@ -29,18 +29,17 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 0: capturing, or paused by you. 1: NOT capturing.
     """
-    from crystal.app.context import damage_here
+    from crystal.app.context import damage_explained
     from crystal.app.status import gather
 
     state, now = capture_state(this_config()), now_ms()
     line = state_line(state, now, sys.stdout)
     try:
-        with open_reader() as machine:
+        with damage_explained(), open_reader() as machine:
             found = gather(machine, state)
-    except Exception as error:  # a damaged database explains any error; else it is raised again
-        known = error if isinstance(error, CrystalError) else damage_here()
-        if known is not None and _say_failure(known, state, line, as_json=as_json):
-            raise typer.Exit(known.exit_code) from error
+    except CrystalError as error:
+        if _say_failure(error, state, line, as_json=as_json):
+            raise typer.Exit(error.exit_code) from error
         raise
     if as_json:
         print_json(iso_times(found, STATUS_TIMES))

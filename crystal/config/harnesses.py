@@ -222,6 +222,11 @@ HARNESSES = {row.name: row for row in _ROWS}
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
 
 
+def title_of(harness: str) -> str:
+    """Return the name of an agent program for people; the given one if it is not in the table."""
+    return HARNESSES[harness].title if harness in HARNESSES else harness
+
+
 class Root(NamedTuple):
     """A folder of conversations on this machine: the harness that writes them, and which of its places this is."""
 

@@ -10,7 +10,7 @@ import base64
 import gzip
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -35,9 +35,7 @@ def write_html(
     sessions: Iterable[SessionSummary],
     folder: Path,
     wording: Wording,
-    *,
     now: int,
-    progress: Callable[[int], None],
     passphrase: str | None = None,
 ) -> None:
     """Write ``crystal.html`` into an empty folder.
@@ -48,7 +46,6 @@ def write_html(
         folder: An empty folder.
         wording: How speakers are called.
         now: The time, ms.
-        progress: Told the number of turns after each session.
         passphrase: Encrypts the data; None for a page that opens by itself.
     """
     seal = None if passphrase is None else make_seal(passphrase, os.urandom(SALT_BYTES))
@@ -62,7 +59,6 @@ def write_html(
             for turn in stream_turns(store, session.id):
                 blocks.add(_turn(turn, session.harness, wording), len(turn.text))
             listed.append(_session(session, first, blocks.turns - first, wording))
-            progress(session.turns)
         blocks.end({"written": now, "sessions": listed})
         file.write(after)
 

@@ -6,13 +6,13 @@ Source: docs/spec/export-format.md.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from crystal.export.archived import ArchivedLine, ArchivedStretch, stretches
+from crystal.export.archived import ArchivedLine, ArchivedStretch, states_by_session, stretches
 from crystal.export.form import FORMAT, VERSION
 from crystal.export.whole_folder import new_file
 from crystal.model.capture import Turn
@@ -27,37 +27,27 @@ FILE = "export.jsonl"
 def write_jsonl(
     store: Store,
     sessions: Iterable[SessionSummary],
-    states: Mapping[str, Sequence[TranscriptState]],
     folder: Path,
-    *,
     ldm_home: Path,
     crystal: str,
     now: int,
-    progress: Callable[[int], None],
-) -> int:
-    """Write ``export.jsonl`` into a folder; return the number of archived lines.
+) -> None:
+    """Write ``export.jsonl`` into an empty folder: the sessions, in order, with their archived transcripts.
 
-    Args:
-        store: The store.
-        sessions: What to write, in order.
-        states: The archived transcripts of each session.
-        folder: An empty folder.
-        ldm_home: What archive paths are relative to.
-        crystal: The version of this program.
-        now: The time, ms.
-        progress: Told the number of turns after each session.
+    Paths of archives are relative to ``ldm_home``; ``crystal`` is the version of this program.
     """
+    states = states_by_session(store)
     count = lines = 0
     with new_file(folder / FILE) as file:
-        _put(file, {"type": "header", "format": FORMAT, "version": VERSION, "crystal": crystal, "written_at": iso(now)})
+        _put(file, {
+            "type": "header", "format": FORMAT, "version": VERSION, "crystal": crystal, "written_at": iso(now),
+        })  # fmt: skip
         for session in sessions:
             count += 1
             _put(file, _session(session))
             for state in states.get(session.id, ()):
                 lines += _write_transcript(file, store, state, ldm_home)
-            progress(session.turns)
         _put(file, {"type": "end", "sessions": count, "lines": lines})
-    return lines
 
 
 def _write_transcript(file: BinaryIO, store: Store, state: TranscriptState, ldm_home: Path) -> int:

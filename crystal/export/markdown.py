@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,25 +28,8 @@ _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)")
 _ACTIVE = re.compile(r"<|(?<=!)\[")
 
 
-def write_markdown(
-    store: Store,
-    sessions: Iterable[SessionSummary],
-    folder: Path,
-    wording: Wording,
-    *,
-    now: int,
-    progress: Callable[[int], None],
-) -> None:
-    """Write a file for each session, and ``index.md`` with links to them, into an empty folder.
-
-    Args:
-        store: The store.
-        sessions: What to write, in order.
-        folder: An empty folder.
-        wording: How speakers are called.
-        now: The time, ms.
-        progress: Told the number of turns after each session.
-    """
+def write_markdown(store: Store, sessions: Iterable[SessionSummary], folder: Path, wording: Wording, now: int) -> None:
+    """Write a file for each session, in order, and ``index.md`` with links to them, into an empty folder."""
     taken: set[str] = set()
     with new_file(folder / INDEX) as index:
         _put(index, "# Conversations", "", f"Exported on {_moment(now)}.", "")
@@ -55,7 +38,6 @@ def write_markdown(
             with new_file(folder / name) as file:
                 _put(file, *session_lines(store, session, wording))
             _put(index, _entry(session, name, wording))
-            progress(session.turns)
 
 
 def session_lines(store: Store, session: SessionSummary, wording: Wording) -> Iterator[str]:

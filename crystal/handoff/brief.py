@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import title_of
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from crystal.store.sessions.sessions import SummaryTurn
 from crystal.summarize.actions import session_actions
@@ -48,7 +48,7 @@ _BOX = re.compile(r"^\s*[-*+] \[ \] (.+)$", re.MULTILINE)
 
 def make_prompt(source: SessionSummary, turns: Sequence[ShownTurn], *, now: int, nonce: str, tokens: int) -> str:
     """Return a prompt with which another agent goes on: one sentence, and the brief in a fence."""
-    begin = f"Go on with the work that I began in {_agent(source)}. This is a record of it:"
+    begin = f"Go on with the work that I began in {one_line(title_of(source.harness))}. This is a record of it:"
     around = len(begin) + len(fenced(HEADER, nonce)) + 2
     limit = max(200, tokens * CHARACTERS_PER_TOKEN - around)
     brief = make_brief(source, [turn for turn in turns if turn.subagent is None], now=now, characters=limit)
@@ -70,7 +70,12 @@ def make_brief(
         now: The time, ms.
         characters: How long it may be.
     """
-    facts = [_agent(source), source.cwd, source.branch and f"branch {source.branch}", iso(source.last_at or now)]
+    facts = [
+        one_line(title_of(source.harness)),
+        source.cwd,
+        source.branch and f"branch {source.branch}",
+        iso(source.last_at or now),
+    ]
     head = [f"Session {source.id}: " + ", ".join(one_line(fact) for fact in facts if fact)]
     actions = session_actions(_worked(turns), below=source.cwd)
     limit = int(characters * _SHARE)
@@ -103,10 +108,6 @@ def shortened(text: str, limit: int) -> str:
         return text
     head, tail = limit * 2 // 3, limit // 3
     return f"{text[:head]}\n[... {len(text) - head - tail:,} characters left out ...]\n{text[-tail:]}"
-
-
-def _agent(source: SessionSummary) -> str:
-    return HARNESSES[source.harness].title if source.harness in HARNESSES else one_line(source.harness)
 
 
 def _asked(turns: Iterable[ShownTurn]) -> list[str]:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import title_of
 from crystal.handoff.brief import make_brief, shortened, speaker
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from crystal.text.fence import HEADER, fenced
@@ -89,8 +89,7 @@ def make_talk(
     """
     said = [turn for turn in turns if turn.subagent is None and _role(turn) is not None and turn.text.strip()]
     older, newer = _split(said)
-    agent = HARNESSES[source.harness].title if source.harness in HARNESSES else source.harness
-    note = f"{HEADER} what follows until the next request was said in {agent}, session {source.id}."
+    note = f"{HEADER} what follows until the next request was said in {title_of(source.harness)}, session {source.id}."
     if older:
         note += "\n\n" + make_brief(source, older, now=now)
     messages = tuple(_messages(_added(note, nonce), newer, nonce, now))

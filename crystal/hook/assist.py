@@ -71,7 +71,7 @@ def name_of(path: str) -> str:
 
 
 def told_before_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
-    """Return what is known of the lines that an edit replaces, and of what failed after the last edit of its file.
+    """Return what is known of the lines that an edit replaces, and of what failed when its file had been edited.
 
     Args:
         given: The arguments of the tool.

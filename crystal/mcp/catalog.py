@@ -143,51 +143,6 @@ GETTING = Tool(
     },
 )
 
-RECENT_TOOL = Tool(
-    "crystal_recent",
-    "The last messages or sessions",
-    "The last messages or sessions of this project, for a quick idea of the state of the work. "
-    "Use it when the user wants to go on with something ('where were we?').",
-    "days:recent",
-    "read",
-    {
-        "what": one_of("Messages of users and assistants, or sessions. Default messages.", ["messages", "sessions"]),
-        "limit": number("How many. Default 20 messages, 10 sessions.", 1, 100),
-        "offset": number(_OFFSET, 0, 890),
-        "all": flag("All projects, not only that of the current folder."),
-        "project": text("Another project, by its name."),
-        "agent": text(_AGENT),
-        "before": text(f"Only what is older than: {_TIME}.", 60),
-        "include_current": _CURRENT,
-    },
-)
-
-TELLING = Tool(
-    "crystal_timeline",
-    "What happened when",
-    "Which sessions went on and what was remembered, day by day, the latest first. Use it for questions about time: "
-    "'what did we do last week?', 'when did we start with the migration?'.",
-    "days:tell",
-    "read",
-    {
-        "since": text(f"From this time on. Default 7d. {_TIME}.", 60),
-        "before": text("To this time. Default now.", 60),
-        "project": text(_PROJECT),
-        "limit": number("How many entries. Default 50.", 1, 200),
-        "offset": number(_OFFSET, 0, 500),
-    },
-)
-
-STATUS_TOOL = Tool(
-    "crystal_status",
-    "State of the memory",
-    "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory seems "
-    "to lack something, or when the user asks about it.",
-    "status:status",
-    "read",
-    {},
-)
-
 CATEGORIES = ("fact", "preference", "event", "opinion", "skill")
 
 REMEMBERING = Tool(
@@ -218,142 +173,168 @@ _IDS: Schema = {
     "description": "The id of a memory (mem-...), of a hit (17, m17) or of a line; several as a list.",
 }  # fmt: skip
 
-FORGETTING = Tool(
-    "crystal_forget",
-    "Forget for good",
-    "Remove something from the memory for good, on all of the user's machines. Only when the user asks for it. The "
-    "first call only shows what would go, and gives a token; show the user that list, and call it again with "
-    "confirm=TOKEN when they agree. It cannot be undone.",
-    "changing:forget",
-    "forget",
-    {
-        "id": _IDS,
-        "query": text("Everything with these words.", 1_000),
-        "session": text("A whole session: its id, or the beginning of it."),
-        "project": text("Everything of a project, by its name."),
-        "before": text(f"Everything that is older than: {_TIME}.", 60),
-        "key": text("The memory with this key."),
-        "confirm": text("The token of the preview: carry out exactly what it showed."),
-    },
-    repeats=False,
-)
-
-CHANGED_TOOL = Tool(
-    "crystal_changed",
-    "Which files were changed",
-    "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
-    "touched.",
-    "work:changed",
-    "read",
-    {
-        "session": text(_SESSION),
-        "since": text(f"From this time on. Default 7d, without a session. {_TIME}.", 60),
-        "before": text("Before this time.", 60),
-        "project": text(_PROJECT),
-        "offset": number(_OFFSET, 0, 10_000),
-    },
-)
-
-HOW_TOOL = Tool(
-    "crystal_how",
-    "How it is done here",
-    "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Use it before "
-    "you guess a command.",
-    "work:how",
-    "read",
-    {
-        "question": text("What is to be done, in a few words.", 200),
-        "project": text("Another project, by its name."),
-        "all": flag("All projects, not only that of the current folder."),
-    },
-    ("question",),
-)
-
-FIX_TOOL = Tool(
-    "crystal_fix",
-    "What cured this error before",
-    "What cured an error in this project before: the edits or commands after which the same command succeeded. Use it "
-    "when a command fails, before you look for the cause yourself.",
-    "work:fix",
-    "read",
-    {
-        "error": text("What the command printed, or the line that tells the error.", 20_000),
-        "project": text("Another project, by its name."),
-    },
-    ("error",),
-)
-
-BLAME_TOOL = Tool(
-    "crystal_blame",
-    "Why these lines are as they are",
-    "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
-    "you change or remove code whose reason you do not know.",
-    "work:blame",
-    "read",
-    {
-        "file": text("The file, relative to your working folder.", 1_000),
-        "first": number("Its first line. Default 1.", 1, 10_000_000),
-        "last": number("The last line. Default: same as first; without both, the whole file.", 1, 10_000_000),
-        "project": text("The project that knows the file, by its name. Default: that of the file's folder."),
-    },
-    ("file",),
-    needs_folder=True,
-)
-
 _SOURCE = text("Only this source, by its name.", 60)
 
-ADDING_SOURCE = Tool(
-    "crystal_sources_add",
-    "Search files too",
-    "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "
-    "conversations: notes, documentation, code. Only when the user asks for it.",
-    "sources:add",
-    "remember",
-    {"path": text("The folder, relative to your working folder.", 1_000),
-     "name": text("What to call it. Default: the folder's name.", 60)},
-    ("path",),
-    needs_folder=True,
-)  # fmt: skip
-
-SYNCING_SOURCES = Tool(
-    "crystal_sources_sync",
-    "Read changed files",
-    "Read what has changed in the folders that the user has added, so that crystal_search finds it. Use it before you "
-    "search for something that was written into a file just now.",
-    "sources:sync",
-    "remember",
-    {"name": _SOURCE},
-    needs_folder=True,
+_OWN = (
+    SEARCHING,
+    REMEMBERING,
+    Tool(
+        "crystal_forget",
+        "Forget for good",
+        "Remove something from the memory for good, on all of the user's machines. Only when the user asks for it. The "
+        "first call only shows what would go, and gives a token; show the user that list, and call it again with "
+        "confirm=TOKEN when they agree. It cannot be undone.",
+        "changing:forget",
+        "forget",
+        {
+            "id": _IDS,
+            "query": text("Everything with these words.", 1_000),
+            "session": text("A whole session: its id, or the beginning of it."),
+            "project": text("Everything of a project, by its name."),
+            "before": text(f"Everything that is older than: {_TIME}.", 60),
+            "key": text("The memory with this key."),
+            "confirm": text("The token of the preview: carry out exactly what it showed."),
+        },
+        repeats=False,
+    ),
+    Tool(
+        "crystal_status",
+        "State of the memory",
+        "Whether conversations are captured, how much is kept, what waits and what is wrong. Use it when the memory "
+        "seems to lack something, or when the user asks about it.",
+        "status:status",
+        "read",
+        {},
+    ),
+    GETTING,
+    Tool(
+        "crystal_recent",
+        "The last messages or sessions",
+        "The last messages or sessions of this project, for a quick idea of the state of the work. "
+        "Use it when the user wants to go on with something ('where were we?').",
+        "days:recent",
+        "read",
+        {
+            "what": one_of(
+                "Messages of users and assistants, or sessions. Default messages.", ["messages", "sessions"]
+            ),
+            "limit": number("How many. Default 20 messages, 10 sessions.", 1, 100),
+            "offset": number(_OFFSET, 0, 890),
+            "all": flag("All projects, not only that of the current folder."),
+            "project": text("Another project, by its name."),
+            "agent": text(_AGENT),
+            "before": text(f"Only what is older than: {_TIME}.", 60),
+            "include_current": _CURRENT,
+        },
+    ),
+    Tool(
+        "crystal_timeline",
+        "What happened when",
+        "Which sessions went on and what was remembered, day by day, the latest first. Use it for questions about "
+        "time: 'what did we do last week?', 'when did we start with the migration?'.",
+        "days:tell",
+        "read",
+        {
+            "since": text(f"From this time on. Default 7d. {_TIME}.", 60),
+            "before": text("To this time. Default now.", 60),
+            "project": text(_PROJECT),
+            "limit": number("How many entries. Default 50.", 1, 200),
+            "offset": number(_OFFSET, 0, 500),
+        },
+    ),
+    Tool(
+        "crystal_blame",
+        "Why these lines are as they are",
+        "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
+        "you change or remove code whose reason you do not know.",
+        "work:blame",
+        "read",
+        {
+            "file": text("The file, relative to your working folder.", 1_000),
+            "first": number("Its first line. Default 1.", 1, 10_000_000),
+            "last": number("The last line. Default: same as first; without both, the whole file.", 1, 10_000_000),
+            "project": text("The project that knows the file, by its name. Default: that of the file's folder."),
+        },
+        ("file",),
+        needs_folder=True,
+    ),
+    Tool(
+        "crystal_changed",
+        "Which files were changed",
+        "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
+        "touched.",
+        "work:changed",
+        "read",
+        {
+            "session": text(_SESSION),
+            "since": text(f"From this time on. Default 7d, without a session. {_TIME}.", 60),
+            "before": text("Before this time.", 60),
+            "project": text(_PROJECT),
+            "offset": number(_OFFSET, 0, 10_000),
+        },
+    ),
+    Tool(
+        "crystal_how",
+        "How it is done here",
+        "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Use it "
+        "before you guess a command.",
+        "work:how",
+        "read",
+        {
+            "question": text("What is to be done, in a few words.", 200),
+            "project": text("Another project, by its name."),
+            "all": flag("All projects, not only that of the current folder."),
+        },
+        ("question",),
+    ),
+    Tool(
+        "crystal_fix",
+        "What cured this error before",
+        "What cured an error in this project before: the edits or commands after which the same command succeeded. "
+        "Use it when a command fails, before you look for the cause yourself.",
+        "work:fix",
+        "read",
+        {
+            "error": text("What the command printed, or the line that tells the error.", 20_000),
+            "project": text("Another project, by its name."),
+        },
+        ("error",),
+    ),
+    Tool(
+        "crystal_sources_add",
+        "Search files too",
+        "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "
+        "conversations: notes, documentation, code. Only when the user asks for it.",
+        "sources:add",
+        "remember",
+        {
+            "path": text("The folder, relative to your working folder.", 1_000),
+            "name": text("What to call it. Default: the folder's name.", 60),
+        },
+        ("path",),
+        needs_folder=True,
+    ),
+    Tool(
+        "crystal_sources_sync",
+        "Read changed files",
+        "Read what has changed in the folders that the user has added, so that crystal_search finds it. Use it before "
+        "you search for something that was written into a file just now.",
+        "sources:sync",
+        "remember",
+        {"name": _SOURCE},
+        needs_folder=True,
+    ),
+    Tool(
+        "crystal_sources_status",
+        "Indexed folders",
+        "Which folders of files are indexed, and when they were last read.",
+        "sources:status",
+        "read",
+        {},
+    ),
 )
 
-SOURCES_TOOL = Tool(
-    "crystal_sources_status",
-    "Indexed folders",
-    "Which folders of files are indexed, and when they were last read.",
-    "sources:status",
-    "read",
-    {},
-)
-
-TOOLS = tuple(
-    replace(tool, properties={**tool.properties, "response_format": FORMAT})
-    for tool in (
-        SEARCHING,
-        REMEMBERING,
-        FORGETTING,
-        STATUS_TOOL,
-        GETTING,
-        RECENT_TOOL,
-        TELLING,
-        BLAME_TOOL,
-        CHANGED_TOOL,
-        HOW_TOOL,
-        FIX_TOOL,
-        ADDING_SOURCE,
-        SYNCING_SOURCES,
-        SOURCES_TOOL,
-    )
-)
+TOOLS = tuple(replace(tool, properties={**tool.properties, "response_format": FORMAT}) for tool in _OWN)
 
 CONNECTOR = (
     Tool("search", "Search the memory", f"{SEARCHING.description} Each result has an id for fetch.",

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 
 from crystal.sources import split
 from crystal.sources.file_content import CleanText, FileContent, read_content, text_of
-from crystal.sources.scan import Scan, SkippedFile, scan
+from crystal.sources.scan import SkippedFile, scan
 from crystal.store.connection import Store
 from crystal.store.sources import source_files
 from crystal.store.sources.source_files import FileSource, KnownFile, Maker, ReadFile
@@ -76,37 +76,19 @@ class SourceReader:
     is_vault: bool = False
 
 
-def sync_source(
-    store: Store,
-    source: FileSource,
-    reader: SourceReader,
-    *,
-    project: int | None = None,
-    progress: Progress = lambda *_: None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> SyncReport:
-    """Make the rows of a source equal to its folder. Idempotent; one process at a time.
+class SourceSync:
+    """One sync of a source: make its rows equal to its folder. Idempotent; one process at a time.
 
     Raises:
         UnavailableError: The folder is not there. Nothing is changed.
     """
-    found = scan(Path(source.path), reader.barred, reader.now_ns())
-    with store.transaction():
-        source_files.begin_reading(store, source, project, reader.read_as)
-    work = _Sync(store, source._replace(project=project), reader, found)
-    work.run(progress, should_stop)
-    if work.report.is_whole:
-        with store.transaction():
-            source_files.end_reading(store, source.id, reader.now_ns() // 1_000_000)
-    return work.report
 
-
-class _Sync:
-    """One sync of a source."""
-
-    def __init__(self, store: Store, source: FileSource, reader: SourceReader, found: Scan) -> None:
-        self._store, self._source, self._reader, self._found = store, source, reader, found
+    def __init__(self, store: Store, source: FileSource, reader: SourceReader, project: int | None = None) -> None:
+        self._store, self._source, self._reader = store, source._replace(project=project), reader
         self._root = Path(source.path)
+        self._found = found = scan(self._root, reader.barred, reader.now_ns())
+        with store.transaction():
+            source_files.begin_reading(store, source, project, reader.read_as)
         self._known = source_files.known_files(store, source.id)
         self._gone = {path: one for path, one in self._known.items() if self._is_gone(path)}
         self._by_hash = {one.sha256: path for path, one in self._gone.items() if one.sha256}
@@ -118,7 +100,7 @@ class _Sync:
     def _is_gone(self, path: str) -> bool:
         return path not in self._found.files and not self._found.is_unknown(path)
 
-    def run(self, progress: Progress, should_stop: Callable[[], bool]) -> None:
+    def run(self, progress: Progress = lambda *_: None, should_stop: Callable[[], bool] = lambda: False) -> SyncReport:
         """Look at every file that may have changed, then delete what is gone."""
         todo = [path for path, stamp in self._found.files.items() if not self._is_unchanged(path, stamp)]
         for path in self._found.files.keys() - set(todo):
@@ -135,6 +117,9 @@ class _Sync:
         if self.report.is_whole:
             self._delete_gone()
             progress(len(todo), len(todo))
+            with self._store.transaction():
+                source_files.end_reading(self._store, self._source.id, self._reader.now_ns() // 1_000_000)
+        return self.report
 
     def _pending_chunks(self) -> int:
         return sum(len(one.chunks) for one in self._written)

@@ -57,6 +57,12 @@ def find_problem(store: Store, part: str) -> LastingProblem | None:
     return store.find(LastingProblem, f"SELECT {COLUMNS} FROM problems WHERE room = ?", (part,))
 
 
+def find_resting(store: Store, part: str, now: int) -> LastingProblem | None:
+    """Return the failure of ``part`` if it is not tried again yet, or None."""
+    found = find_problem(store, part)
+    return found if found is not None and (found.retry_at or 0) > now else None
+
+
 def list_problems(store: Store) -> list[LastingProblem]:
     """Return every failure that lasts, oldest first."""
     return store.all(LastingProblem, f"SELECT {COLUMNS} FROM problems ORDER BY since, room")

@@ -45,14 +45,6 @@ class DailyStretch:
     first_id: int
 
 
-@dataclass(slots=True)
-class DailyReport:
-    """Result of one run."""
-
-    lines: int = 0
-    problems: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class _Line:
     """Line to write: its file, its text, and the stretch of the session that it describes."""
@@ -63,43 +55,6 @@ class _Line:
     stem: str
     text: str
     session: Session
-
-
-def log_sessions(
-    store: Store,
-    *,
-    agent_folder: Callable[[str], Path],
-    now: int,
-    tz: tzinfo | None,
-    idle_ms: int,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> DailyReport:
-    """Write the missing log lines. Cheap if there are none.
-
-    Args:
-        store: The store, open for writing, in no transaction.
-        agent_folder: Returns an agent's folder by its id.
-        now: The time, ms; used for sessions whose turns have no usable time.
-        tz: The time zone of the reader; None for this machine's.
-        idle_ms: Minimum pause after which a session counts as resumed.
-        should_stop: Checked before every batch.
-    """
-    log = _Log(store, agent_folder, now, tz, idle_ms)
-    after = 0
-    while not should_stop():
-        if not unlogged_sessions(store, after=after, limit=1):
-            break
-        with store.transaction():
-            sessions = unlogged_sessions(store, after=after, limit=BATCH)
-            if not sessions:
-                break
-            log.write(sessions)
-        after = sessions[-1].id
-    if log.report.problems:
-        record_problem(store, PART, log.report.problems[0], now)
-    else:
-        clear_problem(store, PART)
-    return log.report
 
 
 def split_parts(times: Sequence[tuple[int, int]], *, idle_ms: int, tz: tzinfo | None) -> list[DailyStretch]:
@@ -128,17 +83,43 @@ def local_time(at: int, tz: tzinfo | None) -> datetime | None:
 
 
 @dataclass(slots=True)
-class _Log:
-    """Values shared by all sessions of a run, see ``log_sessions``."""
+class DailyLog:
+    """Writes the daily log.
+
+    Attributes:
+        store: The store, open for writing, in no transaction.
+        agent_folder: Returns an agent's folder by its id.
+        now: The time, ms; used for sessions whose turns have no usable time.
+        idle_ms: Minimum pause after which a session counts as resumed.
+        tz: The time zone of the reader; None for this machine's.
+        lines: The number of lines written.
+        problems: What went wrong, in words.
+    """
 
     store: Store
     agent_folder: Callable[[str], Path]
     now: int
-    tz: tzinfo | None
     idle_ms: int
-    report: DailyReport = field(default_factory=DailyReport)
+    tz: tzinfo | None = None
+    lines: int = 0
+    problems: list[str] = field(default_factory=list)
 
-    def write(self, sessions: Sequence[Session]) -> None:
+    def write_missing(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """Write the missing log lines; ``should_stop`` is checked before every batch. Cheap if there are none."""
+        after = 0
+        while not should_stop() and unlogged_sessions(self.store, after=after, limit=1):
+            with self.store.transaction():
+                sessions = unlogged_sessions(self.store, after=after, limit=BATCH)
+                if not sessions:
+                    break
+                self._write(sessions)
+            after = sessions[-1].id
+        if self.problems:
+            record_problem(self.store, PART, self.problems[0], self.now)
+        else:
+            clear_problem(self.store, PART)
+
+    def _write(self, sessions: Sequence[Session]) -> None:
         """Write the lines of some sessions, and mark those as logged whose lines are all written."""
         files: dict[Path, list[_Line]] = {}
         failed: set[int] = set()
@@ -146,16 +127,16 @@ class _Log:
             try:
                 folder = self.agent_folder(session.agent) / FOLDER
             except CrystalError as error:
-                self.report.problems.append(error.message)
+                self.problems.append(error.message)
                 failed.add(session.id)
                 continue
             for line in self._lines(session, folder):
                 files.setdefault(line.file, []).append(line)
         for file, lines in sorted(files.items()):
             try:
-                self.report.lines += _append(file, sorted(lines, key=lambda line: (line.start, line.session.id)))
+                self.lines += _append(file, sorted(lines, key=lambda line: (line.start, line.session.id)))
             except CrystalError as error:
-                self.report.problems.append(error.message)
+                self.problems.append(error.message)
                 failed.update(line.session.id for line in lines)
         mark_logged(self.store, [session for session in sessions if session.id not in failed])
 

@@ -15,7 +15,7 @@ from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, TextRefusedError, UnavailableError
 from crystal.llm.ask import InvalidAnswerError, PaidModel, retry_at
 from crystal.store import Store
-from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.problems import clear_problem, find_resting, record_problem
 from crystal.store.sessions import sessions
 from crystal.store.sessions.conversations import Session
 from crystal.summarize.actions import session_actions
@@ -29,6 +29,8 @@ PART = "summary"
 FILE_PART = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
+MAX_DUE = 100_000
+"""Sessions that one run looks at. Its time usually ends it earlier."""
 MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
 """Invalid answers in a row after which the model is paused, because each one costs."""
@@ -56,158 +58,139 @@ class SummaryReport:
 
 
 @dataclass(slots=True)
-class _Job:
-    """Values shared by all sessions of a run, and whether the model is still used."""
+class SummaryRun:
+    """Writes the summaries of sessions.
+
+    Attributes:
+        store: The store, open for writing, in no transaction.
+        agent_folder: Gives an agent's folder by its id.
+        paid: The model, with what it may cost; None for simple summaries.
+        now: The time, ms.
+        may_send: Whether the model may be sent a session; if not, its summary is a simple one.
+        report: What was done.
+        instead: Why the model is not used any more, or None.
+        bad_answers: How many of its last answers in a row were invalid.
+    """
 
     store: Store
     agent_folder: Callable[[str], Path]
     paid: PaidModel | None
     now: int
-    may_send: Callable[[Session], bool]
+    may_send: Callable[[Session], bool] = lambda _: True
     report: SummaryReport = field(default_factory=SummaryReport)
     instead: str | None = None
     bad_answers: int = 0
 
+    def write_due(self, idle_ms: int, should_stop: Callable[[], bool] = lambda: False) -> SummaryReport:
+        """Write the summary of every session that has ended or is idle, and has turns not covered by its summary.
 
-def summarize_due(
-    store: Store,
-    *,
-    agent_folder: Callable[[str], Path],
-    paid: PaidModel | None,
-    now: int,
-    idle_ms: int,
-    limit: int = 50,
-    may_send: Callable[[Session], bool] = lambda _: True,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> SummaryReport:
-    """Write the summary of every session that has ended or is idle, and has turns not covered by its summary.
+        Once the model works, sessions that got a simple summary instead follow.
 
-    Once the model works, sessions that got a simple summary instead follow.
+        Args:
+            idle_ms: Minimum idle time of a session that has not ended.
+            should_stop: Checked before every session.
+        """
+        if self.paid is None:
+            clear_problem(self.store, PART)
+        elif resting := find_resting(self.store, PART, self.now):
+            self.instead = resting.message
+        self._write_all(sessions.due_sessions(self.store, now=self.now, idle_ms=idle_ms, limit=MAX_DUE), should_stop)
+        if self.paid is not None and self.instead is None:
+            waiting = sessions.sessions_summarized_as(self.store, ["deferred"], limit=MAX_DUE)
+            self._write_all(waiting, lambda: self.instead is not None or should_stop())
+        return self.report
 
-    Args:
-        store: The store, open for writing, in no transaction.
-        agent_folder: Gives an agent's folder by its id.
-        paid: The model, with what it may cost; None for simple summaries.
-        now: The time, ms.
-        idle_ms: Minimum idle time of a session that has not ended.
-        limit: Maximum number of sessions.
-        may_send: Whether the model may be sent a session; if not, its summary is a simple one.
-        should_stop: Checked before every session.
-    """
-    job = _Job(store, agent_folder, paid, now, may_send)
-    if paid is None:
-        clear_problem(store, PART)
-    elif (resting := find_problem(store, PART)) and (resting.retry_at or 0) > now:
-        job.instead = resting.message
-    _write_all(job, sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=limit), should_stop)
-    if paid is not None and job.instead is None and job.report.written < limit:
-        waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=limit - job.report.written)
-        _write_all(job, waiting, lambda: job.instead is not None or should_stop())
-    return job.report
+    def write_again(self) -> SummaryReport:
+        """Let the model write the summaries that it has not written, newest first, until it fails or costs too much.
 
+        Ignores the waiting time of an earlier failure, because the user asked for it.
+        """
+        unwritten = sessions.sessions_summarized_as(self.store, ["simple", "deferred"], limit=MAX_AGAIN)
+        self._write_all(unwritten, lambda: self.instead is not None)
+        return self.report
 
-def summarize_again(
-    store: Store,
-    *,
-    agent_folder: Callable[[str], Path],
-    paid: PaidModel,
-    now: int,
-    may_send: Callable[[Session], bool] = lambda _: True,
-) -> SummaryReport:
-    """Let the model write the summaries that it has not written, newest first, until it fails or the cap is reached.
+    def write_anew(self, session_id: str) -> None:
+        """Write the summary of a session from what is left in it."""
+        session = sessions.session_named(self.store, session_id)
+        self._write_all([session] if session is not None and session.last_turn else [], lambda: False)
 
-    Ignores the waiting time of an earlier failure, because the user asked for it.
-    """
-    job = _Job(store, agent_folder, paid, now, may_send)
-    unwritten = sessions.sessions_summarized_as(store, ["simple", "deferred"], limit=MAX_AGAIN)
-    _write_all(job, unwritten, lambda: job.instead is not None)
-    return job.report
+    def _write_all(self, many: Sequence[Session], should_stop: Callable[[], bool]) -> None:
+        for session in many:
+            if should_stop():
+                return
+            try:
+                self._write(session)
+            except CrystalError as error:
+                self.report.failed += 1
+                self.report.problems.append(error.message)
+                record_problem(self.store, FILE_PART, error.message, self.now)
+                if isinstance(error, UnavailableError):  # the disk or the store: the next session would fail too
+                    return
+            else:
+                clear_problem(self.store, FILE_PART)
 
+    def _write(self, session: Session) -> None:
+        """Write one session's file and record it, unless another process was faster or the session is gone."""
+        folder = self.agent_folder(session.agent)
+        fixed = sessions.summarizable(self.store, session, new_summary_path(session))
+        if fixed is None:
+            return
+        path = folder / (fixed if _OWN_PATH.fullmatch(fixed) else new_summary_path(session))
+        make_private_dir(path.parent)
+        text, mode = self._text_of(session)
+        content = render(
+            session,
+            sessions.count_turns(self.store, session.id),
+            text,
+            session_actions(sessions.read_calls(self.store, session.id), below=session.git_root or session.cwd),
+            model=self.paid.model.model if mode == "llm" and self.paid else None,
+            instead=self.instead if mode == "deferred" else None,
+        )
+        with self.store.transaction():
+            if not sessions.mark_summarized(self.store, session, mode, text.title):
+                return
+            write_private(path, content.encode("utf-8", "replace"))
+        setattr(self.report, mode, getattr(self.report, mode) + 1)
 
-def summarize_anew(store: Store, session_ids: Sequence[str], *, agent_folder: Callable[[str], Path], now: int) -> None:
-    """Write simple summaries of some sessions again, from what is left in them; no model is called."""
-    job = _Job(store, agent_folder, None, now, lambda _: False)
-    named = [sessions.session_named(store, session) for session in session_ids]
-    _write_all(job, [session for session in named if session is not None and session.last_turn], lambda: False)
+    def _text_of(self, session: Session) -> tuple[SummaryText, sessions.SummaryMode]:
+        paid = self.paid if self.paid is not None and self.may_send(session) else None
+        mode: sessions.SummaryMode = "simple" if paid is None else "deferred"
+        if paid is not None and self.instead is None:
+            try:
+                text = self._ask(paid, session)
+            except CrystalError as error:
+                # Not asked again until the session grows: the answer was paid for, or the text is refused again.
+                is_useless = isinstance(error, InvalidAnswerError | TextRefusedError)
+                mode = "simple" if is_useless else mode
+                self._note_failure(error, is_useless=is_useless)
+            else:
+                self.bad_answers = 0
+                clear_problem(self.store, PART)
+                return text, "llm"
+        for roles in (("user", "assistant"), ("subagent", "summary")):
+            said = sessions.read_said(self.store, session.id, roles, each=_EACH, total=_TOTAL)
+            if said:
+                break
+        return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
+
+    def _note_failure(self, error: CrystalError, *, is_useless: bool) -> None:
+        """Record why there is no answer; the model rests, unless a few answers alone were of no use."""
+        self.bad_answers += is_useless
+        rests = not is_useless or self.bad_answers >= MAX_BAD_ANSWERS
+        until = retry_at(self.store, PART, error, self.now) if rests else None
+        record_problem(self.store, PART, error.message, self.now, until)
+        self.report.problems.append(error.message)
+        self.instead = error.message if rests else None
+
+    def _ask(self, paid: PaidModel, session: Session) -> SummaryText:
+        said = sessions.read_said(self.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
+        completion = paid.ask(build_prompt(session, said), self.now)
+        return parse_answer(completion.text, title=session.given_title)
 
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
-    """Return True if ``summarize_due`` has work, or a model may be tried again. Cheap."""
+    """Return True if ``SummaryRun.write_due`` has work, or a model may be tried again. Cheap."""
     if sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
-    problem = find_problem(store, PART)
-    rests = problem is not None and (problem.retry_at or 0) > now
-    return not rests and bool(sessions.sessions_summarized_as(store, ["deferred"], limit=1))
-
-
-def _write_all(job: _Job, many: Sequence[Session], should_stop: Callable[[], bool]) -> None:
-    for session in many:
-        if should_stop():
-            return
-        try:
-            _write(job, session)
-        except CrystalError as error:
-            job.report.failed += 1
-            job.report.problems.append(error.message)
-            record_problem(job.store, FILE_PART, error.message, job.now)
-            if isinstance(error, UnavailableError):  # the disk or the store: the next session would fail too
-                return
-        else:
-            clear_problem(job.store, FILE_PART)
-
-
-def _write(job: _Job, session: Session) -> None:
-    """Write one session's file and record it, unless another process was faster or the session is gone."""
-    folder = job.agent_folder(session.agent)
-    fixed = sessions.summarizable(job.store, session, new_summary_path(session))
-    if fixed is None:
-        return
-    path = folder / (fixed if _OWN_PATH.fullmatch(fixed) else new_summary_path(session))
-    make_private_dir(path.parent)
-    text, mode = _text_of(job, session)
-    content = render(
-        session,
-        sessions.count_turns(job.store, session.id),
-        text,
-        session_actions(sessions.read_calls(job.store, session.id), below=session.git_root or session.cwd),
-        model=job.paid.model.model if mode == "llm" and job.paid else None,
-        instead=job.instead if mode == "deferred" else None,
-    )
-    with job.store.transaction():
-        if not sessions.mark_summarized(job.store, session, mode, text.title):
-            return
-        write_private(path, content.encode("utf-8", "replace"))
-    setattr(job.report, mode, getattr(job.report, mode) + 1)
-
-
-def _text_of(job: _Job, session: Session) -> tuple[SummaryText, sessions.SummaryMode]:
-    paid = job.paid if job.paid is not None and job.may_send(session) else None
-    mode: sessions.SummaryMode = "simple" if paid is None else "deferred"
-    if paid is not None and job.instead is None:
-        try:
-            text = _ask(job, paid, session)
-        except CrystalError as error:
-            # Not asked again until the session grows: the answer was paid for, or the text is refused again.
-            is_useless = isinstance(error, InvalidAnswerError | TextRefusedError)
-            mode = "simple" if is_useless else mode
-            job.bad_answers += is_useless
-            rests = not is_useless or job.bad_answers >= MAX_BAD_ANSWERS
-            record_problem(
-                job.store, PART, error.message, job.now, retry_at(job.store, PART, error, job.now) if rests else None
-            )
-            job.report.problems.append(error.message)
-            job.instead = error.message if rests else None
-        else:
-            job.bad_answers = 0
-            clear_problem(job.store, PART)
-            return text, "llm"
-    said = sessions.read_said(job.store, session.id, ("user", "assistant"), each=_EACH, total=_TOTAL)
-    if not said:
-        said = sessions.read_said(job.store, session.id, ("subagent", "summary"), each=_EACH, total=_TOTAL)
-    return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
-
-
-def _ask(job: _Job, paid: PaidModel, session: Session) -> SummaryText:
-    said = sessions.read_said(job.store, session.id, ROLES, each=max(CHARACTERS.values()), total=_MODEL_TOTAL)
-    completion = paid.ask(build_prompt(session, said), job.now)
-    return parse_answer(completion.text, title=session.given_title)
+    waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=1)
+    return bool(waiting) and find_resting(store, PART, now) is None

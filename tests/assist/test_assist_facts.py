@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from crystal.app.assist import prepare
 from crystal.app.assist_replay import replay
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
+from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import reason_in
-from crystal.assist.facts import Fact, edited
+from crystal.assist.facts import Fact, edited, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, tell
+from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.hook.assist import plain_error
 from crystal.hook.session_start import context_file
@@ -41,9 +44,10 @@ def machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 
 def decide(machine: Machine, session: str, at: int, reason: str = REASON) -> None:
     """A session in which the user asks, and the agent gives a reason and edits."""
-    place = {"session": session, "project": SHOP}
-    add_turn(machine.store, "how often do we retry?", ts=at, role="user", uuid=f"{session}-u", **place)
-    add_turn(machine.store, reason, ts=at + 1, role="assistant", uuid=f"{session}-a", **place)
+    add_turn(
+        machine.store, "how often do we retry?", ts=at, role="user", uuid=f"{session}-u", session=session, project=SHOP
+    )
+    add_turn(machine.store, reason, ts=at + 1, role="assistant", uuid=f"{session}-a", session=session, project=SHOP)
     did(machine.store, session, at + 2, "Edit", EDIT, "updated", SHOP)
     make_again(machine.store)
 
@@ -58,6 +62,10 @@ def bodies(machine: Machine) -> list[str]:
     return [json.loads(line)["body"] for line in lines[1 : 1 + int(json.loads(lines[0])["facts"])]]
 
 
+def make_old(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
 def make_ready(machine: Machine) -> None:
     ready(machine).unlink(missing_ok=True)
     refresh(machine)
@@ -70,7 +78,7 @@ def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Mac
     make_ready(machine)
     told = bodies(machine)
     assert any(REASON in text and "how often do we retry?" in text and "(session one)" in text for text in told)
-    assert any("After cart.py was last edited" in text and "make test" in text for text in told)
+    assert any("When cart.py had been edited" in text and "make test" in text for text in told)
     assert any("the agent edited cart.py; then it succeeded" in text for text in told)
     assert any('the agent ran "pip install pyyaml"' in text for text in told)
     assert ERROR.format(NOW)[20:40] not in "".join(told)  # no output of a tool
@@ -95,9 +103,38 @@ def test_it_goes_with_the_switch_with_forgetting_and_from_private_folders(machin
     make_ready(machine)
     assert bodies(machine)
     set_value(machine.places.config_file, "private.projects", [SHOP])
+    make_old(ready(machine))
     with open_machine() as private:
         refresh(private)
         prepare(private, lambda: None)
+    assert not ready(machine).exists()
+
+
+def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    decide(machine, "two", NOW + 9_000, REASON.replace("three", "nine"))
+    prepare(machine, lambda: None)
+    assert not any("nine" in text for text in bodies(machine))
+    make_old(ready(machine))
+    free = list[bool]()
+
+    def look() -> None:
+        with try_lock(machine.places.data_dir / LOCK) as held:
+            free.append(held is not None)
+
+    prepare(machine, look)
+    assert any("nine" in text for text in bodies(machine))
+    assert free == [True]
+
+
+def test_what_is_forgotten_while_it_is_written_is_not_in_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    make_old(ready(machine))
+    states = iter([(1,), (2,)])
+    monkeypatch.setattr("crystal.app.assist.state_of_memory", lambda _: next(states))
+    prepare(machine, lambda: None)
     assert not ready(machine).exists()
 
 
@@ -116,9 +153,9 @@ def test_switched_off_no_file_is_left(machine: Machine, monkeypatch: pytest.Monk
 def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) -> None:
     decide(machine, "one", NOW)
     change = {"file_path": f"{SHOP}/worker.py", "old_string": LINE, "new_string": "RETRIES = 9"}
-    place = {"session": "two", "project": SHOP}
     did(machine.store, "two", NOW + 10_000, "Edit", change, "updated", SHOP)
-    add_turn(machine.store, "The queue drops messages, so I undo it.", ts=NOW + 11_000, role="assistant", **place)
+    said = "The queue drops messages, so I undo it."
+    add_turn(machine.store, said, ts=NOW + 11_000, role="assistant", session="two", project=SHOP)
     did(machine.store, "one", NOW + 12_000, "Edit", change, "updated", SHOP)  # its own words are not told it
     make_again(machine.store)
     tally = replay(machine)["edit"]
@@ -132,12 +169,12 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
     assert REASON in done.out
 
 
-def test_nothing_of_the_future_and_nothing_that_no_longer_holds_is_told() -> None:
-    fact = Fact((("error", plain_error("no such table in here")),), 10, "one", "words", until=20)
+def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:
+    fact = Fact((("error", plain_error("no such table in here")),), 10, "one", "words")
     moments = [Moment("failure", at, session, "no such table in here") for at, session in
                ((9, "a"), (10, "b"), (11, "one"), (11, "c"), (12, "c"), (20, "d"), (21, "e"))]  # fmt: skip
     told = [(moment.at, moment.session) for moment, facts in tell(moments, History([fact]), 100) if facts]
-    assert told == [(11, "c"), (20, "d")]
+    assert told == [(11, "c"), (20, "d"), (21, "e")]
     assert not any(facts for _, facts in tell(moments, History([fact]), 1))  # more than the budget
 
 
@@ -176,3 +213,13 @@ REASONS = {
 def test_only_a_sentence_that_gives_a_reason_is_one() -> None:
     assert {text: reason_in(text) for text in REASONS} == REASONS
     assert reason_in(None) is None
+
+
+def test_a_session_is_told_once_of_a_command_that_failed_whatever_the_file() -> None:
+    files = ("a.py", "b.py")
+    facts = [
+        failure_fact(file, f"make lint{end}", 1, "one", "2026-11-20")
+        for file, end in zip(files, ("", " 2>&1"), strict=True)
+    ]
+    moments = [Moment("edit", 2 + at, "two", {"file_path": file}) for at, file in enumerate(files)]
+    assert [len(told) for _, told in tell(moments, History(facts), 1_000)] == [1, 0]

@@ -26,7 +26,7 @@ LINE = "RETRIES = 3  # attempts for each message"
 REASON = "I keep three because the queue drops a message after the fourth attempt."
 FACTS = [
     reason_fact("worker.py", [plain_line(LINE)], 1, "one", "2026-11-20", "how often do we retry?", REASON),
-    failure_fact("src/worker.py", "make lint", 2, "two", "2026-11-21", None),
+    failure_fact("src/worker.py", "make lint", 2, "two", "2026-11-21"),
     cure_fact(plain_error("cat: no such file or directory"), "cat x", ['the agent ran "sh y"'], 3, "two", "2026-11-22"),
 ]
 EDIT = {"file_path": f"{SHOP}/src/worker.py", "old_string": f"a = 1\n  {LINE}\n", "new_string": "a = 1\n"}
@@ -178,9 +178,9 @@ def test_hooks_that_run_at_once_tell_a_thing_once(door: Hook) -> None:
         run.stdout.close()
 
 
-@given(st.lists(st.tuples(st.text(max_size=6), st.integers(0, 9), st.booleans()), max_size=30), st.binary(max_size=16))
-def test_each_key_finds_the_latest_fact_that_still_holds(rows: list[tuple[str, int, bool]], secret: bytes) -> None:
-    facts = [Fact((("file", name),), at, "s", f"{name} {at}", None if holds else at + 1) for name, at, holds in rows]
+@given(st.lists(st.tuples(st.text(max_size=6), st.integers(0, 9)), max_size=30), st.binary(max_size=16))
+def test_each_key_finds_the_latest_fact(rows: list[tuple[str, int]], secret: bytes) -> None:
+    facts = [Fact((("file", name),), at, "s", f"{name} {at}") for name, at in rows]
     content = ready_file("/f", "p", facts, secret)
     lines = content.split(b"\n")
     header = json.loads(lines[0])
@@ -190,12 +190,8 @@ def test_each_key_finds_the_latest_fact_that_still_holds(rows: list[tuple[str, i
     assert index == sorted(index)
     assert len(index) == int(header["keys"])
     keys = {row[:16]: int(row[16:]) for row in index}
-    latest = {name: max(at for other, at, holds in rows if other == name and holds)
-              for name, _, holds in rows if holds}  # fmt: skip
-    found = {name: keys.get(key_of(secret, "file", name)) for name, *_ in rows}
-    assert {name: json.loads(lines[1 + int(at)])["body"] for name, at in found.items() if at is not None} == {
-        name: f"{name} {at}" for name, at in latest.items()
-    }
+    found = {name: json.loads(lines[1 + keys[key_of(secret, "file", name)]])["body"] for name, _ in rows}
+    assert found == {name: f"{name} {max(at for other, at in rows if other == name)}" for name, _ in rows}
 
 
 def test_an_error_is_known_again_whatever_its_paths_numbers_and_signs() -> None:

@@ -180,9 +180,7 @@ def test_a_browser_stays_quick_with_100_000_turns(home, tmp_path, browser):
     (tmp_path / "out").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(html, "stream_turns", turns)
-        html.write_html(
-            None, sessions, tmp_path / "out", Wording(speaker, agent_title, harmless), now=0, progress=lambda _: None
-        )
+        html.write_html(None, sessions, tmp_path / "out", Wording(speaker, agent_title, harmless), 0)
     browser.open(tmp_path / "out" / "crystal.html", "#s1")
     browser.until("!!document.querySelector('article')")
     browser.run("{ const e = document.getElementById('talk'); e.scrollTop = e.scrollHeight / 2 }")

@@ -181,7 +181,7 @@ def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
     printed = ran("search.py", *options, "--folder", str(tmp_path / "kept"), home=tmp_path)
     assert printed.startswith("machine: ")
     for kind in ("rare", "middling", "common", "natural", "project", "session", "role", "month", "1 in 1,000",
-                 "phrase", "prefix", "all"):  # fmt: skip
+                 "phrase", "prefix", "identifier", "path", "time words", "all"):  # fmt: skip
         rows = re.findall(
             rf"^{kind} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", printed, re.MULTILINE
         )
@@ -189,11 +189,12 @@ def test_the_benchmark_of_search_prints_its_ratios(tmp_path):
         # A filter that leaves nothing of so few chunks is answered in no time. The ratios of one answer each come to 0.0
         # where the machine was busy for as long as it took.
         assert kind == "1 in 1,000" or all(float(number) > 0 for number in rows[0][:4])
+    assert len(re.findall(r"^of these the question's embedding: [\d.]+ ms, p95 [\d.]+ ms$", printed, re.MULTILINE)) == 2
     assert re.findall(r"^vectors alone, crystal: .* recall@10 (1\.000)$", printed, re.MULTILINE) == ["1.000"] * 2
     assert len(re.findall(r"^filter 1 in 1,000: .* ratio [\d.]+; at least \d+ of 10 hits", printed, re.MULTILINE)) == 2
     assert len(re.findall(r"^cold, ratio plain / crystal: [\d.]+, of p95 [\d.]+$", printed, re.MULTILINE)) == 2
     assert (
-        len(re.findall(r"^memory of a process that asked 11 questions: (?:[\d.]+ MB|not known)", printed, re.MULTILINE))
+        len(re.findall(r"^memory of a process that asked 14 questions: (?:[\d.]+ MB|not known)", printed, re.MULTILINE))
         == 2
     )
     assert numbers(printed, r"^command: .* median (\d+) ms, .* mode hybrid, \d+ hits; .* ratio ([\d.]+), bound ")[0] > 0

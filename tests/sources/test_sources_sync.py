@@ -142,7 +142,7 @@ def test_another_way_of_reading_reads_all_files_again(store: Store, folder: Fold
         "2",
         time.time_ns,
     )
-    assert sync_module.sync_source(store, source, reader).changed == 1
+    assert sync_module.SourceSync(store, source, reader).run().changed == 1
     assert "secret" not in store.value("SELECT text FROM chunks")
 
 
@@ -155,7 +155,7 @@ def test_a_stopped_sync_deletes_nothing_and_the_next_one_goes_on(store: Store, f
         lambda text: (text, {}), b"k" * 32, sync_module.Maker("agent", "box"), (), "1", time.time_ns
     )  # fmt: skip
     before = ids(store)
-    assert not sync_module.sync_source(store, source, reader, should_stop=lambda: True).is_whole
+    assert not sync_module.SourceSync(store, source, reader).run(should_stop=lambda: True).is_whole
     assert ids(store) == before
     assert sync(store, folder.root).renamed == 1
     assert ids(store) == before

@@ -19,7 +19,7 @@ from crystal.errors import UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.problems import find_problem
-from crystal.summarize.daily import PART, DailyReport, log_sessions, split_parts
+from crystal.summarize.daily import PART, DailyLog, split_parts
 from tests.support.killed import killed_at
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
 
@@ -27,8 +27,10 @@ IDLE = 30 * MINUTE
 UTC = timezone.utc
 
 
-def log(store: Store, folder: Path, *, tz: timezone | None = UTC, now: int = START) -> DailyReport:
-    return log_sessions(store, agent_folder=lambda agent: folder / agent, now=now, tz=tz, idle_ms=IDLE)
+def log(store: Store, folder: Path, *, tz: timezone | None = UTC, now: int = START) -> DailyLog:
+    written = DailyLog(store, lambda agent: folder / agent, now, IDLE, tz)
+    written.write_missing()
+    return written
 
 
 def lines(folder: Path, day: str, agent: str = "cc-test") -> list[str]:
@@ -248,13 +250,16 @@ def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: P
                 raise UsageError(f"agent id {agent!r} cannot be used")
             return tmp_path / agent
 
-        report = log_sessions(store, agent_folder=folder, now=START, tz=UTC, idle_ms=IDLE)
+        report = DailyLog(store, folder, START, IDLE, UTC)
+        report.write_missing()
         assert (report.lines, len(report.problems)) == (1, 2)
         assert find_problem(store, PART) is not None
         (tmp_path / "cc-stuck/daily/2026-11-21.md").rmdir()
         store.execute("DELETE FROM chunks WHERE session = (SELECT id FROM sessions WHERE agent = 'no/agent')")
         store.execute("UPDATE sessions SET agent = 'cc-test' WHERE agent = 'no/agent'")
-        assert log_sessions(store, agent_folder=folder, now=START, tz=UTC, idle_ms=IDLE).lines == 2
+        again = DailyLog(store, folder, START, IDLE, UTC)
+        again.write_missing()
+        assert again.lines == 2
         assert find_problem(store, PART) is None
 
 
@@ -305,10 +310,10 @@ def test_eight_processes_at_once_write_every_line_once(tmp_path: Path) -> None:
             say(store, [("user", f"session {index}")], session=f"s{index:03}", at=START + index * MINUTE)
     code = (
         "import sys; from pathlib import Path; from datetime import timezone\n"
-        "from crystal.store import Store; from crystal.summarize.daily import log_sessions\n"
+        "from crystal.store import Store; from crystal.summarize.daily import DailyLog\n"
         "folder = Path(sys.argv[1])\n"
         "with Store.open(folder / 'crystal.db') as store:\n"
-        "    log_sessions(store, agent_folder=lambda a: folder / a, now=0, tz=timezone.utc, idle_ms=1800000)\n"
+        "    DailyLog(store, lambda a: folder / a, 0, 1800000, timezone.utc).write_missing()\n"
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(8)]
     assert [worker.wait(60) for worker in workers] == [0] * 8

@@ -16,7 +16,7 @@ from crystal.llm.choose import MissingModel
 from crystal.store.capture.turns import end_session
 from crystal.store.costs import DAY_MS, spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize.due import PART, is_due, summarize_again
+from crystal.summarize.due import PART, SummaryRun, is_due
 from tests.support.chat_server import CARD, Reply, chat_server, ollama_reply, openai_reply
 from tests.support.costs import totals
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
@@ -287,7 +287,7 @@ def test_a_model_that_comes_later_rewrites_only_what_was_deferred_or_asked_for(t
         assert run(store, tmp_path).simple == 1
         assert run(store, tmp_path, Fake(), now=LATER + HOUR).written == 0
         paid = PaidModel(store, Fake(), "summary", 0.5)
-        report = summarize_again(store, agent_folder=lambda agent: tmp_path / agent, paid=paid, now=LATER)
+        report = SummaryRun(store, lambda agent: tmp_path / agent, paid, LATER).write_again()
         assert report.llm == 1
         assert session(store).summary_mode == "llm"
 

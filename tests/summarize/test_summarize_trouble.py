@@ -14,7 +14,7 @@ from crystal.errors import UsageError
 from crystal.store import Store
 from crystal.store.costs import spent_since
 from crystal.store.problems import find_problem
-from crystal.summarize.due import FILE_PART, summarize_due
+from crystal.summarize.due import FILE_PART, SummaryRun
 from tests.support.chat_server import CARD
 from tests.support.killed import Killed, killed_at
 from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run, session
@@ -102,10 +102,10 @@ def test_several_processes_at_once_leave_one_file_a_session(tmp_path: Path) -> N
         for index in range(20):
             say(store, CHAT, session=f"s{index:02}")
     code = (
-        "import sys; from pathlib import Path; from crystal.store import Store; from crystal.summarize.due import summarize_due\n"
+        "import sys; from pathlib import Path; from crystal.store import Store; from crystal.summarize.due import SummaryRun\n"
         "folder = Path(sys.argv[1])\n"
         "with Store.open(folder / 'crystal.db') as store:\n"
-        "    report = summarize_due(store, agent_folder=lambda a: folder / a, paid=None, now=2**42, idle_ms=1)\n"
+        "    report = SummaryRun(store, lambda a: folder / a, None, 2**42).write_due(1)\n"
         "    assert not report.failed, report\n"
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(4)]
@@ -142,7 +142,7 @@ def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path:
     with open_store(tmp_path) as store:
         say(store, CHAT, agent="bad agent", at=START + HOUR)
         say(store, CHAT, session="good")
-        report = summarize_due(store, agent_folder=folder, paid=None, now=LATER, idle_ms=IDLE)
+        report = SummaryRun(store, folder, None, LATER).write_due(IDLE)
         assert (report.simple, report.failed) == (1, 1)
 
 
@@ -157,13 +157,13 @@ def test_a_path_in_the_store_that_is_not_ours_is_never_followed(tmp_path: Path, 
     assert list(files(tmp_path)) == [NAME]
 
 
-def test_the_run_stops_when_asked_to_and_at_its_limit(tmp_path: Path) -> None:
+def test_the_run_stops_when_asked_to(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for index in range(6):
             say(store, CHAT, session=f"s{index}")
-        assert run(store, tmp_path, limit=2).written == 2
-        stops = iter([False, True])
-        assert run(store, tmp_path, should_stop=lambda: next(stops)).written == 1
+        for sessions in (2, 1):
+            stops = iter([*[False] * sessions, True])
+            assert run(store, tmp_path, should_stop=stops.__next__).written == sessions
         assert run(store, tmp_path).written == 3
 
 

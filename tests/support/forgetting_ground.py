@@ -14,8 +14,8 @@ from crystal.forgetting.match.forgotten_text import ForgottenText, forgotten_tex
 from crystal.forgetting.request import ForgetContext, ForgetPlan, ForgetRequest
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
-from crystal.summarize.daily import log_sessions
-from crystal.summarize.due import summarize_due
+from crystal.summarize.daily import DailyLog
+from crystal.summarize.due import SummaryRun
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.store_factory import Meaning, embed_all
 
@@ -68,20 +68,9 @@ class Ground:
     def keep_up(self) -> None:
         """Do what the worker does after capture."""
         embed_all(self.machine.store, Meaning())
-        summarize_due(
-            self.machine.store,
-            agent_folder=self.agent_folder,
-            paid=None,
-            now=self.machine.now + 10**9,
-            idle_ms=1,
-        )
-        log_sessions(
-            self.machine.store,
-            agent_folder=self.agent_folder,
-            now=self.machine.now,
-            tz=dt.timezone.utc,
-            idle_ms=10**7,
-        )
+        store, now = self.machine.store, self.machine.now
+        SummaryRun(store, self.agent_folder, None, now + 10**9).write_due(1)
+        DailyLog(store, self.agent_folder, now, 10**7, dt.timezone.utc).write_missing()
         bring_up_to_date(self.machine.store, now=self.machine.now)
 
 

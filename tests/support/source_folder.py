@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from crystal.sources.sync import SourceReader, SyncReport, sync_source
+from crystal.sources.sync import SourceReader, SourceSync, SyncReport
 from crystal.store import Store
 from crystal.store.sources import source_files
 from crystal.store.sources.source_files import Maker
@@ -43,7 +43,7 @@ def source_in(store: Store, root: Path, name: str = "notes") -> source_files.Fil
 
 def sync(store: Store, root: Path, *, name: str = "notes", **read: Any) -> SyncReport:
     """Sync a folder with the store."""
-    return sync_source(store, source_in(store, root, name), reader(**read))
+    return SourceSync(store, source_in(store, root, name), reader(**read)).run()
 
 
 def held(store: Store) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from crystal.llm.ask import Completion, LanguageModel, PaidModel, Prompt
 from crystal.store import Store
 from crystal.store.sessions.conversations import Session
 from crystal.store.sessions.sessions import session_named
-from crystal.summarize.due import SummaryReport, summarize_due
+from crystal.summarize.due import SummaryReport, SummaryRun
 from tests.support.chat_server import CARD
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START
 
@@ -31,7 +31,7 @@ def run(
     store: Store, folder: Path, model: LanguageModel | None = None, *, now: int = LATER, cap: float = 0.5, **more: Any
 ) -> SummaryReport:
     paid = None if model is None else PaidModel(store, model, "summary", cap)
-    return summarize_due(store, agent_folder=lambda agent: folder / agent, paid=paid, now=now, idle_ms=IDLE, **more)
+    return SummaryRun(store, lambda agent: folder / agent, paid, now).write_due(IDLE, **more)
 
 
 def files(folder: Path) -> dict[str, str]:

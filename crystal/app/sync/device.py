@@ -28,7 +28,7 @@ from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget.forgetting import newest_tombstone
-from crystal.store.problems import clear_problem, find_problem, record_problem
+from crystal.store.problems import clear_problem, find_resting, record_problem
 from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
 from crystal.store.sync.relay_forgotten import TombstoneProgress, open_again, read_stand, tell_all_again
@@ -115,7 +115,7 @@ def _deliver(
     while True:
         past = PastReport()
         send_forgotten(machine, link)
-        if not _rests(machine) or skip_delay:
+        if skip_delay or find_resting(store, PART, now_ms()) is None:
             past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
         about = {
             "mirror": mirror.told(),
@@ -142,12 +142,6 @@ def _deliver(
         if report.problem or should_stop() or not past.sent:
             return report
         link, keys = delivery.link, relay_keys(machine)
-
-
-def _rests(machine: Machine) -> bool:
-    """Return True while an outage of the relay is being waited out."""
-    resting = find_problem(machine.store, PART)
-    return resting is not None and (resting.retry_at or 0) > now_ms()
 
 
 def _take_manifest(machine: Machine, mirror: Mirror, body: Mapping[str, Any], serial: int) -> None:

@@ -23,7 +23,7 @@ from crystal.store import Store
 from crystal.store.forget import forgetting, forgotten_rows, forgotten_work, unused_bytes
 from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
-from crystal.summarize.due import summarize_anew
+from crystal.summarize.due import SummaryRun
 from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
 LOG_MS = 1_500
@@ -169,7 +169,7 @@ class Finisher:
             title = file_cleanup.title_left(self._store, work.target, self._context.ldm_home)
             forgotten_work.log_again(self._store, work.target, title)
         if has_summary:
-            summarize_anew(self._store, [work.target], agent_folder=self._context.agent_folder, now=self._now)
+            SummaryRun(self._store, self._context.agent_folder, None, self._now).write_anew(work.target)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -39,8 +39,7 @@ from crystal.store.forget.forgetting import read_blocks
 from crystal.store.search.tokenizer import tokenizer
 from crystal.transcript.reader import find_facts, is_forgotten
 
-MAX_TRACES = 10_000
-MAX_TRANSCRIPTS = 10_000
+MAX_TRACES = MAX_TRANSCRIPTS = 10_000
 TRANSCRIPT = "transcript"
 
 

@@ -17,7 +17,7 @@ from crystal.hook.assist import MOMENTS
 from crystal.install import jsontext
 from crystal.install.jsontext import JsonSyntaxError, Node
 from crystal.install.live import json_entries
-from crystal.install.live.json_entries import FoundEntry
+from crystal.install.live.json_entries import Entry, FoundEntry
 
 # Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
 # PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
@@ -56,9 +56,6 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
     while strays := _strays(_entries(text), events):
         text = json_entries.without_entry(text, text, strays[-1], ())
     for event, timeout in events.items():
-        root = checked(text, events)
-        hooks = root.child("hooks")
-        event_node = hooks.child(event) if hooks else None
         found = next((one for one in _entries(text) if _event_of(one) == event), None)
         if found is not None:
             old = found.entry.child("command")
@@ -67,12 +64,7 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
             continue
         matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
         group = {**matcher, "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
-        if event_node is not None:
-            text = jsontext.append(text, event_node, group).apply(text)
-        elif hooks is not None:
-            text = jsontext.append(text, hooks, [group], event).apply(text)
-        else:
-            text = jsontext.append(text, root, {event: [group]}, "hooks").apply(text)
+        text = json_entries.with_entry(text, Entry(("hooks", event), group))
     return text
 
 

@@ -62,7 +62,7 @@ def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
         return text
     text = removed(text, kept)
     for entry in entries:
-        text = _with(text, entry)
+        text = with_entry(text, entry)
     return text
 
 
@@ -174,7 +174,12 @@ def _outermost(found: FoundEntry, kept: Sequence[str]) -> tuple[Node, Child]:
     return steps[-1]
 
 
-def _with(text: str, entry: Entry) -> str:
+def with_entry(text: str, entry: Entry) -> str:
+    """Return the document with one more entry, and the containers around it that it lacks.
+
+    Raises:
+        JsonSyntaxError: It is not JSON, or a container is of another type.
+    """
     plain = jsontext.blank_comments(text)
     node = jsontext.parse(plain)
     for depth, key in enumerate((*entry.path, None)):

@@ -21,6 +21,7 @@ WRITTEN = "Written by crystal init"
 """A phrase in each of our files that does not name the hook."""
 OWN_NAME = "crystal.json"
 HOOKS_NAME = "hooks.json"
+SETTINGS_NAME = "settings.json"
 COMMAND_PLACE = "const COMMAND = [];"
 SERVER_PLACE = "const SERVER = {};"
 
@@ -78,37 +79,35 @@ class Mechanism(NamedTuple):
     next_step: str = ""
 
 
-def _groups(command: HookCommand, events: Mapping[str, tuple[str, int]]) -> tuple[Entry, ...]:
+def _groups(name: str, **events: tuple[str, int]) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
     """Return hooks in the shape of Claude Code: for each of the agent's events ours, and a timeout in its unit."""
-    return tuple(
-        Entry(
-            ("hooks", event),
-            {"hooks": [{"type": "command", "command": command.line(ours), "timeout": timeout}]},
+
+    def parts(command: HookCommand, _: Path) -> tuple[Part, ...]:
+        entries = (
+            Entry(("hooks", event), {"hooks": [{"type": "command", "command": command.line(ours), "timeout": timeout}]})
+            for event, (ours, timeout) in events.items()
         )
-        for event, (ours, timeout) in events.items()
-    )
+        return (SharedFile(name, tuple(entries)),)
+
+    return parts
 
 
-def _codex(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    # Codex warns at every run about a longer timeout of the last two.
-    events = {"Stop": ("Stop", 10), "SubagentStop": ("SubagentStop", 10), "Interrupt": ("Stop", 3)}
-    return (SharedFile(HOOKS_NAME, _groups(command, {**events, "SessionEnd": ("SessionEnd", 3)})),)
-
-
-def _gemini(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    # A prompt that gets no answer is taken back: it must be read before.
-    events = {"BeforeAgent": ("BeforeAgent", 10_000), "AfterAgent": ("Stop", 10_000)}
-    return (SharedFile("settings.json", _groups(command, {**events, "SessionEnd": ("SessionEnd", 5000)})),)
-
-
-def _qwen(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    events = {"Stop": ("Stop", 10_000), "SubagentStop": ("SubagentStop", 10_000)}
-    return (SharedFile("settings.json", _groups(command, {**events, "SessionEnd": ("SessionEnd", 5000)})),)
-
-
-def _droid(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    events = {"Stop": ("Stop", 10), "SubagentStop": ("SubagentStop", 10), "SessionEnd": ("SessionEnd", 5)}
-    return (SharedFile("settings.json", _groups(command, events)),)
+# Codex warns at every run about a longer timeout of the last two.
+_codex = _groups(
+    HOOKS_NAME,
+    Stop=("Stop", 10),
+    SubagentStop=("SubagentStop", 10),
+    Interrupt=("Stop", 3),
+    SessionEnd=("SessionEnd", 3),
+)
+# A prompt that gets no answer is taken back: it must be read before.
+_gemini = _groups(
+    SETTINGS_NAME, BeforeAgent=("BeforeAgent", 10_000), AfterAgent=("Stop", 10_000), SessionEnd=("SessionEnd", 5000)
+)
+_qwen = _groups(
+    SETTINGS_NAME, Stop=("Stop", 10_000), SubagentStop=("SubagentStop", 10_000), SessionEnd=("SessionEnd", 5000)
+)
+_droid = _groups(SETTINGS_NAME, Stop=("Stop", 10), SubagentStop=("SubagentStop", 10), SessionEnd=("SessionEnd", 5))
 
 
 def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from crystal.app.context import Machine
 from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import title_of
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.search.highlight import match_spans, why_found
@@ -111,13 +111,10 @@ def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, lis
             counted[picked] = 0
         return [Facet(value, words(value), number, value == picked) for value, number in counted.most_common(8)]
 
-    def agent(name: str) -> str:
-        return HARNESSES[name].title if name in HARNESSES else name
-
     found = {
         "project": facet("project", lambda hit: hit.project),
         "role": facet("role", lambda hit: hit.role, lambda role: role.replace("_", " ")),
-        "agent": facet("agent", lambda hit: hit.harness, agent),
+        "agent": facet("agent", lambda hit: hit.harness, title_of),
         "device": facet("device", lambda hit: hit.device),
         "since": [Facet(value, words, None, value == chosen["since"]) for value, words in TIMES.items()],
     }
