@@ -264,7 +264,9 @@ class Capture:
         reading = self.reading(origin, str(path), before, last)._replace(context=context)
         if closed:
             reading = reading._replace(closed=closed)
-        tally.add(self.sink(tail.make_segment(raw, reading, after), ledger.claim_tail))
+        segment = tail.make_segment(raw, reading, after)
+        del raw  # a line may be huge
+        tally.add(self.sink(segment, ledger.claim_tail))
         return True
 
     def reading(

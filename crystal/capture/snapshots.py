@@ -369,10 +369,9 @@ class _ConversationCapture:
         return f"{self.reader.ids_of or self.origin.harness}:{ident}"
 
     def _line_of(self, record: Record, *, revised: bool, replaces: tuple[str, ...] = ()) -> bytes:
-        session, subagent = self.origin.session_id, self.origin.subagent
-        context = record.context._replace(session=session, subagent=subagent, id=self._name(record.id))
-        context = context._replace(revised=revised, replaces=replaces)
-        return complete(record.line, context)
+        session, subagent, ident = self.origin.session_id, self.origin.subagent, self._name(record.id)
+        context = record.context._replace(session=session, subagent=subagent, id=ident)
+        return complete(record.line, context._replace(revised=revised, replaces=replaces))
 
     def _store(self, before: Watermark, lines: list[bytes], noted: list[tuple[int, SeenRecord]]) -> Watermark:
         raw = RawSegment(before.offset, b"\n".join([*lines, b""]))

@@ -140,7 +140,7 @@ def _spans(raw: RawSegment) -> list[tuple[int, int]]:
 
 
 def _complete(spans: list[tuple[int, int]], raw: RawSegment, reading: Reading) -> list[bytes] | None:
-    """Return the lines with their contexts, each with its newline; None if they need none."""
+    """Return the lines with their contexts, without newlines; None if they need none."""
     if reading.context is None:
         return None
     reader, origin = reader_of(reading.origin.harness), reading.origin
@@ -148,8 +148,8 @@ def _complete(spans: list[tuple[int, int]], raw: RawSegment, reading: Reading) -
     def name_line(line: bytes) -> str:
         return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
 
-    bare = (raw.raw[at:stop].rstrip(b"\r\n") for at, stop in spans)
-    return [line + b"\n" for line in completed(reader, bare, reading.context, name_line)]
+    bare = (raw.raw[at : stop - 1 - raw.raw.endswith(b"\r", at, stop - 1)] for at, stop in spans)
+    return list(completed(reader, bare, reading.context, name_line))
 
 
 def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Context) -> Context:
@@ -196,7 +196,7 @@ def _piece(
     if reason is not None:
         state: LedgerState = "private"
         return SegmentPiece(start, stop, state, reason)
-    whole = raw.raw[first:last] if said is None else b"".join(said)
+    whole = raw.raw[first:last] if said is None else b"\n".join([*said, b""])
     kept, is_changed = [], False
     for (at, _), (clean, findings) in zip(spans, cleaner.clean_lines(whole), strict=True):
         if findings:

@@ -9,6 +9,7 @@ Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -111,9 +112,9 @@ class CodexReader(MessageReader, SnapshotReader):
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
         """Return what the turns of a line share; a result belongs to its call."""
-        uuid = _uuid(fields, context) or ""
-        call = uuid.removesuffix(_RESULT) if uuid.endswith(_RESULT) else None
-        return super().turn_of(fields, context)._replace(parent_uuid=call)
+        _, told = record_of(fields)
+        is_result = str(told.get("type")).endswith("_output")
+        return super().turn_of(fields, context)._replace(parent_uuid=_call_uuid(told) if is_result else None)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of a line."""
@@ -195,6 +196,11 @@ def _number_of(context: Context) -> int:
     return int((context.turn or "-0").rpartition("-")[2])
 
 
+def _call_uuid(item: Fields) -> str | None:
+    call = identifier(item.get("call_id"))
+    return f"codex:{call}" if call is not None and len(call) >= MIN_UNIQUE_ID else None
+
+
 def _uuid(fields: Fields, context: Context) -> str | None:
     """Return a line's id. A result has that of its call in it, so that it finds its tool."""
     kind, told = record_of(fields)
@@ -203,9 +209,9 @@ def _uuid(fields: Fields, context: Context) -> str | None:
         return ident and f"codex:{ident}"
     if kind not in (ITEM, SUMMARY):
         return None
-    call = identifier(told.get("call_id"))
-    if call is not None and len(call) >= MIN_UNIQUE_ID:
-        return f"codex:{call}{_RESULT if str(told.get('type')).endswith('_output') else ''}"
+    call = _call_uuid(told)
+    if call is not None:
+        return f"{call}{_RESULT if str(told.get('type')).endswith('_output') else ''}"
     ident = identifier(told.get("id"))
     if ident is not None and len(ident) >= MIN_UNIQUE_ID:
         return f"codex:{ident}"
@@ -214,5 +220,8 @@ def _uuid(fields: Fields, context: Context) -> str | None:
         return None
     # A review has its turn in the parent's rollout, too. What a subagent's copies of its parent is older than itself.
     own = f"{context.subagent}-" if context.subagent and _turn_of(context) >= context.subagent else ""
-    said = "\n".join(f"{part.role} {part.text}" for part in parts_of_record(kind, told, fields))
-    return f"codex:{own}{place}-{digest(said)[:16]}"
+    said = hashlib.sha256()
+    for number, part in enumerate(parts_of_record(kind, told, fields)):  # a text may be huge: it is not joined
+        said.update(f"{chr(10) * bool(number)}{part.role} ".encode())
+        said.update(part.text.encode("utf-8", "replace"))
+    return f"codex:{own}{place}-{said.hexdigest()[:16]}"

@@ -9,7 +9,7 @@ Source: docs of txcript and codeburn, samples of others; tests/data/agents/curso
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -60,12 +60,9 @@ class CursorReader(MessageReader, SnapshotReader):
             return (path.with_name(WORKSPACE_FILE),)
         return cursor_store.side_files(path)
 
-    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
-        """Yield the conversations in a database, or the one of a file."""
-        if source.path.name.endswith(".vscdb"):
-            yield from _composers(source)
-        else:
-            yield cursor_store.conversation(source)
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
+        """Return the conversations in a database, or the one of a file."""
+        return _composers(source) if source.path.name.endswith(".vscdb") else [cursor_store.conversation(source)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a conversation."""

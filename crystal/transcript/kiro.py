@@ -9,7 +9,7 @@ Source: tests of agentsview and others that read real files; tests/data/agents/k
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -49,19 +49,15 @@ class KiroReader(MessageReader, SnapshotReader):
         """Return the file that names the folder, the model and the title."""
         return (path.with_name(_SESSION) if path.name == _EVENTS else path.with_suffix(".json"),)
 
-    def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
-        """Yield the session of a file, or those in a database."""
-        if source.path.suffix == ".jsonl":
-            yield _session(source)
-            return
-        yield from kiro_database.conversations(source)
+    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
+        """Return the session of a file, or those in a database."""
+        return [_session(source)] if source.path.suffix == ".jsonl" else kiro_database.conversations(source)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages of a session."""
+        """Return the messages of a session."""
         if source.path.suffix != ".jsonl":
-            yield from kiro_database.records(source, conversation.session)
-            return
-        yield from _of_file(source, conversation.subagent or conversation.session, _context_of(_beside(source)))
+            return kiro_database.records(source, conversation.session)
+        return _of_file(source, conversation.subagent or conversation.session, _context_of(_beside(source)))
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
         """Return the kind of a record, or of the event in it."""

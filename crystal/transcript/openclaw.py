@@ -140,7 +140,7 @@ def _stored(source: Snapshot) -> Iterator[SessionStamp]:
     for table, read in known.items():
         names = columns_of(source, table)
         source.missing += [f"{table}.{name}" for name in read.split() if name not in names]
-    windows = sorted(rows_of(source, _WINDOWS), key=_updated, reverse=True)
+    windows = sorted(rows_of(source, _WINDOWS), key=lambda row: moment_of(row.get("updated_at")) or 0, reverse=True)
     marks = {row.get("session_id"): row.get("generation") for row in rows_of(source, _REWRITES)}
     counts = "SELECT session_id, count(*), max(seq) FROM transcript_events GROUP BY session_id"
     told: dict[str, list[object]] = {session: [marks.get(session), *rest] for session, *rest in source.rows(counts)}
@@ -150,10 +150,6 @@ def _stored(source: Snapshot) -> Iterator[SessionStamp]:
                 told.setdefault(session, []).append((table, count))
     for session, stamp in told.items():
         yield _conversation(session, repr(stamp), windows)
-
-
-def _updated(row: Fields) -> int:
-    return moment_of(row.get("updated_at")) or 0
 
 
 def _events(source: Snapshot, session: str) -> Iterator[bytes]:
