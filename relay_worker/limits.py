@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import math
+import re
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -197,6 +198,9 @@ class ChangeSignals:
         self.notify_all()
 
 
+_WITH_PORT = re.compile(r"([0-9.]+):[0-9]{1,5}|\[([0-9a-f:.]+)\](?::[0-9]{1,5})?", re.IGNORECASE)
+
+
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
     """Parse addresses and networks of trusted proxies.
 
@@ -227,8 +231,9 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
 
 
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with_port = _WITH_PORT.fullmatch(text)  # as some proxies write it
     try:
-        found = ipaddress.ip_address(text)
+        found = ipaddress.ip_address((with_port[1] or with_port[2]) if with_port else text)
     except ValueError:
         return None
     return getattr(found, "ipv4_mapped", None) or found

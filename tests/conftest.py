@@ -44,6 +44,7 @@ _numbers = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
     config.pluginmanager.register(FailuresAtOnce(config))
+    gc.disable()  # while tests are collected: looking through them again and again takes a fifth of that time
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
@@ -53,7 +54,8 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what collection made, and come less often: thousands of tests stay."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
+    gc.enable()
 
 
 def _has_memory_disk() -> bool:

@@ -20,7 +20,7 @@ from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.live.changes import is_live
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
-from crystal.store.health.stats import HarnessCounts, counts_by_harness
+from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harness
 from crystal.transcript.framing import last_newline
 
 REST_MS = 3_600_000
@@ -82,7 +82,8 @@ def list_agents(machine: Machine, names: Iterable[str] = HARNESSES) -> list[Agen
     folders = capture_folders(machine)
     formats = format_states(machine.store)
     found = [
-        _state_of(machine, name, folders, counts.get(name), marks, formats.get(name, FormatState())) for name in names
+        _state_of(machine, name, folders, counts.get(name, NO_COUNTS), marks, formats.get(name, FormatState()))
+        for name in names
     ]
     return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
 
@@ -108,26 +109,26 @@ def _state_of(
     machine: Machine,
     name: str,
     folders: Folders,
-    counts: HarnessCounts | None,
+    counts: HarnessCounts,
     marks: Watermarks,
     known: FormatState,
 ) -> AgentState:
     roots = [root for root in folders.roots if root.harness == name]
     there = [(found, root) for root in roots for found in finder.in_root(root, folders)]
     shown = [root for root in roots if not root.place.in_projects or any(one == root for _, one in there)]
-    sizes = counts.bytes if counts else {}
+    sizes = counts.bytes
     return AgentState(
         name,
         HARNESSES[name].title,
         tuple(dict.fromkeys(str(root.folder) for root in shown if Path(root.folder).is_dir())),
         len(there),
         max((found.modified for found, _ in there), default=None),
-        counts.sessions if counts else 0,
+        counts.sessions,
         sizes.get("captured", 0),
         sum(size for state, size in sizes.items() if state.startswith("private")),
         sizes.get(BEFORE_CRYSTAL, 0),
         sum(unread_bytes(machine, marks, found, root) for found, root in there),
-        counts.since if counts else None,
+        counts.since,
         _cleanup(machine, name),
         round(known.percent, 1),
         tuple(known.kinds),

@@ -12,7 +12,7 @@ from crystal.app.work import relative
 from crystal.assist import facts as wording
 from crystal.assist.replay import History, Moment, ReplayTally, Told, common_words, is_used, tell
 from crystal.store import Store
-from crystal.store.sessions.conversations import said_after, turn_texts
+from crystal.store.sessions.conversations import said_after, session_starts, turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
@@ -70,7 +70,7 @@ class _Said:
     """The words of sessions, by time."""
 
     def __init__(self, store: Store) -> None:
-        names = [str(name) for (name,) in store.rows("SELECT session_id FROM sessions")]
+        names = [name for name, _ in session_starts(store, 0)]
         self._words = {
             name: [(at, words_of(text)) for at, text in said_after(store, name, 0, MAX_TURNS)] for name in names
         }
@@ -78,7 +78,7 @@ class _Said:
 
     def around(self, session: str, moment: int) -> tuple[set[str], set[str]]:
         """Return the words of a session until a moment, the call itself with them, and after it."""
-        said = self._words[session]
+        said = self._words.get(session, [])
         before = set().union(*(words for at, words in said if at <= moment))
         return before, set().union(*(words for at, words in said if at > moment))
 

@@ -270,6 +270,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         yield _store(machine.store, deep=deep)
         yield from _archive(machine)
         yield from _capture(found)
+        yield from _hook_speed(found["hook"])
         yield from _cleanup(machine)
         yield from _formats(machine)
         unexamined = status.describe_unexamined(found["redactions"])
@@ -360,7 +361,9 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
     if before := found["ledger"].get("before-crystal", 0):
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
-    hook = found["hook"]
+
+
+def _hook_speed(hook: dict[str, Any]) -> Iterator[Check]:
     runs = "1 run" if hook["runs"] == 1 else f"{hook['runs']} runs"
     if hook["runs"] and hook["p95_ms"] > SLOW_HOOK_MS:
         fix = "see docs/reference/hook.md, section on speed"

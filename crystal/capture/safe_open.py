@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import io
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -83,10 +84,8 @@ class Folders(NamedTuple):
 
     def contains(self, path: str) -> bool:
         """Return whether an absolute path lies in one of them, by its name alone: its links are not followed."""
-        if self.anywhere:
-            return True
         path = os.path.normpath(path)
-        if self.root_of(path) is not None:
+        if self.anywhere or self.root_of(path) is not None:
             return True
         folders = [path, *(str(parent) for parent in Path(path).parents)]
         patterns = [name for pattern in self.allowed for name in (pattern, os.path.realpath(pattern))]
@@ -95,17 +94,15 @@ class Folders(NamedTuple):
     def root_of(self, path: str) -> Root | None:
         """Return the root that an absolute path lies in, by its name alone, or None.
 
-        Of several, the deepest one that has files of this name.
+        Of several, the deepest with files of this name. Links of roots are followed if none has it by its own name.
         """
         name = Path(path)
-        found = [root for root in self.roots if root.place.holds(name, root.folder) and _is_inside(path, root.folder)]
-        return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))), default=None)
-
-
-def _is_inside(path: str, folder: Path) -> bool:
-    """Return True if the folder has the path by its own name, or by the name that its links lead to."""
-    names = (str(folder), os.path.realpath(folder))
-    return path.startswith(tuple(name.rstrip(os.sep) + os.sep for name in names))
+        fitting = [root for root in self.roots if root.place.holds(name, root.folder)]
+        for name_of in (str, os.path.realpath):
+            found = [root for root in fitting if path.startswith(name_of(root.folder).rstrip(os.sep) + os.sep)]
+            if found:
+                return max(found, key=lambda root: (root.place.owns(name), len(str(root.folder))))
+        return None
 
 
 ANYWHERE = Folders(anywhere=True)
@@ -113,7 +110,7 @@ ANYWHERE = Folders(anywhere=True)
 
 def escape_pattern(path: str) -> str:
     """Return the pattern that only this path fits."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+    return re.sub(r"[*?[]", r"[\g<0>]", path)
 
 
 def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: float | None = None) -> Result:

@@ -20,7 +20,7 @@ from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
 from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Transcripts, changes_timer, existing
+from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Transcripts, changes_timer, existing
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
@@ -63,7 +63,7 @@ def sync(
             show_default=False,
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Capture what the hooks missed, read your sources, then make vectors and summaries. Ctrl-C is safe."""

@@ -13,7 +13,7 @@ import typer
 from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, OnlyProject, project_value, time_span
+from crystal.cli.options import AsJson, OnlyProject, OnlySession, project_value, time_span
 from crystal.cli.progress import progress_bar
 from crystal.errors import UsageError
 from crystal.text.harmless import harmless
@@ -24,9 +24,7 @@ SHORT_PASSPHRASE = 12
 def export(
     to: Annotated[Path, typer.Option("--to", help="A new folder to write into.", metavar="FOLDER")],
     form: Annotated[str, typer.Option("--as", help="markdown, jsonl or html.", metavar="FORM")],
-    session: Annotated[
-        str | None, typer.Option("--session", help="Only this session: its id or its beginning.", metavar="ID")
-    ] = None,
+    session: OnlySession = None,
     project: OnlyProject = None,
     since: Annotated[
         str | None, typer.Option(help="Only sessions that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")

@@ -13,7 +13,7 @@ from crystal.app.memory_files import BlockDecisions, MemoryFile, file_list, stat
 from crystal.app.vault import side_named
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Prefer
 from crystal.cli.render import count_words, hint, one_line, say, warn
 from crystal.text.harmless import harmless
 
@@ -36,9 +36,7 @@ commands = typer.Typer(help="Memories in files that agents read.", no_args_is_he
 def sync(
     files: Files = None,
     *,
-    prefer: Annotated[
-        str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
-    ] = None,
+    prefer: Prefer = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

@@ -20,7 +20,7 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
-from crystal.cli.render import count_words, hint, say, size_words, warn
+from crystal.cli.render import count_words, hint, note, say, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
@@ -187,7 +187,11 @@ def init(
     if every:
         _say_left_out(config)
     sharing.apply(config, asks=asks)
-    _begin(plan, wanted=import_past, asks=asks, wait=wait)
+    try:
+        _begin(plan, wanted=import_past, asks=asks, wait=wait)
+    except (KeyboardInterrupt, typer.Abort):  # an import that has begun says itself what it leaves
+        note("stopped: crystal is set up, and imported nothing; to import: crystal backfill")
+        raise typer.Exit(130) from None
     if plan.problems:
         raise plan.problems[0]
 

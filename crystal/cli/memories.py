@@ -14,7 +14,7 @@ from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, state_of
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, unknown_project, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, unknown_project, whole_number
 from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet
 from crystal.errors import NotFoundError, UsageError
@@ -42,10 +42,7 @@ def memories(
     context: typer.Context,
     *,
     category: Category = None,
-    project: Annotated[
-        str | None,
-        typer.Option(help="Only of this project: its name, or a folder and all below it.", metavar="PROJECT"),
-    ] = None,
+    project: OnlyProject = None,
     key: Annotated[
         str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin with a.", metavar="KEY")
     ] = None,

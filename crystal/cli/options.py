@@ -16,12 +16,19 @@ if TYPE_CHECKING:
     from crystal.app.context import Machine
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TimerDryRun = Annotated[bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")]
 RemoveTimer = Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")]
 Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]
 OnlyProject = Annotated[
     str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
+]
+OnlySession = Annotated[
+    str | None, typer.Option("--session", help="Only this session: its id, or the beginning of it.", metavar="ID")
+]
+Prefer = Annotated[
+    str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
 ]
 OnlyAgent = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, RemoveTimer, TimerDryRun, Yes, changes_timer
+from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, changes_timer
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -30,11 +30,12 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.app.sync.home import PollOutcome
     from crystal.sync.delivery import DeliveryReport
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 WATCH_SECONDS = 5.0
 """Time that the relay may hold a request until something comes; what is said at home waits as long to be published."""
 DELIVER_SECONDS = 5.0
 """Interval at which a device that watches asks for news of home."""
+MAX_STUCK = 5
+"""Streams that one poll names: whoever has a device's token can open hundreds."""
 
 commands = typer.Typer(help="Share one memory among machines: pair, send, fetch, check.", invoke_without_command=True)
 
@@ -110,14 +111,16 @@ def _say_stuck(machine: Machine, named: set[str]) -> int:
     """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
     stuck = [one for one in stream_states(machine.store) if one.is_stuck]
     ids = short_ids([one.known.stream for one in stuck])
-    for one in stuck:
-        who = one_line(one.device or "an unknown sender")
-        why = one_line(one.known.detail or one.known.state)
-        words = f"{who}, stream {ids[one.known.stream]}: {why}"
-        if words not in named:
-            warn(words)
-            hint("see crystal relay status")
-            named.add(words)
+    words = [
+        f"{one_line(one.device or 'an unknown sender')}, stream {ids[one.known.stream]}:"
+        f" {one_line(one.known.detail or one.known.state)}"
+        for one in stuck
+    ]
+    new = [one for one in words if one not in named]
+    warn(*new[:MAX_STUCK], *([f"and {len(new) - MAX_STUCK} streams more"] if len(new) > MAX_STUCK else []))
+    if new:
+        hint("see crystal relay status")
+    named.update(new)
     return relay_status.code_of_streams(stuck)
 
 
@@ -139,6 +142,8 @@ def sync(
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
     if report.problem:
         say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
+        if report.hint:
+            hint(one_line(report.hint))
         raise typer.Exit(report.exit_code or 4)
 
 

@@ -18,7 +18,7 @@ from crystal.app.search import checked_role, is_memory_empty, prepare_search, un
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
-from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, OnlySession, project_value, time_span, whole_number
 from crystal.cli.render import Look, agent_title, cells, clipped, file_words, one_line, say, shown_branch, speaker
 from crystal.cli.status import warn_if_not_capturing
 from crystal.config.harnesses import CLAUDE_CODE
@@ -47,9 +47,7 @@ def search(
         str | None, typer.Option(help="Older than: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")
     ] = None,
     project: OnlyProject = None,
-    session: Annotated[
-        str | None, typer.Option(help="Only this session: its id, or the beginning of it.", metavar="ID")
-    ] = None,
+    session: OnlySession = None,
     role: Annotated[
         str | None,
         typer.Option(

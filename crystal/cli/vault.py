@@ -12,7 +12,7 @@ from crystal.app.context import open_machine, this_home
 from crystal.app.vault import FoundNote, VaultChanges, VaultReport, choose_folder, side_named, vault_sync
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, Prefer
 from crystal.cli.render import count_words, first_of, one_line, say, warn
 from crystal.model.recall import Remembered
 
@@ -33,9 +33,7 @@ def sync(
     restore: Annotated[
         bool, typer.Option("--restore", help="Write deleted files again instead of forgetting their memories.")
     ] = False,
-    prefer: Annotated[
-        str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
-    ] = None,
+    prefer: Prefer = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleted files are forgotten.")] = False,
     as_json: AsJson = False,
 ) -> None:

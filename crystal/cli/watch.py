@@ -10,7 +10,7 @@ import typer
 
 from crystal.capture.engine import Tally
 from crystal.cli.capture import tally_words, warn_of
-from crystal.cli.options import changes_timer
+from crystal.cli.options import Quiet, changes_timer
 
 
 def watch(
@@ -19,7 +19,7 @@ def watch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --install or --remove: only show what would be done.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Capture what agents without a hook write, as soon as they write it. Runs until Ctrl-C.
 

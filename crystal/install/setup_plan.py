@@ -16,13 +16,8 @@ from pathlib import Path
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.load import host_name
-from crystal.config.paths import (
-    SOURCES_FILE,
-    Places,
-    checked_agent_id,
-    make_private_dir,
-)
-from crystal.config.register import register_agent, registered_agents  # fmt: skip
+from crystal.config.paths import SOURCES_FILE, Places, checked_agent_id, make_private_dir
+from crystal.config.register import register_agent, registered_agents
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import main as hook
@@ -146,28 +141,37 @@ def plan_setup(
     """
     places = config.places
     checked_agent_id(agent)
-    asked = [CLAUDE_CODE] if only is None and agents is None else [*(only or ()), *(agents or ())]
-    folders = places.claude_dirs if CLAUDE_CODE in asked else ()
-    layers = {folder: read_layers(folder, None) for folder in folders}
-    plugins = {folder: one.plugins[0] for folder, one in layers.items() if one.plugins and not one.commands}
-    words = _hook_words(env, home)
-    agent_folder = places.agent_folder(agent)
-    wanted = [places.ldm_home, places.data_dir, *(agent_folder / name for name in AGENT_FOLDERS)]
-    in_file = config.origin("agent_id").startswith("file ") and config.agent_id == agent
-    entry = server_entry(config, env, home)
-    others = [name for name in dict.fromkeys(agents or ()) if name != CLAUDE_CODE]
+    if only is None and agents is None:
+        agents = [CLAUDE_CODE]
+    only, agents = only or (), agents or ()
+    folders = places.claude_dirs if CLAUDE_CODE in (*only, *agents) else ()
+    plugins = {folder: _plugin_with_hook(folder) for folder in folders}
+    words, entry = _hook_words(env, home), server_entry(config, env, home)
+    others = [name for name in dict.fromkeys(agents) if name != CLAUDE_CODE]
     return SetupPlan(
         agent,
         places,
-        not in_file,
+        not (config.origin("agent_id").startswith("file ") and config.agent_id == agent),
         config.device if config.origin("device") == "default" else None,
-        tuple(folder for folder in wanted if not folder.is_dir()),
-        tuple(_plan_hooks(config, folder, words) for folder in folders if folder not in plugins),
-        tuple(_plan_clients(only or (), entry, places, env, home)),
+        _missing_folders(places, agent),
+        tuple(_plan_hooks(config, folder, words) for folder, plugin in plugins.items() if plugin is None),
+        tuple(_plan_clients(only, entry, places, env, home)),
         tuple(_plan_live([name for name in others if name in MECHANISMS], words, entry, places, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
-        tuple(dict.fromkeys(plugins.values())),
+        tuple(dict.fromkeys(filter(None, plugins.values()))),
     )
+
+
+def _plugin_with_hook(folder: Path) -> str | None:
+    """Return the plugin that runs the hook for a client folder; None if our own entries have to."""
+    layers = read_layers(folder, None)
+    return layers.plugins[0] if layers.plugins and not layers.commands else None
+
+
+def _missing_folders(places: Places, agent: str) -> tuple[Path, ...]:
+    own = places.agent_folder(agent)
+    wanted = (places.ldm_home, places.data_dir, *(own / name for name in AGENT_FOLDERS))
+    return tuple(folder for folder in wanted if not folder.is_dir())
 
 
 def _hook_words(env: Mapping[str, str], home: Path) -> list[str]:

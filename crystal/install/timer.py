@@ -155,7 +155,7 @@ def find_kind(host: Host, run: Runner, schedule: Schedule = SWEEP) -> Kind:
     """
     hint = BY_HAND if schedule.minutes else WATCH_BY_HAND
     if host.platform == "win32":
-        raise NotConfiguredError(f"{schedule.command} cannot be installed on Windows yet", hint=hint)
+        raise NotConfiguredError(f"Windows cannot run {schedule.command} by itself yet", hint=hint)
     if host.platform == "darwin":
         return "launchd"
     if host.platform == "linux" and run(("systemctl", "--user", "show-environment"), None).returncode == 0:
@@ -163,7 +163,7 @@ def find_kind(host: Host, run: Runner, schedule: Schedule = SWEEP) -> Kind:
     if schedule.minutes and _read_crontab(run) is not None:
         return "cron"
     without = "no systemd user session and no crontab" if schedule.minutes else "no systemd user session"
-    raise NotConfiguredError(f"{schedule.command} cannot be installed: there is {without}", hint=hint)
+    raise NotConfiguredError(f"this machine cannot run {schedule.command} by itself: there is {without}", hint=hint)
 
 
 def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:

@@ -7,6 +7,7 @@ user can act on leaves this package untranslated. This module does not know what
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import time
@@ -309,13 +310,13 @@ class Store:
             self.db.executemany(sql, many)
 
 
+@functools.cache
 def sqlite_vec_library() -> str:
     """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
     spec = importlib.util.find_spec("sqlite_vec")
     if spec is None or spec.origin is None:
-        raise NotConfiguredError(
-            "the package sqlite-vec is not installed", hint=_config("packages").install_command("sqlite-vec")
-        )
+        hint = _config("packages").install_command("sqlite-vec")
+        raise NotConfiguredError("the package sqlite-vec is not installed", hint=hint)
     return str(Path(spec.origin).with_name("vec0"))
 
 
@@ -324,17 +325,15 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
 
     Then nobody else writes either: a file without a log is read in place; with one, a copy of both is read.
     """
-    db: apsw.Connection | None = None
-    with contextlib.suppress(*_UNWRITABLE):
-        db = connect(path)
+    with contextlib.suppress(*_UNWRITABLE), contextlib.ExitStack() as failed:
+        db = failed.enter_context(contextlib.closing(connect(path)))
         upgrade.version_of(db)
+        failed.pop_all()
         return db
-    if db is not None:
-        db.close()
     log = path.with_name(path.name + "-wal")
     if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return _prepared(apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags))
+        uri, flags = f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return _prepared(apsw.Connection(uri, flags=flags))
     return _connect_to_copy(path)
 
 

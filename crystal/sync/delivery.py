@@ -43,7 +43,7 @@ MAX_FORKS = 6
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """Result of a delivery. ``problem`` is why it ended early, in words; ``exit_code`` is the error's own."""
+    """Result of a delivery. ``problem`` is why it ended early, in words; ``hint`` and ``exit_code`` are the error's."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -51,6 +51,7 @@ class DeliveryReport:
     noticed: list[str] = field(default_factory=list)
     problem: str | None = None
     exit_code: int = 0
+    hint: str | None = None
 
     def notice(self, words: str) -> None:
         """Record a notice for the user, once."""
@@ -116,7 +117,7 @@ class Delivery:
                 raise full
         except CrystalError as error:
             self._rest(error, resting.tries if resting else 0)
-            report.problem, report.exit_code = error.message, error.exit_code
+            report.problem, report.exit_code, report.hint = error.message, error.exit_code, error.hint
             return report
         problems.clear_problem(self.store, PART)
         return report

@@ -49,6 +49,13 @@ _BY_ANYBODY: Mapping[int, _Meaning] = {
     ),
 }
 """What statuses mean, also if they are of something between the relay and this machine."""
+_BY_CODE: Mapping[str, _Meaning] = {
+    "too-many-streams": (
+        RelayFullError,
+        ": it takes no new stream",
+        "nothing is lost; see which device has many (crystal relay status), or raise MAX_STREAMS at the relay",
+    )
+}
 _BY_A_RELAY: Mapping[int, _Meaning] = {
     **dict.fromkeys((400, 411, 414, 415, 422, 431), _NOT_TAKEN),
     401: (
@@ -112,7 +119,7 @@ def refusal(answer: RelayResponse, code: str, relay: str, *, ours: bool) -> Crys
     """
     status = answer.status
     named = f" ({code})" if code else ""
-    meaning = _BY_ANYBODY.get(status)
+    meaning = _BY_CODE.get(code) or _BY_ANYBODY.get(status)
     if meaning is None and (status >= 500 or code == "digest-mismatch"):
         meaning = _TRY_AGAIN
     if meaning is None and 300 <= status < 400:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from crystal.app import relay_links
+from crystal.cli import relay
 from crystal.store.sync import outbox
 from crystal.sync.envelope.blob import Channel, open_blob, seal, tag_of
 from tests.support.pairing_boxes import Pairs
@@ -114,6 +116,10 @@ def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> Non
     assert state.code == 5
     told = check_json("crystal relay status", state)["relay"]
     assert (told["reachable"], "401" in told["problem"]) == (True, True)
+    done = on(pairs.device, "relay", "sync")
+    assert done.code == 5
+    assert "401" in done.err
+    assert "hint: the token is unknown or revoked; on a device: crystal relay join" in done.err
 
 
 def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:
@@ -318,3 +324,18 @@ def test_the_timer_of_the_poll_is_another_than_that_of_the_sweep(pairs, on, tmp_
     assert len(table.read_text().splitlines()) == 1
     on(pairs.home, "relay", "poll", "--remove-timer")
     assert not table.exists()
+
+
+def test_a_flood_of_streams_that_nothing_opens_is_a_few_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = [SimpleNamespace(stream=bytes([number]) * 16, state="wrong-key", detail=None) for number in range(200)]
+    stuck = [SimpleNamespace(is_stuck=True, device="laptop", known=one, ident=None) for one in known]
+    monkeypatch.setattr(relay, "stream_states", lambda _: stuck)
+    monkeypatch.setattr(relay.relay_status, "code_of_streams", lambda _: 5)
+    named = set[str]()
+    for lines in (7, 0):  # and nothing is named again
+        assert relay._say_stuck(SimpleNamespace(store=None), named) == 5  # type: ignore[arg-type]
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == lines
+    assert len(named) == 200

@@ -224,6 +224,17 @@ def test_ctrl_c_while_the_command_line_loads_is_no_traceback(monkeypatch):
     assert end.value.code == 130
 
 
+def test_ctrl_c_before_the_import_says_what_is_done(home, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("crystal.cli.init.plan_import", interrupted)
+    done = crystal("init", "--yes", "--import")
+    assert (done.code, done.err) == (
+        130, "crystal: note: stopped: crystal is set up, and imported nothing; to import: crystal backfill\n"
+    )  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------------------ guesses
 
 

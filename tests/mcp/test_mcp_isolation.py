@@ -229,8 +229,9 @@ def test_the_context_of_another_agent_leaves_it_out(planted: Planted, settings: 
         assert "potoroo" in str(preview(machine, "/code/bilby").told)
 
 
-@pytest.mark.parametrize("has_index", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("has_index", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_answers_are_those_of_a_memory_without_it(store: Store, settings: Path, seed: int, *, has_index: bool) -> None:
     rng = random.Random(seed)
 

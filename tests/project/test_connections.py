@@ -14,10 +14,11 @@ OPENS = set(
     " telnetlib urllib.request urllib3 uvicorn webbrowser websockets xmlrpc.client".split()
 )
 """Modules, by the names under which they are imported."""
-MAY_OPEN = re.compile(rf"\b(?:{'|'.join({name.partition('.')[0] for name in OPENS})})\b|\b(?:os|asyncio)\.\w")
 STARTS = re.compile(
     r"(exec|spawn|posix_spawn|popen|system|fork|forkpty|startfile|create_subprocess|open_connection)\w*"
 )
+FIRST_NAMES = "|".join({name.partition(".")[0] for name in OPENS})
+MAY_OPEN = re.compile(rf"(?:import\s+|from\s+|['\"])(?:{FIRST_NAMES})\b|\b(?:os|asyncio)\s*\.\s*(?:{STARTS.pattern})")
 
 
 def named(tree: ast.AST) -> Iterator[str]:

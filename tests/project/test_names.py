@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,9 +13,8 @@ SOURCES = sorted(path for name in ("crystal", "relay_worker") for path in (ROOT 
 def test_no_two_public_classes_have_one_name() -> None:
     places = defaultdict[str, list[str]](list)
     for path in SOURCES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path.relative_to(ROOT).as_posix())
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places[name].append(path.relative_to(ROOT).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

@@ -47,6 +47,14 @@ def test_an_account_has_so_many_streams(limited):
     assert limited.put(new_stream(), 1, token=limited.stranger).status_code == 201
 
 
+def test_one_prefix_cannot_use_up_the_streams_of_the_account(limited):
+    prefix = bytes(range(8))
+    for _ in range(3):
+        assert limited.put(new_stream(prefix), 1).status_code == 201
+    refused(limited.put(new_stream(prefix), 1), 507, "too-many-streams")
+    assert limited.put(new_stream(), 1).status_code == 201
+
+
 def test_the_configured_length_is_the_limit(limited):
     stream = new_stream()
     assert limited.put(stream, 1, make_blob(stream, 1, 40_000)).status_code == 201

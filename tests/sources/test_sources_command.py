@@ -301,6 +301,13 @@ def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- watch
 
 
+@pytest.fixture
+def _soon(monkeypatch):
+    """Look for folders often, and do not wait for more changes: the default is a person's patience."""
+    for name, value in (("LOOK_MS", 200), ("DEBOUNCE_MS", 50)):
+        monkeypatch.setattr(watch, name, value)
+
+
 @contextlib.contextmanager
 def watching():
     stop, told = threading.Event(), []
@@ -316,6 +323,7 @@ def watching():
         thread.join(30)
 
 
+@pytest.mark.usefixtures("_soon")
 def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
     with watching():
         with try_lock(default_paths().data_dir / "sources-watch.lock") as held:
@@ -327,8 +335,8 @@ def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
         wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
 
 
-def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added, monkeypatch):
-    monkeypatch.setattr(watch, "LOOK_MS", 200)
+@pytest.mark.usefixtures("_soon")
+def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added):
     with watching() as told:
         away = added.rename(added.with_name("away"))
         wait_until(lambda: any("is not there" in one for _, problems in told for one in problems), lambda: str(told))

@@ -148,8 +148,8 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
 
 
 def test_older_days_show_every_session_once(home, monkeypatch):
-    monkeypatch.setattr(timeline, "PER_PAGE", 9)
-    count = 35
+    monkeypatch.setattr(timeline, "PER_PAGE", 4)
+    count = 15
     folder = home / ".claude" / "projects" / "w"
     folder.mkdir(parents=True)
     for number in range(count):

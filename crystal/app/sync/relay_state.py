@@ -238,15 +238,8 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     if peer.revoked_at is not None:
         raise UsageError(f"{peer.name} was revoked: home accepts nothing from it", hint="there is nothing to skip")
     wanted = (stream or "").lower()
-    own = [
-        one
-        for one in inbox.all_streams(machine.store)
-        if (one.peer == peer.id or one.stream[:8] == peer.up_prefix)
-        and one.channel in (0, Channel.CONVERSATIONS)
-        and one.state != "left"
-        and one.head > one.last_seq
-        and (one.stream.hex().startswith(wanted) or one.stream.hex()[16:].startswith(wanted))
-    ]
+    ids = [(one, one.stream.hex()) for one in inbox.all_streams(machine.store) if _may_skip(one, peer)]
+    own = [one for one, ident in ids if ident.startswith(wanted) or ident[16:].startswith(wanted)]
     found = [one for one in own if one.last_seq + 1 == seq]
     if len(found) == 1:
         return peer, found[0]
@@ -256,6 +249,13 @@ def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tupl
     ways = ", ".join(str(one.last_seq + 1) for one in own)
     hint = f"only the next one can be skipped: {ways}" if ways else "see: crystal relay status"
     raise UsageError(f"blob {seq} of {peer.name} does not block a stream", hint=hint)
+
+
+def _may_skip(known: InStream, peer: Peer) -> bool:
+    """Return whether a stream is one of conversations of this device, and blobs of it wait."""
+    is_of_peer = known.peer == peer.id or known.stream[:8] == peer.up_prefix
+    is_waiting = known.state != "left" and known.head > known.last_seq
+    return is_of_peer and is_waiting and known.channel in (0, Channel.CONVERSATIONS)
 
 
 def skip(machine: Machine, known: InStream) -> int:

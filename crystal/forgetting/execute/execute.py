@@ -101,16 +101,15 @@ class Finisher:
     def run(self, problem: str | None) -> Sequence[str]:
         """Do what can be done. Return why something is left, in words, beginning with a problem that is known."""
         self._pending += [] if problem is None else [problem]
-        context = self._context
         self._archives()
         for work in forgotten_work.works(self._store, delete_rows.FILE):
-            self._try(delete_file, context.ldm_home / work.target, done=[work])
+            self._try(delete_file, self._context.ldm_home / work.target, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
-        if context.outbox is not None:
-            self._try(context.outbox.clean)
+        if self._context.outbox is not None:
+            self._try(self._context.outbox.clean)
         for store in self._stores:
-            told = partial(context.progress, "removing it from the search index")
+            told = partial(self._context.progress, "removing it from the search index")
             self._try(file_cleanup.purge_index, store, self._now, told)
         for work in forgotten_work.works(self._store, delete_rows.SESSION):
             self._try(self._session, work, done=[work])

@@ -31,6 +31,9 @@ class HarnessCounts(NamedTuple):
     since: int | None
 
 
+NO_COUNTS = HarnessCounts(0, {}, None)
+
+
 def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
     """Return what is stored of each harness's conversations on one device."""
     rows = store.rows("SELECT harness, count(*) FROM sessions WHERE device = ? GROUP BY harness", (device,))

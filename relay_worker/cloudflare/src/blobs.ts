@@ -32,6 +32,15 @@ export function checkEnvelope(body: Uint8Array, stream: string, seq: number): st
 
 type Known = { state: number; size: number; tag: string; digest: string; file: string | null };
 
+/** Refuse a new stream where the account has its number, or the prefix a quarter of it: one token is not the account. */
+function checkStreams(store: Store, stream: string, most: number): void {
+  const sql = "SELECT count(*) AS n, coalesce(sum(substr(stream, 1, 16) = ?), 0) AS same FROM streams";
+  const { n, same } = store.one<{ n: number; same: number }>(sql, stream.slice(0, 16)) ?? { n: 0, same: 0 };
+  if (n >= most) throw new Refusal("too-many-streams", `the account may have ${most} streams`);
+  const share = Math.max(1, Math.floor(most / 4));
+  if (same >= share) throw new Refusal("too-many-streams", `streams of one prefix may be ${share}`);
+}
+
 /** Store a blob. Return false if it is there already. Runs in a transaction. */
 export function putBlob(store: Store, stream: string, seq: number, tag: string, body: NewBody, now: number): boolean {
   const sql = "SELECT state, size, tag, digest, file FROM blobs WHERE stream = ? AND seq = ?";
@@ -50,9 +59,7 @@ export function putBlob(store: Store, stream: string, seq: number, tag: string, 
   const size = body.bytes.length;
   const more = size - (replaced?.size ?? 0);
   store.checkRoom(size, replaced?.size ?? 0);
-  if (state.head === 0 && (store.one<{ n: number }>("SELECT count(*) AS n FROM streams")?.n ?? 0) >= max_streams) {
-    throw new Refusal("too-many-streams", `the account may have ${max_streams} streams`);
-  }
+  if (state.head === 0) checkStreams(store, stream, max_streams);
   store.nameFile(body.file);
   store.all(
     "INSERT OR REPLACE INTO blobs (stream, seq, state, at, size, tag, digest, file, body)" +
