@@ -29,6 +29,8 @@ from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
 
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
+SOON_SECONDS = 2.0
+"""How long that person waits at most."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
 MAX_SUMMARIES = 100_000
@@ -161,7 +163,7 @@ def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callab
     return advance
 
 
-def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
+def embed_soon(machine: Machine) -> None:
     """Embed what was stored just now, if that takes milliseconds: with the embedded model and no backlog.
 
     The rest stays in the ordinary queue, which the next capture or ``crystal sync`` processes.
@@ -174,7 +176,7 @@ def embed_soon(machine: Machine, *, budget_seconds: float = 2.0) -> None:
     # What was stored is stored: a lock that cannot be used is told by ``status`` and ``doctor``.
     with contextlib.suppress(CrystalError), try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if held:
-            _embed(machine, Round(time.monotonic() + budget_seconds, lambda *_: None))
+            _embed(machine, Round(time.monotonic() + SOON_SECONDS, lambda *_: None))
 
 
 def _index(machine: Machine, work: Round) -> None:

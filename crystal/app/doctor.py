@@ -119,7 +119,7 @@ def _python(*, deep: bool) -> Iterator[Check]:
 
 
 def _places(config: Config) -> Iterator[Check]:
-    """Links among the places where crystal writes, what may not be written, and locks that cannot be used."""
+    """Check links among the places where crystal writes, what may not be written, and locks that cannot be used."""
     places = config.places
     for path, target, own in links_to(places):
         if own:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crystal.app.context import Machine, open_reader_for
@@ -121,19 +121,13 @@ class ContextSources:
             for row in rows:
                 if len(found) == most:
                     break
-                if (
-                    row.session_id in found
-                    or row.session_id in gone
-                    or not self._is_of(here, row.cwd, row.device, known.values())
-                ):
+                own = [one for one in known.values() if one.cwd == row.cwd and self.is_same(here, one, row.device)]
+                if row.session_id in found or row.session_id in gone or not own:
                     continue
                 title = user_title(first_words(side, row.id, WORDS_READ), shortened)
                 if title is not None:
                     found[row.session_id] = LastSession(row.session_id, title, row.last_at, row.branch, row.device)
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
-
-    def _is_of(self, here: Project, cwd: str | None, device: str, known: Iterable[Project]) -> bool:
-        return any(one.cwd == cwd and self.is_same(here, one, device) for one in known)
 
 
 def tellable(machine: Machine, mirror: Store | None) -> ContextSources:

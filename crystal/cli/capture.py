@@ -171,7 +171,7 @@ def finish_import(
 
 
 def send_with_progress(machine: Machine) -> list[str]:
-    """On a device, send what waits to home. Return what went wrong, in words."""
+    """Send what waits to home, on a device. Return what went wrong, in words."""
     from crystal.app.sync.device import SEND_SECONDS, deliver_soon
     from crystal.store.sync import outbox
 

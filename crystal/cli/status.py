@@ -6,18 +6,18 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, default_paths, now_ms, open_machine, open_reader, this_config
-from crystal.capture.state import CaptureState, Condition, describe
+from crystal.capture.state import CaptureState, Condition, Reason, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
-from crystal.errors import CrystalError, NotConfiguredError
+from crystal.errors import CrystalError, DamagedError, NotConfiguredError
 from crystal.timewords.parse import ago
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}
@@ -38,6 +38,10 @@ def status(as_json: AsJson = False) -> None:
         with damage_explained(), open_reader() as machine:
             found = gather(machine, state)
     except CrystalError as error:
+        if isinstance(error, DamagedError) and all(one.code != "database" for one in state.reasons):
+            why = Reason("database", error.message, (error.hint or "crystal doctor").removeprefix("run: "))
+            state = replace(state, condition=Condition.NOT_CAPTURING, reasons=(why, *state.reasons))
+            line = state_line(state, now, sys.stdout)
         if _say_failure(error, state, line, as_json=as_json):
             raise typer.Exit(error.exit_code) from error
         raise

@@ -37,7 +37,7 @@ class FileChange:
 
     @property
     def changed(self) -> bool:
-        """True if applying it changes the file."""
+        """Return whether applying it changes the file."""
         return self.before != self.after
 
     def diff(self) -> str:

@@ -71,13 +71,13 @@ class SetupPlan:
 
     @property
     def changes_nothing(self) -> bool:
-        """True if everything is set up already."""
+        """Return whether everything is set up already."""
         files = any(plan.changed for plan in (*self.settings, *self.clients)) or any(plan.changed for plan in self.live)
         return not (self.write_agent or self.device or self.folders or files)
 
     @property
     def problems(self) -> tuple[CrystalError, ...]:
-        """Files of agents that cannot be used; they stay as they are."""
+        """Return the files of agents that cannot be used; they stay as they are."""
         return tuple(problem for plan in self.live for problem in plan.problems)
 
 

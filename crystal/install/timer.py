@@ -58,7 +58,7 @@ class Schedule:
 
     @property
     def label(self) -> str:
-        """Label of the launchd job."""
+        """Return the label of the launchd job."""
         return f"com.crystal-memory.{self.name}"
 
     @property
@@ -100,7 +100,7 @@ class Host:
 
     @property
     def systemd_folder(self) -> Path:
-        """Folder of the user's own systemd units."""
+        """Return the folder of the user's own systemd units."""
         return self.config_home / "systemd" / "user"
 
     def plist_of(self, schedule: Schedule) -> Path:

@@ -106,8 +106,7 @@ class ClientContext:
         """Return the known project of the folder, as (folder, name); None if crystal has stored nothing of it."""
         from crystal.app.projects import find_home
 
-        stores = [store for store in (machine.store, machine.mirror_store) if store is not None]
-        return None if self.folder is None else find_home(stores, self.folder)
+        return None if self.folder is None else find_home(machine.stores, self.folder)
 
 
 def refuse_folder(project: str | None) -> None:

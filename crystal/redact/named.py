@@ -117,7 +117,7 @@ class _Assignment(NamedTuple):
 
     @property
     def before(self) -> bytes:
-        """The byte before the name, or nothing."""
+        """Return the byte before the name, or nothing."""
         return self.text[self.left - 1 : self.left]
 
 

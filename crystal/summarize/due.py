@@ -53,7 +53,7 @@ class SummaryReport:
 
     @property
     def written(self) -> int:
-        """Number of files written."""
+        """Return the number of files written."""
         return self.llm + self.simple + self.deferred
 
 

@@ -36,7 +36,7 @@ _OPENER_NAME = re.compile(r"LESS-THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)
 _LETTER_NAME = re.compile(
     r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) (?:[A-Z]+ )*?([A-Z])\b"
 )
-_UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑㄍᑉ⦉", "cceeelrssty<<<<<", strict=True)) | dict(
+_UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑㄍᑉᐊ⦉", "cceeelrssty<<<<<<", strict=True)) | dict(
     zip("匚尺ㄚ丫丂ㄒ卂ㄥ爪乇ㄖᑕ∁ᗴᘿᕮᗩⲁⲉ", "cryystalmeocceeeaae", strict=True)
 )
 """Look-alikes that neither Unicode's table nor a name tells of."""

@@ -13,6 +13,7 @@ from crystal.app.context import default_paths
 from crystal.app.fixes import MAX_FIXES
 from crystal.app.mirror import MIRROR_FILE
 from crystal.mcp.offer import ClientContext
+from crystal.redact import Redactor
 from crystal.store import Store
 from crystal.store.health.checks import drop_turns
 from tests.support.command import crystal
@@ -33,6 +34,15 @@ def test_a_memory_in_which_nothing_was_captured_yet_knows_nothing(store: Store) 
     store.execute("DELETE FROM meta WHERE key = 'hash_key'")
     done = crystal("fix", "error: no such file")
     assert (done.code, "no known cure of this error" in done.err) == (0, True), done.err
+
+
+def test_what_an_agent_reads_of_a_cure_in_its_shell_is_fenced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    cured(store, "one", NOW)
+    monkeypatch.setenv("CLAUDECODE", "1")
+    for words in (["fix", MISSING], ["fix", MISSING, "--json"]):
+        shown = crystal(*words).out
+        assert "pip install pyyaml" in shown
+        assert "pyyaml" not in Redactor(b"k").clean_text(f"before {shown} after")[0]
 
 
 def test_what_cured_it_is_told_with_its_evidence(store: Store) -> None:

@@ -39,7 +39,7 @@ def watching(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
     thread.start()
     yield captured
     stop.set()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -64,10 +64,8 @@ def test_the_process_is_one_costs_nothing_while_nothing_happens_and_ends_cleanly
         assert "captured" in process.stdout.readline()
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (second.returncode, "crystal watch runs already" in second.stderr) == (4, True)
-        time.sleep(2)
-        before = processor_seconds(process.pid)
-        time.sleep(5)
-        assert processor_seconds(process.pid) - before <= 0.05
+        wait_until(lambda: spent_in(1, process.pid) == 0, "the end of its first work")
+        assert spent_in(5, process.pid) <= 0.05
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 
@@ -103,6 +101,13 @@ def test_a_dry_run_of_nothing_and_two_opposites_are_refused(words: tuple[str, st
         assert (told.code, told.out) == (2, ""), options
         assert f"--{install} or --{remove}" in told.err
     assert not (home / ".ldm").exists()
+
+
+def spent_in(seconds: float, process: int) -> float:
+    """Return the processor time that a process spends in the next seconds."""
+    before = processor_seconds(process)
+    time.sleep(seconds)
+    return processor_seconds(process) - before
 
 
 def processor_seconds(process: int) -> float:

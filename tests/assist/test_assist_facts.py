@@ -164,6 +164,9 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
     found = json.loads(crystal("assist", "replay", "--json").out)
     assert [found["edit"][name] for name in ("moments", "spoke", "used", "vain_share")] == [3, 1, 1, 0.0]
     assert found["edit"]["told"][0]["session"] == "two"
+    with pytest.MonkeyPatch.context() as agent:
+        agent.setenv("CLAUDECODE", "1")
+        assert crystal("assist", "replay", "--show").out.startswith("<crystal-memory-")
     done = crystal("assist", "replay", "--show")
     assert "before an edit: 3 moments, spoke 1 time, used 1, in vain 0.0% of the moments" in done.out
     assert REASON in done.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from crystal.app.context import default_paths, open_machine
 from crystal.capture.lock import lock_holder, try_lock
 from crystal.capture.state import CaptureFacts, Condition, HookFacts, assess_capture, describe, is_silent
 from crystal.capture.tail import Cleaner
+from crystal.store import Store
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 from tests.support.table import each_row
@@ -259,6 +261,16 @@ def test_a_package_that_breaks_the_worker_is_said(claude: Path, monkeypatch: pyt
     assert crystal("status").out.startswith(f"NOT capturing: {why} (fix: crystal sync)")
     assert crystal("sync").code == 0
     assert reasons() == []
+
+
+def test_a_table_that_is_gone_keeps_nothing(claude: Path) -> None:
+    with Store.open(default_paths().db) as store:
+        store.execute("PRAGMA foreign_keys = OFF")
+        store.execute("DROP TABLE turns")
+    done = crystal("status")
+    assert done.code == 6
+    assert re.match(r"NOT capturing: .*the table turns is damaged \(fix: crystal verify --repair\)\n", done.out)
+    assert json.loads(crystal("status", "--json").out)["capture"]["state"] == "not capturing"
 
 
 @pytest.mark.slow

@@ -30,23 +30,23 @@ def has_word(text: str, word: str, tokenize: Tokenize) -> bool:
     return word in terms or stem in terms or f" {stem} " in f" {' '.join(tokenize(text))} "
 
 
-@pytest.mark.parametrize("most", [0, 500])
-@pytest.mark.parametrize("is_indexed", [False, True])
 @settings(max_examples=30)
 @example(words={"straßs"}, texts=[["straße"]])
 @given(words=st.sets(forms(), min_size=1, max_size=6), texts=st.lists(st.lists(forms(), max_size=5), max_size=4))
-def test_a_word_is_rare_if_no_other_text_says_it_in_any_form(tmp_path_factory, most, is_indexed, words, texts):
-    with open_store(tmp_path_factory.mktemp("store")) as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forgotten_text, "MAX_BEGINNINGS", most)
+def test_a_word_is_rare_if_no_other_text_says_it_in_any_form(tmp_path_factory, words, texts):
+    with open_store(tmp_path_factory.mktemp("store")) as store:
         texts = [" ".join(["x", *text]) for text in texts]
         for number, text in enumerate([*texts, " ".join(words)]):
             add_turn(store, text, session=f"s{number}")
-        if is_indexed:
-            bring_up_to_date(store, now=1)
         gone = [uuid for (uuid,) in store.rows("SELECT uuid FROM turns ORDER BY id DESC LIMIT 1")]
         tokenize = tokenizer(store)
         said = {word for word in words if any(has_word(text, word, tokenize) for text in texts)}
-        assert rare_words([store], words, gone, ()) == words - said
+        for is_indexed, most in ((False, 0), (False, 500), (True, 0), (True, 500)):
+            if is_indexed:
+                bring_up_to_date(store, now=1)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(forgotten_text, "MAX_BEGINNINGS", most)
+                assert rare_words([store], words, gone, ()) == words - said, (is_indexed, most)
 
 
 def test_no_text_is_read_again_for_another_word(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from crystal.credentials import access_requests
 from crystal.credentials.access import read_grants
 from crystal.credentials.access_requests import RequestList
 from crystal.mcp.remote import oauth
+from crystal.mcp.remote.gate import Rates
 from crystal.store import Store
 from tests.support.command import crystal
 from tests.support.remote_client import BASE, Remote, serving, token_for
@@ -31,8 +32,8 @@ NUMBERS = count()
 class Assistant(Remote):
     """A hosted assistant and its user's browser."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(key=b"k" * 32)
+    def __init__(self, rates: Rates | None = None, **more: Any) -> None:
+        super().__init__(rates=rates, key=b"k" * 32)
         self.follow_redirects = False
         about = {"redirect_uris": [BACK], "client_name": "Assistant", "token_endpoint_auth_method": "none", **more}
         self.registered = self.post("/register", json=about)
@@ -190,8 +191,13 @@ def test_what_is_revoked_or_too_late_gets_nothing(assistant: Assistant, monkeypa
     assert read_grants(default_paths().access) == first
 
 
-def test_what_waits_is_bounded_and_the_page_shows_no_markup_of_others(told: Store) -> None:
-    client = Assistant(client_name="<script>alert(1)</script>")
+def test_what_waits_is_bounded_and_the_page_shows_no_markup_of_others(
+    told: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = Rates()
+    for one in (rates.page, rates.sign_in):
+        monkeypatch.setattr(one, "_clock", lambda: 0.0)  # however long the requests take
+    client = Assistant(rates, client_name="<script>alert(1)</script>")
     assert "<script>" not in client.get(client.page()).text
     begun = [client.begin().status_code for _ in range(25)]
     assert begun == [302] * 19 + [429] * 6, "who begins often does not push out those of others"

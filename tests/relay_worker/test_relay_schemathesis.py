@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 import relay_worker
 from tests.relay_conformance.targets import OPEN, as_process
 
-schemathesis = pytest.importorskip("schemathesis")
-
 DOCUMENT = json.loads((Path(relay_worker.__file__).parent / "openapi.json").read_text("utf-8"))
 OPERATIONS = [
     (method.upper(), path)
@@ -31,13 +29,19 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module")
+def schemathesis():
+    """Import it where it is used: it takes longer than all tests of this folder take to be collected."""
+    return pytest.importorskip("schemathesis")
+
+
+@pytest.fixture(scope="module")
 def relay(tmp_path_factory):
     with as_process(tmp_path_factory.mktemp("relay"), **OPEN) as target:
         yield target
 
 
 @pytest.fixture(scope="module")
-def schema(relay):
+def schema(relay, schemathesis):
     """Out of what the relay serves, not of the file."""
     served = relay.ask("GET", "/openapi.json", token=None).json()
     assert served == DOCUMENT
@@ -49,20 +53,20 @@ def schema(relay):
 CASES = [
     (method, path, mode)
     for method, path in OPERATIONS
-    for mode in schemathesis.GenerationMode
+    for mode in ("positive", "negative")
     # Where nothing can be given, nothing can be given wrongly.
-    if mode is schemathesis.GenerationMode.POSITIVE or path.startswith("/v1")
+    if mode == "positive" or path.startswith("/v1")
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "path", "mode"), CASES, ids=lambda value: getattr(value, "value", value))
-def test_every_operation_answers_as_it_is_described(relay, schema, method, path, mode):
+@pytest.mark.parametrize(("method", "path", "mode"), CASES)
+def test_every_operation_answers_as_it_is_described(relay, schemathesis, schema, method, path, mode):
     operation = schema[path][method]
     checks = [schemathesis.checks.CHECKS.get_one(name) for name in CHECKS]
 
     @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(case=operation.as_strategy(generation_mode=mode))
+    @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
     def answered(case):
         hurry(case)
         case.call_and_validate(base_url=relay.url, checks=checks, headers=introduction(case, relay, path), timeout=20)

@@ -66,3 +66,22 @@ def test_a_conversation_of_one_side_changes_nothing(store):
     alone = [add_turn(store, f"the kite number {number} flew over the hills", ts=NOW - number) for number in range(5)]
     hits = [hit.uuid for hit in search(store, None, "kite hills", now=NOW).hits]
     assert sorted(hits) == sorted(alone)
+
+
+@pytest.mark.parametrize(("asked", "first"), [("Where did Ann go hiking?", 1), ("BOB's hiking", 0)])
+def test_among_people_the_one_whom_the_question_names_comes_first(store, asked, first):
+    said = [
+        ("user", "Bob Lee: With Ann I went hiking on the ice"),
+        ("assistant", "Ann: With Bob I went hiking on the ice"),
+    ]
+    uuids = talk(store, said, lengths={"user": 12, "assistant": 12})
+    assert order(store, asked, uuids)[0] == uuids[first]
+
+
+def test_a_thought_stands_behind_the_answer_that_it_led_to(store):
+    talk(store, [], lengths={"user": 8, "assistant": 9}, tools=True)
+    thought = add_turn(store, "The user wants to know why the linter fails. The linter fails.", role="thinking")
+    answer = add_turn(store, "The linter fails because an import is not used.", role="assistant")
+    assert order(store, "why the linter fails", [thought, answer]) == [answer, thought]
+    alone = search(store, Meaning({}), "why the user wants to know", now=NOW).hits[0]
+    assert alone.uuid == thought, "what only a thought says is found there"

@@ -107,6 +107,7 @@ TRICKS = {
     "Z notation": "⦉crystal-memory⦊",
     "ideographs that look like letters": "<匚尺ㄚ丂ㄒ卂ㄥ-爪乇爪ㄖ尺丫>",
     "Canadian syllabics": "ᑉᑕᖇYSTᗩᒪ-MᗴMOᖇY",
+    "a triangle that is a syllable": "ᐊcrystal-memory",
     "rounded syllabics": "<∁rystal-mᘿmory <crystal-mᕮmory",
     "Coptic": "<ⲥⲅⲩsⲧⲁl-ⲙⲉⲙⲟⲅⲩ>",
     "backspace": "</crystalx\x08-memory>".replace("x\x08", "\x08"),

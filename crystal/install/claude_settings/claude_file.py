@@ -60,7 +60,7 @@ class SettingsFacts:
 
     @property
     def plugin(self) -> bool:
-        """True if a plugin of crystal is enabled."""
+        """Return whether a plugin of crystal is enabled."""
         return any(self.plugins.values())
 
 

@@ -34,23 +34,23 @@ class SettingsLayers:
 
     @property
     def files(self) -> tuple[SettingsFacts, ...]:
-        """Files that the client uses: it skips a whole file for one invalid value."""
+        """Return the files that the client uses: it skips a whole file for one invalid value."""
         return tuple(each for each in (*self.above, self.user) if unused_because(each) is None)
 
     @property
     def disabled_by(self) -> Path | None:
-        """File that disables all hooks."""
+        """Return the file that disables all hooks."""
         decided = next((each for each in self.files if each.hooks_disabled is not None), None)
         return decided.path if decided is not None and decided.hooks_disabled else None
 
     @property
     def managed_only(self) -> Path | None:
-        """Managed settings that allow only their own hooks."""
+        """Return the managed settings that allow only their own hooks."""
         return next((each.path for each in self.above[:1] if each.managed_hooks_only), None)
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Ids of crystal's enabled plugins."""
+        """Return the ids of crystal's enabled plugins."""
         known: dict[str, bool] = {}
         for each in reversed(self.files):
             known.update(each.plugins)
@@ -58,15 +58,15 @@ class SettingsLayers:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """Commands of crystal's hook at the end of a turn."""
+        """Return the commands of crystal's hook at the end of a turn."""
         return tuple(dict.fromkeys(each for file in self.files for each in file.commands.get(TURN_EVENT, ())))
 
 
-def read_layers(claude_dir: Path, cwd: Path | None, managed: Path = MANAGED_SETTINGS) -> SettingsLayers:
+def read_layers(claude_dir: Path, cwd: Path | None) -> SettingsLayers:
     """Read the settings for a client started in ``cwd``; without a folder, those that apply everywhere."""
     project = [] if cwd is None else [cwd / ".claude" / name for name in ("settings.local.json", "settings.json")]
     user = claude_dir / "settings.json"
-    above = [managed, *(path for path in project if path != user)]
+    above = [MANAGED_SETTINGS, *(path for path in project if path != user)]
     return SettingsLayers(read_facts(user), tuple(map(read_facts, above)))
 
 

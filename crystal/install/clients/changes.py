@@ -43,7 +43,7 @@ class ClientPlan(FileChange):
 
     @property
     def commands(self) -> list[list[str]]:
-        """Arguments for the client's own command."""
+        """Return the arguments for the client's own command."""
         if self.program is None or not self.changed:
             return []
         remove = [self.program, "mcp", "remove", "--scope", "user", SERVER]

@@ -234,7 +234,7 @@ class _SecondLook:
             next((place for place in around if ordinals[place] < own), None)
             for own, around in zip(ordinals, beside, strict=True)
         ]
-        scores = with_speakers(scores, near, before)
+        scores = with_speakers(scores, near, before, self.asked.text)
         lowest = min(scores)
         shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
         for one, score, found in zip(near, scores, like, strict=True):

@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"\d[-./]\d")
 Item = TypeVar("Item")
 
 
-def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable | None], first: int = 0) -> list[Item]:
+def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: int = 0) -> list[Item]:
     """Put the best of other sessions between the many hits of one.
 
     Each session may show three hits; then one of another session must come before each further one. What has no

@@ -7,10 +7,11 @@ a conversation is: the lengths of its passages do. What these preferences are wo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from crystal.search.index.open_index import Index
 from crystal.search.results import RankedAnswer
@@ -34,77 +35,80 @@ QUESTION = 0.1
 """and what a question loses."""
 ENDING = 80
 """A text that has a question mark among its last so many characters asks."""
+OTHER = 0.1
+"""Among people, what somebody loses who is not the one whom the question names,"""
+THOUGHT = 0.2
+"""and everywhere what an agent thought: its answer says it to the user."""
 
+Sides = npt.NDArray[np.float64]
+"""For the user and the assistant: how many passages, and the sum of the logarithms of their words."""
 
-@dataclass(frozen=True, slots=True)
-class _Talk:
-    """The passages around an answer: how many are the user's, the assistant's and tools', and sums of log lengths."""
-
-    users: float = 0.0
-    user_words: float = 0.0
-    assistants: float = 0.0
-    assistant_words: float = 0.0
-    tools: float = 0.0
-
-    def excess(self, all_talk: _Talk) -> float:
-        """Return by how much the assistant's passages are longer: a difference of mean logarithms."""
-        if not (all_talk.users and all_talk.assistants):
-            return 0.0
-        user, assistant = all_talk.user_words / all_talk.users, all_talk.assistant_words / all_talk.assistants
-        user = (self.user_words + PRIOR * user) / (self.users + PRIOR)
-        return (self.assistant_words + PRIOR * assistant) / (self.assistants + PRIOR) - user
+_SPEAKER = re.compile(r"([^\W\d_]\w{0,20})(?: [^\W\d_]\w{0,20})?: ")
+"""A name before what is said, as chats have it."""
 
 
 def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index, int]]) -> None:
     """Note who speaks in the conversation of each answer; ``places`` are their indexes and their ordinals there."""
-    known: dict[tuple[int, int], _Talk] = {}
+    known: dict[tuple[int, int], tuple[Sides, bool]] = {}
     keys = []
     for index, ordinal in places:
         start, end = index.conversation(ordinal)
-        key = (id(index), start)
-        keys.append(key)
-        if key not in known:
-            known[key] = _talk_of(index, max(start, ordinal - AROUND), min(end, ordinal + AROUND + 1))
-    sums = [(one.users, one.user_words, one.assistants, one.assistant_words) for one in known.values()]
-    together = _Talk(*np.sum(sums, axis=0).tolist()) if sums else _Talk()
+        keys.append((id(index), start))
+        if keys[-1] not in known:
+            known[keys[-1]] = _sides(index, max(start, ordinal - AROUND), min(end, ordinal + AROUND + 1))
+    together = sum((sides for sides, _ in known.values()), np.zeros((2, 2)))
     low, high = AT_LENGTH
     for one, key in zip(answers, keys, strict=True):
-        excess = known[key].excess(together)
+        sides, has_tools = known[key]
+        excess = _excess(sides, together)
         one.assisted = min(1.0, max(0.0, (excess - low) / (high - low)))
-        one.among_people = abs(excess) < ALIKE and not known[key].tools
+        one.among_people = abs(excess) < ALIKE and not has_tools
 
 
-def _talk_of(index: Index, start: int, end: int) -> _Talk:
+def _sides(index: Index, start: int, end: int) -> tuple[Sides, bool]:
+    """Count some passages: how many are the user's and the assistant's, their log lengths; and whether others are."""
     here = np.arange(start, end)
     roles, words = index.take("role", here), np.log1p(index.take("length", here))
-    user, assistant = roles == "user", roles == "assistant"
-    tools = len(here) - int(user.sum()) - int(assistant.sum())
-    return _Talk(int(user.sum()), float(words[user].sum()), int(assistant.sum()), float(words[assistant].sum()), tools)
+    sides = np.array([[np.sum(roles == side), words[roles == side].sum()] for side in ("user", "assistant")])
+    return sides, len(here) > sides[:, 0].sum()
+
+
+def _excess(sides: Sides, together: Sides) -> float:
+    """Return by how much the assistant's passages are longer: a difference of mean logarithms."""
+    if not together[:, 0].all():
+        return 0.0
+    counts, words = (sides + PRIOR * together / together[:, :1]).T
+    user, assistant = words / counts
+    return float(assistant - user)
 
 
 def with_speakers(
-    scores: Sequence[float], answers: Sequence[RankedAnswer], before: Sequence[int | None]
+    scores: Sequence[float], answers: Sequence[RankedAnswer], before: Sequence[int | None], question: str
 ) -> list[float]:
-    """Prefer what a person said to an assistant, and among people replies to the questions before them.
+    """Prefer what a person said to an assistant, and among people replies, and the one whom the question names.
 
     Args:
         scores: The scores after late interaction.
         answers: The answers.
         before: The place of what was said just before each, if it is among them.
+        question: What is asked.
     """
-    lowest = min(scores, default=0.0)
+    lowest, asks = min(scores, default=0.0), ["?" in one.chunk.text[-ENDING:] for one in answers]
+    speakers = [_speaker(one.chunk.text) if one.among_people else "" for one in answers]
+    named = set(re.findall(r"\w+", question.casefold())).intersection(speakers)
     found = []
-    for score, one, place in zip(scores, answers, before, strict=True):
+    for score, one, place, speaker, is_question in zip(scores, answers, before, speakers, asks, strict=True):
         more = PERSON_LATE * one.assisted if one.chunk.role == "user" else 0.0
+        more -= THOUGHT if one.chunk.role == "thinking" else 0.0
+        more -= OTHER if named and speaker and speaker not in named else 0.0
         if one.among_people:
-            question = None if place is None else answers[place].chunk
-            if place is not None and question is not None and question.role != one.chunk.role and _asks(question.text):
+            if place is not None and asks[place] and answers[place].chunk.role != one.chunk.role:
                 more += REPLY * (scores[place] - lowest)
-            if _asks(one.chunk.text):
-                more -= QUESTION
+            more -= QUESTION if is_question else 0.0
         found.append(score + more)
     return found
 
 
-def _asks(text: str) -> bool:
-    return "?" in text[-ENDING:]
+def _speaker(text: str) -> str:
+    name = _SPEAKER.match(text)
+    return name[1].casefold() if name else ""
