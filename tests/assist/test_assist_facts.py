@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from crystal.app.assist import facts_in, prepare
+from crystal.app.assist import prepare
 from crystal.app.assist_replay import replay
 from crystal.app.background import enrich
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import reason_in
-from crystal.assist.facts import Fact, edited, failure_fact
+from crystal.assist.facts import Fact, edited, failure_fact, ready_file
 from crystal.assist.replay import History, Moment, common_words, is_used, tell
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
@@ -140,13 +140,12 @@ def test_what_is_forgotten_while_it_is_gathered_is_never_written(
     written = list[bytes]()
     monkeypatch.setattr("crystal.app.assist.write_derived", lambda _, content: written.append(content))
 
-    def gather(*given: Any) -> list[Fact]:
-        found = facts_in(*given)
+    def made(*given: Any) -> bytes:
         for step in steps:
             step()
-        return found
+        return ready_file(*given)
 
-    monkeypatch.setattr("crystal.app.assist.facts_in", gather)
+    monkeypatch.setattr("crystal.app.assist.ready_file", made)
     mark = [make_tombstone("session", {"session": "one"}, None, NOW, "desk", NOW, NOW)]
 
     def block() -> None:
