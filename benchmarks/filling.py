@@ -10,7 +10,8 @@ from words import Writer
 
 from crystal.store import Store
 from crystal.store.search import vectors
-from crystal.store.texts import packed, text_hash
+from crystal.store.text_blocks import put_texts
+from crystal.store.texts import text_hash
 
 BATCH = 50_000
 SESSION = 200
@@ -25,7 +26,7 @@ ADD_TURN = (
 )
 ADD_CHUNK = (
     "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, ts,"
-    " vector_generation) VALUES (?, ?, 0, ?, ?, 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
+    " vector_generation) VALUES (?, ?, 0, x'', ?, 'conversation', 'assistant', ?, 1, 'cc', 'desk', ?, ?)"
 )
 
 
@@ -59,6 +60,7 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
     turn = value(db, "SELECT coalesce(max(id), 0) + 1 FROM turns")
     session = value(db, "SELECT coalesce(max(id), 0) + 1 FROM sessions")
     for start in range(0, chunks, BATCH):
+        said: list[tuple[int, str]] = []
         with db:
             for row in range(start, min(chunks, start + BATCH)):
                 at, chunk, own = now - row, FIRST_CHUNK + turn + row, session + row // SESSION
@@ -67,7 +69,9 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
                     db.execute(ADD_SESSION, (own, f"s{own}", at, at, *last))
                 text = " ".join([*writer.words(50), *([special] if row % RARE == 0 else [])])
                 db.execute(ADD_TURN, (turn + row, f"u{turn + row}", own, 300 * row, at))
-                db.execute(ADD_CHUNK, (chunk, turn + row, packed(text), text_hash(text), own, at, generation))
+                db.execute(ADD_CHUNK, (chunk, turn + row, text_hash(text), own, at, generation))
+                said.append((chunk, text))
+            put_texts(store, said)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -24,7 +24,7 @@ from crystal.model.capture import Chunk, Origin, Project, Turn
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.capture import turns
-from crystal.store.connection import sqlite_vec_library
+from crystal.store.driver import sqlite_vec_library
 from crystal.store.search import vectors
 from crystal.store.upgrade import newest, steps
 

@@ -12,7 +12,6 @@ from relay_worker.errors import RequestRefusedError
 
 HEADER_BYTES = 116
 TAG_BYTES = 32
-GCM_TAG_BYTES = 16
 MIN_BLOB = HEADER_BYTES + TAG_BYTES
 MAX_BLOB = 8_388_608 + MIN_BLOB
 

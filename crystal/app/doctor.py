@@ -43,7 +43,7 @@ from crystal.install.undo import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.capture.ledger import all_states
-from crystal.store.connection import sqlite_vec_library
+from crystal.store.driver import sqlite_vec_library
 from crystal.store.health.checks import quick_fault, sqlite_version
 from crystal.store.memories.memories import memories_with_other_chunks
 

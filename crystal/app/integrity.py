@@ -23,7 +23,7 @@ from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, Stor
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Fault, Proof, tail_faults, verify
+from crystal.integrity.verify import Fault, Proof, Verification, tail_faults
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.search.index import folder_of
 from crystal.search.index.open_index import Absent, open_index
@@ -48,16 +48,9 @@ def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:
     """Verify this machine's memory, see crystal/integrity/verify.py."""
     finish_forgetting(machine)
     capture = make_capture(machine).with_projects()
-    proof = verify(
-        machine.store,
-        ldm_home=machine.places.ldm_home,
-        agents=machine.places.ldm_home / "agents",
-        device=machine.config.device,
-        folders=machine.transcript_folders,
-        cleaner=capture.cleaner,
-        progress=progress,
-        unread=unread(capture),
-    )
+    store, device, folders = machine.store, machine.config.device, machine.transcript_folders
+    work = Verification(store, machine.places.ldm_home, device, folders, capture.cleaner, progress)
+    proof = work.run(unread(capture))
     # Where the record of memories and the database differ:
     for one in find_faults(machine.store, machine.places.ldm_home / "agents", machine.memory_record()):
         proof.faults.append(Fault("behind" if one.is_behind else "memories", str(one.path), one.message))

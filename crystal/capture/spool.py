@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from crystal.config.paths import delete_file, refused
+from crystal.config.paths import delete_file, system_errors
 from crystal.store.capture.privacy import PrivatePeriod
 
 LATENCY_LOG = "latency.log"
@@ -68,12 +68,8 @@ def set_aside(note: Note) -> None:
     Raises:
         UnavailableError, UsageError: The system refuses.
     """
-    try:
+    with system_errors(note.file), contextlib.suppress(FileNotFoundError):
         note.file.rename(note.file.with_suffix(ASIDE))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise refused(error, note.file) from error
 
 
 def is_any_aside(spool: Path) -> bool:
@@ -117,11 +113,6 @@ class PrivateNotes:
             PrivatePeriod(session, ENVIRONMENT, note.at, None if oldest[session] is note else FAR_FUTURE_MS)
             for session, note in private.items()
         )
-
-
-def is_empty(spool: Path) -> bool:
-    """Return whether no note waits."""
-    return not _names(spool)
 
 
 def kept_name(note: Note) -> Path:

@@ -310,12 +310,8 @@ def delete_file(path: Path) -> None:
     Raises:
         UsageError, UnavailableError: The system refuses.
     """
-    try:
+    with system_errors(path), contextlib.suppress(FileNotFoundError):
         path.unlink()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise refused(error, path) from error
 
 
 def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path | None) -> tuple[Path, str]:

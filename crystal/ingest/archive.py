@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.config.paths import refused, sync_folder
+from crystal.config.paths import sync_folder, system_errors
 from crystal.errors import DamagedError, StoreFullError, UnavailableError
 
 if sys.version_info >= (3, 14):
@@ -245,10 +245,8 @@ def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | N
 
     Unreadable bytes up to the next frame are yielded as one stretch without text.
     """
-    try:
+    with system_errors(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise refused(error, path) from error
     at = start
     while at < len(data):
         text, stop = _frame_at(data, at)

@@ -77,6 +77,12 @@ class Proof:
         """Add bytes in one state."""
         self.bytes_by_state[state] = self.bytes_by_state.get(state, 0) + size
 
+    def add_behind(self, path: str, words: str, start: int, stop: int, transcript: int | None = None) -> None:
+        """Add bytes of a file that were not captured, if there are any."""
+        if stop > start:
+            self.count("behind", stop - start)
+            self.faults.append(Fault("behind", path, words, start, stop, transcript))
+
     @property
     def damaged(self) -> bool:
         """True if any captured data is damaged."""
@@ -90,70 +96,167 @@ class Proof:
         return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
 
 
-def verify(
-    store: Store,
-    *,
-    ldm_home: Path,
-    agents: Path,
-    device: str,
-    folders: Folders,
-    cleaner: tail.Cleaner,
-    progress: Callable[[int], None],
-    unread: Iterable[tuple[Path, int, CrystalError | None]] = (),
-) -> Proof:
-    """Read everything again and compare.
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """One run: everything is read again and compared.
 
-    Args:
+    Attributes:
         store: The store, open for writing: archives are compared with it under the write lock.
         ldm_home: What archive paths are relative to.
-        agents: The folder of all agents' archives.
         device: The machine whose transcripts can be on this disk.
         folders: The folders of transcripts.
         cleaner: The hashes of this store.
         progress: Called with the bytes read.
-        unread: Files that are rewritten with records that were not captured: their bytes, or why they are unreadable.
+        proof: What was found so far.
     """
-    proof = Proof()
-    proof.faults += [Fault("database", str(store.path), text) for text in checks.database_faults(store)]
-    for listed in _of_known_agents(store, device, proof):
-        state, rows = _as_of_one_moment(store, listed)
+
+    store: Store
+    ldm_home: Path
+    device: str
+    folders: Folders
+    cleaner: tail.Cleaner
+    progress: Callable[[int], None]
+    proof: Proof = field(default_factory=Proof)
+
+    def run(self, unread: Iterable[tuple[Path, int, CrystalError | None]] = ()) -> Proof:
+        """Verify everything.
+
+        Args:
+            unread: Files that are rewritten with records that were not captured: their bytes, or why they are
+                unreadable.
+        """
+        proof = self.proof
+        proof.faults += [Fault("database", str(self.store.path), text) for text in checks.database_faults(self.store)]
+        for listed in ledger.all_states(self.store):
+            proof.transcripts += 1
+            if listed.origin.harness in HARNESSES:
+                self._check_transcript(*_as_of_one_moment(self.store, listed))
+                continue
+            # Any other name is damage, or a newer crystal's on another machine.
+            kind: FaultKind = "ledger" if listed.origin.device == self.device else "unreadable"
+            words = f"this crystal knows no agent {listed.origin.harness!r}, whose session this is"
+            proof.faults.append(Fault(kind, listed.path, words, transcript=listed.id))
+        self._find_unseen()
+        for path, size, problem in unread:
+            if problem is not None:
+                self._cannot_read(str(path), problem)
+            else:
+                proof.add_behind(str(path), "not captured yet", 0, size)
+        proof.faults += self._unknown_archives()
+        proof.faults += _index_faults(self.store)
+        return proof
+
+    def _cannot_read(self, path: str, error: Exception, transcript: int | None = None) -> None:
+        problem = refused(error, Path(path)) if isinstance(error, OSError) else error
+        words = problem.message if isinstance(problem, CrystalError) else str(problem)
+        self.proof.faults.append(Fault("unreadable", path, words.removeprefix(f"{path}: "), transcript=transcript))
+
+    def _check_transcript(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> None:
+        proof = self.proof
         proof.faults += ledger_faults(state, rows)
-        proof.faults += _archive_faults(store, state, rows, ldm_home, progress)
-        proof.faults += tail_faults(store, state, ldm_home)
-        if state.origin.device == device:
+        proof.faults += self._archive_faults(state, rows)
+        proof.faults += tail_faults(self.store, state, self.ldm_home)
+        if state.origin.device == self.device:
             try:
-                _check_file(state, rows, cleaner, proof, progress, folders)
+                self._check_file(state, rows)
             except FileNotFoundError:
                 proof.files_gone += 1
             except UnavailableError as error:
-                proof.faults.append(_unreadable(state.path, error, state.id))
+                self._cannot_read(state.path, error, state.id)
         for row in rows:
             if row.generation == state.mark.generation:
                 proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
-        for kind, size in snapshots.bytes_by_state(store, state.id).items():
+        for kind, size in snapshots.bytes_by_state(self.store, state.id).items():
             proof.count(kind, size)
             if kind == SUPERSEDED:
                 proof.count("captured", -size)
-    proof.faults += _unseen(store, device, folders, proof)
-    for path, size, problem in unread:
-        behind = Fault("behind", str(path), "not captured yet", 0, size)
-        proof.faults.append(_unreadable(str(path), problem) if problem else behind)
-        proof.count("behind", size)
-    proof.faults += _unknown_archives(store, ldm_home, agents)
-    proof.faults += _index_faults(store)
-    return proof
 
+    def _archive_faults(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
+        """Find captured rows whose archived lines differ, or whose turns are not in the store."""
+        for row in rows:
+            if row.state != "captured" or not row.length:
+                continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory
+            fault = (row.start, row.stop, state.id, row.id)
+            try:
+                clean = archive.read_frame(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+            except DamagedError as error:
+                now_state, now_rows = _as_of_one_moment(self.store, state)
+                if now_state.archive != state.archive:  # rewritten meanwhile, without what was forgotten
+                    yield from self._archive_faults(now_state, now_rows)
+                    return
+                yield Fault("archive", str(state.archive), error.message, *fault)
+                continue
+            self.progress(row.stop - row.start)
+            if hashlib.sha256(clean).digest() != row.clean_hash:
+                words = f"frame at byte {row.offset} holds other lines than were captured"
+                yield Fault("archive", str(state.archive), words, *fault)
+                continue
+            missing = [turn.uuid for turn, _ in missing_turns(self.store, row.id, row.start, clean, state)]
+            if missing and not revised_after(state, rows, row, self.ldm_home).issuperset(missing):
+                place = f"bytes {row.start} to {row.stop}"
+                words = f"{len(missing)} turns of {place} are not in the store as they were said"
+                yield Fault("turns", state.path, words, *fault)
 
-def _of_known_agents(store: Store, device: str, proof: Proof) -> Iterator[ledger.TranscriptState]:
-    """Yield transcripts of known agents. Any other name is damage, or a newer crystal's on another machine."""
-    for state in ledger.all_states(store):
-        proof.transcripts += 1
-        if state.origin.harness in HARNESSES:
-            yield state
-            continue
-        kind: FaultKind = "ledger" if state.origin.device == device else "unreadable"
-        words = f"this crystal knows no agent {state.origin.harness!r}, whose session this is"
-        proof.faults.append(Fault(kind, state.path, words, transcript=state.id))
+    def _check_file(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> None:
+        """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere.
+
+        Raises:
+            FileNotFoundError: It is gone.
+        """
+        found = finder.look_at(Path(state.path))
+        if found is None:
+            raise FileNotFoundError(state.path)
+        if finder.root_of(found.path, self.folders, state.origin.harness).place.form != "lines":
+            return
+        with finder.opened(found.path) as file:
+            end = last_newline(file, found.size)
+            mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, self.cleaner)
+            if mark.generation != state.mark.generation:
+                self.proof.add_behind(state.path, "the file was replaced", 0, end, state.id)
+                return
+            for row in rows:
+                if row.generation == mark.generation and row.state == "captured":
+                    # The hash of a forgotten line is deleted too: it would confirm a guess.
+                    file.seek(row.start)
+                    if row.raw_hash and self.cleaner.hash(file.read(row.stop - row.start)) != row.raw_hash:
+                        words = f"bytes {row.start} to {row.stop} changed since they were captured"
+                        fault = Fault("edited", state.path, words, row.start, row.stop, state.id, row.id)
+                        self.proof.faults.append(fault)
+                    self.progress(row.stop - row.start)
+            self.proof.add_behind(state.path, "not captured yet", mark.offset, end, state.id)
+
+    def _find_unseen(self) -> None:
+        """Find transcripts on disk that are missing in the ledger, and unreadable folders."""
+        there = finder.all_transcripts(
+            self.folders.roots, lambda path, error: self._cannot_read(str(path), error), self.folders
+        )
+        states = ledger.all_states(self.store, self.device)
+        paths = {state.path for state in states}
+        # The same file under another folder name, because of a link.
+        same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
+        for found in there:
+            if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
+                continue
+            try:
+                with finder.opened(found.path) as file:
+                    end = last_newline(file, found.size)
+            except FileNotFoundError:
+                continue
+            except UnavailableError as error:
+                self._cannot_read(str(found.path), error)
+            else:
+                self.proof.add_behind(str(found.path), "never seen", 0, end)
+
+    def _unknown_archives(self) -> Iterator[Fault]:
+        """Find archive files without a transcript."""
+        there = sorted(self.ldm_home.glob("agents/*/memory/transcripts/**/*.jsonl.zst"))
+        with (
+            self.store.transaction()
+        ):  # an archive is written before its row: under the write lock both exist, or neither
+            known = checks.known_archives(self.store)
+        for path in there:
+            if path.exists() and path.relative_to(self.ldm_home).as_posix() not in known:
+                yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
 
 
 def _as_of_one_moment(
@@ -163,10 +266,6 @@ def _as_of_one_moment(
     with store.reading():
         state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
         return state, checks.ledger_rows(store, state.id)
-
-
-def _unreadable(path: str, error: CrystalError, transcript: int | None = None) -> Fault:
-    return Fault("unreadable", path, error.message.removeprefix(f"{path}: "), transcript=transcript)
 
 
 def ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
@@ -182,45 +281,8 @@ def ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -
         at = row.stop
     if at != state.mark.offset:
         low, high = sorted((at, state.mark.offset))
-        yield Fault(
-            "ledger", state.path, f"the rows end at {at}, the watermark is {state.mark.offset}", low, high, state.id
-        )
-
-
-def _archive_faults(
-    store: Store,
-    state: ledger.TranscriptState,
-    rows: list[checks.LedgerRow],
-    ldm_home: Path,
-    progress: Callable[[int], None],
-) -> Iterator[Fault]:
-    """Find captured rows whose archived lines differ, or whose turns are not in the store."""
-    for row in rows:
-        if row.state != "captured" or not row.length:
-            continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory
-        fault = (row.start, row.stop, state.id, row.id)
-        try:
-            clean = archive.read_frame(ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-        except DamagedError as error:
-            now_state, now_rows = _as_of_one_moment(store, state)
-            if now_state.archive != state.archive:  # rewritten meanwhile, without what was forgotten
-                yield from _archive_faults(store, now_state, now_rows, ldm_home, progress)
-                return
-            yield Fault("archive", str(state.archive), error.message, *fault)
-            continue
-        progress(row.stop - row.start)
-        if hashlib.sha256(clean).digest() != row.clean_hash:
-            yield Fault(
-                "archive",
-                str(state.archive),
-                f"frame at byte {row.offset} holds other lines than were captured",
-                *fault,
-            )
-            continue
-        missing = [turn.uuid for turn, _ in missing_turns(store, row.id, row.start, clean, state)]
-        if missing and not revised_after(state, rows, row, ldm_home).issuperset(missing):
-            message = f"{len(missing)} turns of bytes {row.start} to {row.stop} are not in the store as they were said"
-            yield Fault("turns", state.path, message, *fault)
+        words = f"the rows end at {at}, the watermark is {state.mark.offset}"
+        yield Fault("ledger", state.path, words, low, high, state.id)
 
 
 def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[Fault]:
@@ -302,83 +364,6 @@ def is_stored(store: Store, turn: Turn) -> bool:
     if checks.has_turn(store, turn.uuid, turn.part):
         return True
     return turn.uuid.startswith("line-") and checks.has_text(store, chunking.split(turn.text)[0].text)
-
-
-def _check_file(
-    state: ledger.TranscriptState,
-    rows: list[checks.LedgerRow],
-    cleaner: tail.Cleaner,
-    proof: Proof,
-    progress: Callable[[int], None],
-    folders: Folders,
-) -> None:
-    """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere."""
-    found = finder.look_at(Path(state.path))
-    if found is None:
-        proof.files_gone += 1
-        return
-    if finder.root_of(found.path, folders, state.origin.harness).place.form != "lines":
-        return
-    with finder.opened(found.path) as file:
-        end = last_newline(file, found.size)
-        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, cleaner)
-        if mark.generation != state.mark.generation:
-            if end:
-                proof.count("behind", end)
-                proof.faults.append(Fault("behind", state.path, "the file was replaced", 0, end, state.id))
-            return
-        for row in rows:
-            if row.generation == mark.generation and row.state == "captured":
-                # The hash of a forgotten line is deleted too: it would confirm a guess.
-                file.seek(row.start)
-                if row.raw_hash and cleaner.hash(file.read(row.stop - row.start)) != row.raw_hash:
-                    message = f"bytes {row.start} to {row.stop} changed since they were captured"
-                    proof.faults.append(Fault("edited", state.path, message, row.start, row.stop, state.id, row.id))
-                progress(row.stop - row.start)
-        if end > mark.offset:
-            proof.count("behind", end - mark.offset)
-            proof.faults.append(Fault("behind", state.path, "not captured yet", mark.offset, end, state.id))
-
-
-def _unseen(store: Store, device: str, folders: Folders, proof: Proof) -> Iterator[Fault]:
-    """Find transcripts on disk that are missing in the ledger, and unreadable folders."""
-    refusals: list[Fault] = []
-
-    def refuse(path: Path, error: Exception) -> None:
-        known = refused(error, path) if isinstance(error, OSError) else error
-        problem = known if isinstance(known, CrystalError) else UnavailableError(str(known))
-        refusals.append(_unreadable(str(path), problem))
-
-    there = list(finder.all_transcripts(folders.roots, refuse, folders))
-    yield from refusals
-    states = ledger.all_states(store, device)
-    paths = {state.path for state in states}
-    # The same file under another folder name, because of a link.
-    same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
-    for found in there:
-        if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
-            continue
-        try:
-            with finder.opened(found.path) as file:
-                end = last_newline(file, found.size)
-        except FileNotFoundError:
-            continue
-        except UnavailableError as error:
-            yield _unreadable(str(found.path), error)
-            continue
-        if end:
-            proof.count("behind", end)
-            yield Fault("behind", str(found.path), "never seen", 0, end)
-
-
-def _unknown_archives(store: Store, ldm_home: Path, agents: Path) -> Iterator[Fault]:
-    """Find archive files without a transcript."""
-    there = sorted(agents.glob("*/memory/transcripts/**/*.jsonl.zst"))
-    with store.transaction():  # an archive is written before its row: under the write lock both exist, or neither
-        known = checks.known_archives(store)
-    for path in there:
-        if path.exists() and path.relative_to(ldm_home).as_posix() not in known:
-            yield Fault("archive-unknown", str(path), "the store knows nothing of this archive file")
 
 
 def _index_faults(store: Store) -> Iterator[Fault]:

@@ -1,112 +1,47 @@
-"""Open crystal.db safely, run transactions, and translate the driver's errors.
+"""Open crystal.db safely, and run transactions.
 
-A foreign or newer file is refused unchanged, files are private to the user (0600), and no ``apsw`` exception that a
-user can act on leaves this package untranslated. This module does not know what the tables mean.
+A foreign or newer file is refused unchanged, and files are private to the user (0600). This module does not know what
+the tables mean.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from crystal.config.paths import refused
+from crystal.config.paths import refused, system_errors
 from crystal.errors import (
-    CrystalError,
     NotConfiguredError,
-    StoreBusyError,
-    StoreDamagedError,
     StoreFullError,
     UnavailableError,
 )
-from crystal.store import texts, upgrade
+from crystal.store import upgrade
+from crystal.store.driver import (
+    BUSY_TIMEOUT_MS,
+    TRANSLATION,
+    connect,
+    driver_errors,
+    prepared,
+    translated,
+)
 from crystal.store.private_record import Recorder
 
 if TYPE_CHECKING:
     from crystal.store.hidden import Hidden
 
-BUSY_TIMEOUT_MS = 15_000
 CHECKPOINT_PAGES = 1000
 IMPORT_CHECKPOINT_PAGES = 4000
-FULL_BELOW_BYTES = 128 << 10
 _UNWRITABLE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError, apsw.FullError, apsw.PermissionsError)
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
-
-# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
-TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
-    StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
-    StoreFullError: (apsw.FullError,),
-    StoreDamagedError: (apsw.CorruptError, apsw.FormatError, apsw.NotADBError),
-    UnavailableError: (
-        apsw.CantOpenError, apsw.IOError, apsw.NoMemError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError,
-        apsw.NoLFSError,
-    ),
-    NotConfiguredError: (apsw.ExtensionLoadingError,),
-}  # fmt: skip
-
-HINTS: dict[type[CrystalError], str] = {
-    StoreBusyError: "another crystal process is writing; try again in a moment",
-    StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
-    StoreDamagedError: upgrade.REPAIR_HINT,
-    UnavailableError: "check that its disk is present and can be written",
-    NotConfiguredError: "reinstall the package sqlite-vec",
-}
-
-
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
-    try:
-        with _translated(path):
-            yield
-    except UnicodeDecodeError as error:
-        raise StoreDamagedError(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError]) from error
-
-
-@contextlib.contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """Translate errors around work that is not only the driver's."""
-    try:
-        yield
-    except apsw.Error as error:
-        ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
-        if ours is None:
-            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
-                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
-            raise
-        if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
-            raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
-        if isinstance(error, apsw.IOError) and _is_full(path.parent):
-            ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
-        if ours is NotConfiguredError:
-            hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
-        raise ours(words, hint=hint) from error
-
-
-def _config(name: str) -> ModuleType:
-    """Return a module of ``crystal.config``: every hook's worker opens the store, and nearly none asks for one."""
-    return importlib.import_module(f"crystal.config.{name}")
-
-
-def _is_full(folder: Path) -> bool:
-    try:
-        import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
-
-        return shutil.disk_usage(folder).free < FULL_BELOW_BYTES
-    except OSError:
-        return False
 
 
 def _is_empty(path: Path) -> bool:
@@ -117,6 +52,21 @@ def _is_empty(path: Path) -> bool:
         return True
     except OSError as error:
         raise refused(error, path) from error
+
+
+_LISTS = (dict, frozenset, list, range, set, tuple, type(TRANSLATION.keys()))
+
+
+def as_json(names: Iterable[Any]) -> str:
+    """Return some names as the JSON array that ``json_each`` reads; in order, if they have none."""
+    return json.dumps([*names] if isinstance(names, list | tuple) else sorted(names))
+
+
+def _bound(values: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a statement, with lists and sets among them as JSON."""
+    if any(isinstance(value, _LISTS) for value in values):
+        return [as_json(value) if isinstance(value, _LISTS) else value for value in values]
+    return values
 
 
 class Store:
@@ -211,7 +161,7 @@ class Store:
         """
         upgrade.refuse_foreign(path)
         with translated(path):
-            return cls(path, _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
+            return cls(path, prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)))
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
@@ -236,7 +186,7 @@ class Store:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Hold the only write lock; commit at the end, undo everything on any exception."""
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             self.changed_memories.clear()
             self.deleted_memories.clear()
@@ -256,7 +206,7 @@ class Store:
 
         For work that the ledger makes resumable: a power failure can undo the last commits, whole and in order.
         """
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute(f"PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = {IMPORT_CHECKPOINT_PAGES}")
             try:
                 yield
@@ -268,7 +218,7 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
         """Read one snapshot of the store in several queries, whatever writers do meanwhile."""
-        with _translated(self.path):
+        with driver_errors(self.path):
             self.db.execute("BEGIN")
             try:
                 yield
@@ -279,12 +229,17 @@ class Store:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Return all rows of a query."""
         with translated(self.path):
-            return list(self.db.execute(sql, values))
+            return list(self.db.execute(sql, _bound(values)))
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
+        """Yield the rows of a query one by one, for those that are too many to be held."""
+        with translated(self.path):
+            yield from self.db.execute(sql, _bound(values))
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
         """Return the first row of a query, or None."""
         with translated(self.path):
-            return self.db.execute(sql, values).fetchone()
+            return self.db.execute(sql, _bound(values)).fetchone()
 
     def find(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> T | None:
         """Return ``kind`` of the columns of the first row; None if there is none, or it begins with NULL."""
@@ -302,22 +257,33 @@ class Store:
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Run one statement and ignore its rows."""
         with translated(self.path):
-            self.db.execute(sql, values)
+            self.db.execute(sql, _bound(values))
+
+    def insert(self, table: str, columns: str, *values: Any, on_conflict: str = "") -> int:
+        """Insert a row, and return its row id; ``on_conflict`` as in ``insert_many``."""
+        self.insert_many(table, columns, [values], on_conflict=on_conflict)
+        return self.db.last_insert_rowid()
+
+    def insert_many(self, table: str, columns: str, rows: Iterable[Sequence[Any]], on_conflict: str = "") -> None:
+        """Insert rows with values for some columns; ``on_conflict`` says what to do where a key is known."""
+        marks = ", ".join("?" * len(columns.split()))
+        more = f" ON CONFLICT {on_conflict}" if on_conflict else ""
+        self.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({marks}){more}", rows)
+
+    def upsert(self, table: str, key: str, row: Mapping[str, Any]) -> None:
+        """Insert a row, or change the one that has the same values in the columns of ``key``."""
+        sets = ", ".join(f"{column} = excluded.{column}" for column in row if column not in key.split(", "))
+        more = f"({key}) DO UPDATE SET {sets}"
+        self.insert(table, ", ".join(row), *row.values(), on_conflict=more)
+
+    def has(self, sql: str, values: Sequence[Any] = ()) -> bool:
+        """Return True if a query has a row."""
+        return self.row(sql, values) is not None
 
     def execute_many(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each sequence of values."""
         with translated(self.path):
             self.db.executemany(sql, many)
-
-
-@functools.cache
-def sqlite_vec_library() -> str:
-    """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
-    spec = importlib.util.find_spec("sqlite_vec")
-    if spec is None or spec.origin is None:
-        hint = _config("packages").install_command("sqlite-vec")
-        raise NotConfiguredError("the package sqlite-vec is not installed", hint=hint)
-    return str(Path(spec.origin).with_name("vec0"))
 
 
 def _connect_for_reading(path: Path) -> apsw.Connection:
@@ -333,56 +299,26 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
     log = path.with_name(path.name + "-wal")
     if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
         uri, flags = f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return _prepared(apsw.Connection(uri, flags=flags))
+        return prepared(apsw.Connection(uri, flags=flags))
     return _connect_to_copy(path)
 
 
 def _connect_to_copy(path: Path) -> apsw.Connection:
     """Open an upgraded copy of a store with its log. Its files are unlinked, so closing it frees them."""
-    import shutil  # noqa: PLC0415 - as above
+    import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none reads a copy
     import tempfile  # noqa: PLC0415
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
-            copy = Path(folder) / path.name
-            for suffix in ("", "-wal"):
-                with contextlib.suppress(FileNotFoundError):
-                    shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+    with system_errors(path), tempfile.TemporaryDirectory(prefix="crystal-read-") as folder:
+        copy = Path(folder) / path.name
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        db = connect(copy)
+        if upgrade.upgrade(db, copy):  # also opens the log, which is unlinked next
+            db.close()
             db = connect(copy)
-            if upgrade.upgrade(db, copy):  # also opens the log, which is unlinked next
-                db.close()
-                db = connect(copy)
-                upgrade.version_of(db)
-            return db
-    except OSError as error:
-        raise refused(error, path) from error
-
-
-def changed_definition(path: Path) -> str | None:
-    """Return which definition in a store is not as crystal wrote it, in words, or None."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    with contextlib.closing(_prepared(db)):
-        try:
-            return upgrade.changed_definition(db)
-        except apsw.SQLError as error:
-            return upgrade.one_line(error)
-
-
-def connect(path: Path) -> apsw.Connection:
-    """Open a database with the functions and extensions that the schema needs."""
-    return _prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
-
-
-def _prepared(db: apsw.Connection) -> apsw.Connection:
-    db.set_busy_timeout(BUSY_TIMEOUT_MS)
-    db.enable_load_extension(True)
-    db.load_extension(sqlite_vec_library())
-    db.enable_load_extension(False)
-    texts.register(db)
-    # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
-    for setting in "foreign_keys=1 secure_delete=1 synchronous=FULL cache_size=-32768 temp_store=MEMORY".split():
-        db.execute(f"PRAGMA {setting}")
-    return db
+            upgrade.version_of(db)
+        return db
 
 
 def _switch_to_wal(db: apsw.Connection) -> None:

@@ -31,11 +31,7 @@ def day_start(now: int) -> int:
 
 def add_cost(store: Store, cost: Cost) -> int:
     """Record a call that was made, and return the row's id."""
-    sql = (
-        "INSERT INTO costs (at, purpose, provider, model, input_tokens, output_tokens, usd)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id"
-    )
-    return int(store.value(sql, cost))
+    return store.insert("costs", ", ".join(Cost._fields), *cost)
 
 
 def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None:

@@ -4,11 +4,11 @@ Views of the connection take the names of the tables, so every query of every re
 is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which nothing is hidden has none of them.
 """
 
-import json
 from collections.abc import Iterable
 
 from crystal.config.harnesses import CLAUDE_CODE
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Store, as_json
+from crystal.store.driver import translated
 from crystal.store.hidden import Hidden
 
 MAX_SOURCE = 50
@@ -85,7 +85,7 @@ def _list_projects(store: Store, folders: Iterable[str], only: Iterable[str] | N
     store.db.execute(
         "INSERT INTO seen_projects SELECT id FROM projects WHERE cwd NOT IN (SELECT value FROM json_each(?))"
         " AND (? IS NULL OR cwd IN (SELECT value FROM json_each(?)))",
-        (json.dumps([*folders]), *2 * (None if only is None else json.dumps([*only]),)),
+        (as_json(folders), *2 * (None if only is None else as_json(only),)),
     )
     store.db.execute(
         "INSERT OR IGNORE INTO strayed_sessions SELECT session FROM chunks"
@@ -97,4 +97,4 @@ def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
     """Return the rows that a connection cannot see: sessions, and chunks of memories and files."""
     sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
     chunks = "SELECT id FROM main.chunks WHERE turn IS NULL EXCEPT SELECT id FROM chunks WHERE turn IS NULL"
-    return [ident for (ident,) in store.rows(sessions)], [ident for (ident,) in store.rows(chunks)]
+    return store.all(int, sessions), store.all(int, chunks)

@@ -57,9 +57,7 @@ def read_fields(store: Store, key: str, kind: Callable[..., T]) -> T | None:
 
 def write_note(store: Store, key: str, value: str) -> None:
     """Write a note; replaces an existing one."""
-    store.execute(
-        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", (key, value)
-    )
+    store.upsert("meta", "key", {"key": key, "value": value})
 
 
 def drop_note(store: Store, key: str) -> None:

@@ -6,7 +6,6 @@ where a chunk is deleted, the texts of the others get a new block.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 
 from crystal.store.connection import Store
@@ -39,17 +38,16 @@ def put_texts(store: Store, texts: Iterable[tuple[int, str]]) -> None:
 
 def take_texts(store: Store, ids: Sequence[int]) -> None:
     """Remove the texts of some chunks from their blocks. Inside a transaction."""
-    listed = json.dumps(list(ids))
     blocks = store.rows(
         "SELECT id, first, last FROM text_blocks WHERE id IN"
         " (SELECT block_of(body) FROM chunks WHERE id IN (SELECT value FROM json_each(?)))",
-        (listed,),
+        (ids,),
     )
     for block, first, last in blocks:
         others = store.rows(
             "SELECT id, text FROM chunks WHERE id BETWEEN ? AND ? AND block_of(body) = ?"
             " AND id NOT IN (SELECT value FROM json_each(?))",
-            (first, last, block, listed),
+            (first, last, block, ids),
         )
         put_texts(store, others)
         store.execute("DELETE FROM text_blocks WHERE id = ?", (block,))
@@ -102,10 +100,7 @@ def _pack_some(store: Store) -> bool:
 
 def _write_block(store: Store, texts: Sequence[tuple[int, str]]) -> None:
     ids = [ident for ident, _ in texts]
-    block = store.value(
-        "INSERT INTO text_blocks (first, last, texts, body) VALUES (?, ?, ?, ?) RETURNING id",
-        (min(ids), max(ids), len(texts), pack_block([text for _, text in texts])),
-    )
-    store.execute_many(
-        "UPDATE chunks SET body = ? WHERE id = ?", [(reference(int(block), at), ident) for at, ident in enumerate(ids)]
-    )
+    body = pack_block([text for _, text in texts])
+    block = store.insert("text_blocks", "first, last, texts, body", min(ids), max(ids), len(texts), body)
+    bodies = [(reference(block, at), ident) for at, ident in enumerate(ids)]
+    store.execute_many("UPDATE chunks SET body = ? WHERE id = ?", bodies)

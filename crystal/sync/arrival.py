@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crystal.errors import DamagedError
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, without_forgotten
 from crystal.ingest.ingest import Prepared, prepare, write
@@ -145,29 +144,22 @@ def _agrees(
 ) -> bool:
     """Return True if the stored lines equal the incoming ones wherever both are present."""
     rows = {row.id: row for row in checks.ledger_rows(arrivals.store, state.id)}
+    # Lines may be missing on one side only because they were forgotten there.
+    may_lack = is_anything_forgotten(arrivals.store) or any(one.rule == BY_FORGETTING for one in segment.pieces)
     for ident, low, high in known:
-        row = rows[ident]
-        coming = _lines_between(segment, low, high)
+        row, coming = rows[ident], _lines_between(segment, low, high)
         if coming is None:
             return False
-        if not coming:
-            continue
-        if row.state != "captured":
+        if coming and row.state != "captured":
+            # Lines kept private stay private, also if a copy of the device sends them.
             if _are_others(arrivals.store, row, coming):
                 return False
-            continue  # lines kept private stay private, also if a copy of the device sends them
-        if row.clean_hash is not None and row.length == 0:
-            continue
-        frame = archive.Frame(row.offset, row.length)
-        try:
-            clean = archive.read_frame(arrivals.ldm_home / str(state.archive), frame)
-        except DamagedError:
-            continue  # `verify` reports the damage; until then the stored lines count as unchanged
-        here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
-        # Lines may be missing on one side only because they were forgotten there.
-        may_lack = is_anything_forgotten(arrivals.store) or any(one.rule == BY_FORGETTING for one in segment.pieces)
-        if not (_holds_run(here, coming) or (may_lack and _holds(here, coming))):
-            return False
+        elif coming and (row.clean_hash is None or row.length):
+            # `verify` reports damage; until then the stored lines count as unchanged.
+            clean = archive.text_of(arrivals.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+            here = None if clean is None else [line for line in clean.split(b"\n")[:-1] if line.strip()]
+            if here is not None and not (_holds_run(here, coming) or (may_lack and _holds(here, coming))):
+                return False
     return True
 
 

@@ -80,25 +80,28 @@ def act_on_receipts(
     """
     noticed: list[str] = []
     for stream in outbox.streams(store, link.peer.id):
-        name = stream.stream.hex()
-        if stream.channel != Channel.CONVERSATIONS:
-            if name in receipts.resend and stream.closed_at is None:
-                relay_peers.tell_again(store, link.peer.id)
-            continue
-        upto, tag = receipts.streams.get(name, (0, b""))
-        view = _compare(store, stream, upto, tag)
-        if view == "ahead":
-            with store.transaction():
-                outbox.mark_receipted(store, stream.id, upto, now)
-        if view == "other" or name in receipts.fork:
-            # Home's position in another history does not apply to ours: send all kept blobs again.
-            start = outbox.first_kept(store, stream.id) if view == "other" else upto + 1
-            noticed += _go_elsewhere(store, link, stream, start, now, send_all)
-        elif view == "behind":
-            noticed += _send_again(store, link, stream, upto + 1, now, send_all)
-        elif name in receipts.resend:
-            noticed += _send_again(store, link, stream, receipts.resend[name], now, send_all)
+        if stream.channel == Channel.CONVERSATIONS:
+            noticed += _act(store, link, stream, receipts, now, send_all)
+        elif stream.stream.hex() in receipts.resend and stream.closed_at is None:
+            relay_peers.tell_again(store, link.peer.id)
     return noticed
+
+
+def _act(
+    store: Store, link: Link, stream: OutStream, receipts: Receipts, now: int, send_all: Callable[[], None]
+) -> list[str]:
+    name = stream.stream.hex()
+    upto, tag = receipts.streams.get(name, (0, b""))
+    view = _compare(store, stream, upto, tag)
+    if view == "ahead":
+        with store.transaction():
+            outbox.mark_receipted(store, stream.id, upto, now)
+    if view == "other":  # home's position in another history does not apply to ours: send all kept blobs again
+        return _send_from(store, link, stream, outbox.first_kept(store, stream.id), now, send_all, is_fork=True)
+    if name in receipts.fork:
+        return _send_from(store, link, stream, upto + 1, now, send_all, is_fork=True)
+    start = upto + 1 if view == "behind" else receipts.resend.get(name)
+    return [] if start is None else _send_from(store, link, stream, start, now, send_all, is_fork=False)
 
 
 def _compare(
@@ -119,32 +122,28 @@ def _compare(
     return "ahead" if tag and own == tag else "unknown"
 
 
-def _go_elsewhere(
-    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
+def _send_from(
+    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None], *, is_fork: bool
 ) -> list[str]:
-    """Leave a stream: its kept blobs from ``start`` on are sealed again in another one, once."""
-    if stream.closed_at is not None and not outbox.kept_from(store, stream.id, start):
+    """Send a stream to home again from ``start`` on; of a fork in another stream, once.
+
+    What home needs and is no longer kept comes from the archive.
+    """
+    kept = outbox.kept_from(store, stream.id, start)
+    if is_fork and stream.closed_at is not None and not kept:
         return []
-    return ([FORK] if stream.closed_at is None else []) + _seal_from(store, link, stream, start, now, "fork", send_all)
-
-
-def _seal_from(
-    store: Store, link: Link, stream: OutStream, start: int, now: int, because: str, send_all: Callable[[], None]
-) -> list[str]:
-    """Seal a stream again from ``start`` on. What is no longer kept comes from the archive."""
-    is_lost = _is_lost(store, stream, start)
-    seal_again(store, link, stream, start, now, because)
+    is_lost = start <= outbox.stream_by_id(store, stream.id).verified and (not kept or kept[0].seq > start)
+    is_rotated = bool(kept) and stream.generation != link.peer.generation
+    if not (is_fork or is_lost or is_rotated):
+        outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
+        return []
+    seal_again(store, link, stream, start, now, "fork" if is_fork else "resend" if is_lost else "rotated")
     with store.transaction():
         outbox.lower_verified(store, stream.id, start - 1)
     if is_lost:
         send_all()
-    return [LOST] if is_lost else []
-
-
-def _is_lost(store: Store, stream: OutStream, start: int) -> bool:
-    """Return True if home needs blobs from ``start`` on that were confirmed and are no longer kept."""
-    kept = outbox.kept_from(store, stream.id, start)
-    return start <= outbox.stream_by_id(store, stream.id).verified and (not kept or kept[0].seq > start)
+    noticed = [FORK] if is_fork and stream.closed_at is None else []
+    return [*noticed, LOST] if is_lost else noticed
 
 
 def mend_streams(store: Store, link: Link, now: int) -> None:
@@ -158,16 +157,3 @@ def mend_streams(store: Store, link: Link, now: int) -> None:
             waiting = outbox.unreceipted(store, stream.id, 1)
             if waiting:
                 seal_again(store, link, stream, waiting[0].seq, now, "rotated")
-
-
-def _send_again(
-    store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None]
-) -> list[str]:
-    """Send a stream to home again from ``start`` on."""
-    kept = outbox.kept_from(store, stream.id, start)
-    if _is_lost(store, stream, start):
-        return _seal_from(store, link, stream, start, now, "resend", send_all)
-    if kept and stream.generation != link.peer.generation:
-        return _seal_from(store, link, stream, start, now, "rotated", send_all)
-    outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
-    return []

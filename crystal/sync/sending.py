@@ -71,7 +71,7 @@ def put_message(store: Store, link: Link, payload: bytes, *, kind: PayloadKind, 
     if relay_peers.peer_by_id(store, link.peer.id).generation != link.peer.generation:
         raise WatermarkMovedError(f"the keys for {link.peer.name} were rotated meanwhile")
     stream = _writable(store, link, Channel.CONVERSATIONS, lane, now)
-    _append(store, stream, seal_message(link, stream, kind, payload, now), now)
+    _append_message(store, link, stream, kind, payload, now)
 
 
 def put_control(store: Store, link: Link, kind: str, fields: Mapping[str, Any], *, lane: Lane, now: int) -> None:
@@ -82,21 +82,21 @@ def put_control(store: Store, link: Link, kind: str, fields: Mapping[str, Any], 
 def seal_document(store: Store, link: Link, channel: Channel, payload: bytes, now: int) -> tuple[bytes, int, bytes]:
     """Seal a document that replaces all earlier ones. Return its stream, its number and the blob, which is not kept."""
     with store.transaction():
-        stream = _writable(store, link, channel, "latest", now)
-        seq = stream.last_seq + 1
-        blob = seal(
-            link.keys,
-            payload,
-            channel=channel,
-            kind=PayloadKind.CONTROL,
-            stream=stream.stream,
-            seq=seq,
-            prev=stream.last_tag,
-            salt=link.random(32),
-            created_at=now,
+        stream, blob = _seal_next(
+            link, _writable(store, link, channel, "latest", now), PayloadKind.CONTROL, payload, now
         )
-        outbox.advance(store, stream.id, seq, tag_of(blob))
-    return stream.stream, seq, blob
+        outbox.advance(store, stream.id, stream.last_seq, stream.last_tag)
+    return stream.stream, stream.last_seq, blob
+
+
+def _seal_next(
+    link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int, *, more: bool = False
+) -> tuple[OutStream, bytes]:
+    """Seal a payload as the next blob of a stream. Return the stream after it, and the blob."""
+    seq = target.last_seq + 1
+    place = {"channel": target.channel, "stream": target.stream, "seq": seq, "prev": target.last_tag}
+    blob = seal(link.keys, payload, kind=kind, salt=link.random(32), created_at=created_at, more=more, **place)  # type: ignore[arg-type]
+    return replace(target, last_seq=seq, last_tag=tag_of(blob)), blob
 
 
 def _writable(store: Store, link: Link, channel: Channel, lane: str, now: int) -> OutStream:
@@ -194,13 +194,12 @@ def seal_changed(
     start = _message_start(store, old, start)
     words = {"stream": old.stream.hex(), "from": start, "because": because}
     for payload in (control_message("continues", words), *ahead):  # home need not wait for the old stream any more
-        target = _append(store, target, seal_message(link, target, PayloadKind.CONTROL, payload, now), now)
+        target = _append_message(store, link, target, PayloadKind.CONTROL, payload, now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):
         seqs += message.seqs
         kind, payload = change(message) or (message.kind, message.payload)
-        blobs = seal_message(link, target, kind, payload, message.created_at)
-        target = _append(store, target, blobs, message.created_at)
+        target = _append_message(store, link, target, kind, payload, message.created_at)
     outbox.drop_blobs(store, old.id, seqs)
 
 
@@ -222,35 +221,15 @@ def kept_messages(store: Store, link: Link, stream: OutStream, start: int = 1) -
         yield KeptMessage(tuple(parts))
 
 
-def seal_message(link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int) -> list[bytes]:
-    """Seal a message as the next blobs of a stream."""
-    blobs: list[bytes] = []
-    prev = target.last_tag
-    for seq, (part, more) in enumerate(split_payload(payload), target.last_seq + 1):
-        blob = seal(
-            link.keys,
-            part,
-            channel=target.channel,
-            kind=kind,
-            stream=target.stream,
-            seq=seq,
-            prev=prev,
-            salt=link.random(32),
-            created_at=created_at,
-            more=more,
-        )
-        prev = tag_of(blob)
-        blobs.append(blob)
-    return blobs
-
-
-def _append(store: Store, target: OutStream, blobs: Sequence[bytes], created_at: int) -> OutStream:
-    """Append blobs to a stream. Return its new state."""
-    for seq, blob in enumerate(blobs, target.last_seq + 1):
-        outbox.put_blob(store, target.id, seq, tag_of(blob), blob, created_at)
-    last = target.last_seq + len(blobs)
-    outbox.advance(store, target.id, last, tag_of(blobs[-1]))
-    return replace(target, last_seq=last, last_tag=tag_of(blobs[-1]))
+def _append_message(
+    store: Store, link: Link, target: OutStream, kind: PayloadKind, payload: bytes, created_at: int
+) -> OutStream:
+    """Seal a message as the next blobs of a stream, and keep them. Return the stream after them."""
+    for part, more in split_payload(payload):
+        target, blob = _seal_next(link, target, kind, part, created_at, more=more)
+        outbox.put_blob(store, target.id, target.last_seq, target.last_tag, blob, created_at)
+    outbox.advance(store, target.id, target.last_seq, target.last_tag)
+    return target
 
 
 def _message_start(store: Store, old: OutStream, start: int) -> int:

@@ -13,7 +13,7 @@ from crystal.config.harnesses import Root
 from crystal.errors import UsageError
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Proof, verify
+from crystal.integrity.verify import Proof, Verification
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.transcript.project import find_project
@@ -36,15 +36,8 @@ def machine(tmp_path: Path) -> Iterator[CaptureMachine]:
 
 
 def prove(machine: CaptureMachine, progress: Callable[[int], object] = lambda _: None) -> Proof:
-    return verify(
-        machine.store,
-        ldm_home=machine.home,
-        agents=machine.home / "agents",
-        device="desk",
-        folders=Folders((Root(machine.root),)),
-        cleaner=machine.capture().cleaner,
-        progress=progress,
-    )
+    folders, cleaner = Folders((Root(machine.root),)), machine.capture().cleaner
+    return Verification(machine.store, machine.home, "desk", folders, cleaner, progress).run()
 
 
 def mend(machine: CaptureMachine, proof: Proof) -> list[str]:

@@ -268,7 +268,7 @@ def test_the_official_client_speaks_both_eras_with_it(home: Path) -> None:
 
 def test_a_store_that_somebody_holds_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = a_memory(home)
-    monkeypatch.setattr("crystal.store.connection.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("crystal.store.driver.BUSY_TIMEOUT_MS", 50)
     other = apsw.Connection(str(folder / "crystal.db"))
     list(other.execute("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE"))
     with served(crystal_offer()) as talk:

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from crystal.store import upgrade
-from crystal.store.connection import connect
+from crystal.store.driver import connect
 
 apply_each = upgrade._apply
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from crystal.store.connection import sqlite_vec_library
+from crystal.store.driver import sqlite_vec_library
 
 SESSION = "5b1f0c1e-1111-4222-8333-444455556666"
 DIMENSION = 1536

@@ -11,7 +11,7 @@ from crystal.capture.safe_open import Folders
 from crystal.capture.tail import Cleaner
 from crystal.config.harnesses import Root
 from crystal.ingest import archive
-from crystal.integrity.verify import verify
+from crystal.integrity.verify import Verification
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
@@ -27,15 +27,8 @@ def faults(world: World) -> list[str]:
     """What ``crystal verify`` finds wrong at home."""
     home = world.home.machine
     cleaner = Cleaner(lambda raw: (raw, {}), b"k" * 32)
-    proof = verify(
-        home.store,
-        ldm_home=home.home,
-        agents=home.home / "agents",
-        device="home",
-        folders=Folders((Root(home.root),)),
-        cleaner=cleaner,
-        progress=lambda _: None,
-    )
+    folders = Folders((Root(home.root),))
+    proof = Verification(home.store, home.home, "home", folders, cleaner, lambda _: None).run()
     return [f"{fault.kind} {fault.what}: {fault.message}" for fault in proof.faults]
 
 

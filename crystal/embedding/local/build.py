@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from crystal.config.paths import refused
+from crystal.config.paths import system_errors
 from crystal.embedding.local.encoder import Array, Encoder, runtime_errors
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, hash_file, hold_file
@@ -91,7 +91,7 @@ def build_model(source: ModelSource, made: Path, options: InstallOptions, now: i
         NotConfiguredError: A package is missing.
         DamagedError: A file cannot be understood.
     """
-    try:
+    with system_errors(source.folder):
         graph = _find_graph(source.folder, is_int8=options.is_int8)
         _copy_tokenizer(source.folder, made)
         draft = _read_settings(source, graph, options, now)
@@ -107,8 +107,6 @@ def build_model(source: ModelSource, made: Path, options: InstallOptions, now: i
                 shutil.copyfile(licence, made / "LICENSE")
                 break
         return replace(found, files={path.name: hold_file(path) for path in sorted(made.iterdir())})
-    except OSError as error:
-        raise refused(error, source.folder) from error
 
 
 def _find_graph(folder: Path, *, is_int8: bool) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder, write_private
+from crystal.config.paths import alone_in, make_private_dir, sync_folder, system_errors, write_private
 from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource, build_model
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
@@ -62,10 +62,8 @@ def remove_model(home: Path, name: str) -> None:
         raise NotFoundError(f"the model {name} is not installed", hint="run: crystal models list")
     with alone_in(home):
         trash = _unfinished(home)
-        try:
+        with system_errors(folder):
             folder.rename(trash / name)
-        except OSError as error:
-            raise refused(error, folder) from error
         shutil.rmtree(trash, ignore_errors=True)
 
 
@@ -75,7 +73,7 @@ def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Pat
         import_package(package)
     place = home / checked_name(options.name)
     make_private_dir(home)
-    with alone_in(home):
+    with alone_in(home), system_errors(place):
         for left in home.glob(f"{UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
         working = _unfinished(home)
@@ -91,8 +89,6 @@ def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Pat
                 place.rename(working / "old")
             made.rename(place)
             sync_folder(home)
-        except OSError as error:
-            raise refused(error, place) from error
         finally:
             shutil.rmtree(working, ignore_errors=True)
     return found

@@ -209,7 +209,7 @@ def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(map(stays, found.turns))):
             continue  # lines that a forgotten session copied from another one stay there
-        gone.lines |= {name for name in (found.uuid, *found.turns) if name is not None}
+        gone.lines |= found.names
     return places
 
 

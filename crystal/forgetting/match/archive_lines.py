@@ -32,6 +32,12 @@ class ArchivedMatch(NamedTuple):
     uuid: str | None = None
     turns: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> set[str]:
+        """Return what the line and its turns are named by; of a copy, the line alone."""
+        turns = () if self.because == "copy" else self.turns
+        return {name for name in (self.uuid, *turns) if name is not None}
+
 
 class ArchiveSearch:
     """Search through archives.
@@ -103,9 +109,10 @@ class ArchiveSearch:
                 continue
             ids = tuple(turns.get(place, ()))
             when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
+            because: Because | None
             if own.uuid in self._lines or not self._lines.isdisjoint(ids):
-                because: Because | None = "copy"
-            elif self._is_in_scope(row, *when):
+                because = "copy"
+            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
                 because = "session"
             else:
                 because = self._repeats(row, line, ids, is_hit=number in hit)
@@ -113,9 +120,6 @@ class ArchiveSearch:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
             elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
-
-    def _is_in_scope(self, row: KeptRow, at: int | None, cwd: str | None) -> bool:
-        return any(scope.holds(row.session_id, at, cwd) for scope in self._scopes)
 
     def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:
         """Return why a line goes because of its text, or None."""

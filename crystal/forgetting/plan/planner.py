@@ -192,14 +192,8 @@ class _Planner:
         search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         for found in search.run(told, self.context.ldm_home):
-            if found.because == "copy":
-                if found.uuid is not None:
-                    self.lines.setdefault(found.uuid, "copy")
-                continue
-            for name in dict.fromkeys((found.uuid, *found.turns)):
-                if name is not None:
-                    self.lines.setdefault(name, found.because)
-            if not found.turns:
+            self._add(Selection(found.names), found.because)
+            if found.because != "copy" and not found.turns:
                 self.notes.append(found)
 
     def _only_terms(self) -> Terms | None:

@@ -45,13 +45,7 @@ def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondit
     if kind == "before":
         return [(part.arrays["ts"] < values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
     ids = np.array(index_source.ids_where(store, column, values), np.int64)
-    masks = []
-    for part in parts:
-        mask = np.zeros(part.size, np.bool_)
-        places = part.places(ids)
-        mask[places[places >= 0]] = True
-        masks.append(mask)
-    return masks
+    return [part.holding(ids) for part in parts]
 
 
 def _holds_everywhere(part: IndexPart) -> Mask:

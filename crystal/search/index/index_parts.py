@@ -69,6 +69,13 @@ class IndexPart:
         found = order[at].astype(np.int64)
         return np.where(known[found] == ids, found, -1)
 
+    def holding(self, ids: Array) -> npt.NDArray[np.bool_]:
+        """Return for each document whether its chunk is among ``ids``."""
+        places = self.places(ids)
+        mask = np.zeros(self.size, np.bool_)
+        mask[places[places >= 0]] = True
+        return mask
+
 
 def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
     """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +47,16 @@ class _Source:
     part: IndexPart
     file: PartFile | None
     kept: Array
+
+    @property
+    def size(self) -> int:
+        """Return how many of its documents are kept."""
+        return int(np.count_nonzero(self.kept))
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether it is not a file yet, or no longer what its file holds."""
+        return self.file is None or self.size < self.part.size
 
 
 class IndexStep:
@@ -132,34 +142,25 @@ class IndexStep:
         if fresh:
             part = IndexPart(build_part(index_source.documents(self._store, fresh), tokenizer(self._store)))
             sources.append(_Source(part, None, np.ones(part.size, np.bool_)))
-        groups = merges([int(np.count_nonzero(source.kept)) for source in sources])
-        grouped = {at for group in groups for at in group}
-        for at, source in enumerate(sources):
-            if at not in grouped and (source.file is None or not source.kept.all()):
-                groups.append([at])
-                grouped.add(at)
-        embedded = np.array(log.embedded, np.int64)
-        for group in groups:
+        groups = merges([source.size for source in sources])
+        others = set(range(len(sources))).difference(*groups)
+        changed = {at for at in others if sources[at].is_changed}
+        for group in [*groups, *([at] for at in sorted(changed))]:
             self._put_together([sources[at] for at in group], tracked)
-        waiting: set[int] = set()
-        for at, source in enumerate(sources):
-            if at not in grouped and source.file is not None and len(embedded):
-                own = _places(embedded, source.part.places(embedded))
-                if own and not self._embed(source.file, own, tracked):
-                    waiting.update(own)
-        return frozenset(waiting)
+        unchanged = [sources[at] for at in sorted(others - changed)]
+        return frozenset(chunk for source in unchanged for chunk in self._unwritten(source, log.embedded, tracked))
+
+    def _unwritten(self, source: _Source, embedded: Sequence[int], tracked: Sequence[int]) -> Iterable[int]:
+        """Put new vectors into a part that does not change; return its chunks whose vectors stay in the log."""
+        assert source.file is not None
+        ids = np.array(embedded, np.int64)
+        own = _places(ids, source.part.places(ids))
+        return own if own and not self._embed(source.file, own, tracked) else ()
 
     def _sources(self, stale: Array) -> list[_Source]:
         """Return the parts in use, each with the documents that are still valid."""
-        sources = []
-        for file in self._files:
-            if file.kind == "words":
-                part = open_part(self._folder, file)
-                kept = np.ones(part.size, np.bool_)
-                places = part.places(stale)
-                kept[places[places >= 0]] = False
-                sources.append(_Source(part, file, kept))
-        return sources
+        parts = [(open_part(self._folder, file), file) for file in self._files if file.kind == "words"]
+        return [_Source(part, file, ~part.holding(stale)) for part, file in parts]
 
     def _put_together(self, sources: Sequence[_Source], tracked: Sequence[int]) -> None:
         """Make one part of some."""

@@ -15,13 +15,13 @@ def add_hook_runs(store: Store, runs: Sequence[tuple[int, str, float]]) -> None:
     if not runs:
         return
     with store.transaction():
-        store.execute_many("INSERT INTO hook_runs (at, event, ms) VALUES (?, ?, ?)", runs)
+        store.insert_many("hook_runs", "at, event, ms", runs)
         store.execute("DELETE FROM hook_runs WHERE rowid <= (SELECT max(rowid) FROM hook_runs) - ?", (KEEP,))
 
 
 def latencies(store: Store) -> list[float]:
     """Return the kept durations in ms, shortest first."""
-    return [float(ms) for (ms,) in store.rows("SELECT ms FROM hook_runs ORDER BY ms")]
+    return store.all(float, "SELECT ms FROM hook_runs ORDER BY ms")
 
 
 class Latency(NamedTuple):

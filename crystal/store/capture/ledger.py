@@ -71,7 +71,7 @@ def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Return (harness, path) of the transcripts of a session, where they were seen last."""
     rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))
-    return [(str(harness), str(path)) for harness, path in rows]
+    return [(harness, str(path)) for harness, path in rows]
 
 
 def last_rule(store: Store, state: TranscriptState) -> str | None:
@@ -85,26 +85,20 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
 
 def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
     """Return True if bytes of a session's transcripts are private under any rule but ``except_for``."""
-    return (
-        store.value(
-            "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
-            " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
-            (session_id, except_for),
-        )
-        is not None
+    return store.has(
+        "SELECT 1 FROM capture_state c JOIN segments s ON s.transcript = c.id"
+        " WHERE c.session_id = ? AND s.state = 'private' AND s.rule <> ? LIMIT 1",
+        (session_id, except_for),
     )
 
 
 def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]]:
     """Return the byte ranges [start, stop) of the present file from before crystal that were left out, in order."""
-    return [
-        (int(start), int(stop))
-        for start, stop in store.rows(
-            "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
-            " AND rule = ? ORDER BY start",
-            (state.id, state.mark.generation, BEFORE_CRYSTAL),
-        )
-    ]
+    return store.rows(
+        "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
+        " AND rule = ? ORDER BY start",
+        (state.id, state.mark.generation, BEFORE_CRYSTAL),
+    )
 
 
 def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[int, int]:
@@ -113,7 +107,7 @@ def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[i
         "SELECT s.transcript, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
         " AND c.generation = s.generation WHERE s.state = 'skipped' AND s.rule = ? GROUP BY s.transcript"
     )
-    return {int(ident): int(size) for ident, size in store.rows(sql, (rule,))}
+    return dict(store.rows(sql, (rule,)))
 
 
 def claim_tail(store: Store, segment: Segment, now: int) -> int:
@@ -153,15 +147,13 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
     """
     known = state_of(store, segment.origin.device, segment.before.transcript)
     start, stop = segment.pieces[0].start, segment.pieces[-1].end
-    row = (
-        None
-        if known is None or known.mark.generation != segment.before.generation
-        else store.row(
+    row = None
+    if known is not None and known.mark.generation == segment.before.generation:
+        row = store.row(
             "SELECT id, stop FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND stop >= ?"
             " AND state = 'skipped' AND rule = ?",
             (known.id, known.mark.generation, start, stop, BEFORE_CRYSTAL),
         )
-    )
     if known is None or row is None:
         raise WatermarkMovedError(f"{segment.path}: bytes {start} to {stop} are no longer skipped")
     if row[1] == stop:
@@ -220,12 +212,11 @@ def covered(store: Store, transcript: int, generation: int, start: int, stop: in
 
     A row whose lines are not kept here is not final: it is replaced when its lines come.
     """
-    rows = store.rows(
+    return store.rows(
         "SELECT id, start, stop FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4 AND stop > ?3"
         f" AND NOT ({_OPEN}) ORDER BY start",
         (transcript, generation, start, stop, BEFORE_CRYSTAL),
     )
-    return [(int(ident), int(first), int(end)) for ident, first, end in rows]
 
 
 def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
@@ -270,43 +261,33 @@ def add_row(
     store: Store, transcript: int, generation: int, start: int, stop: int, state: str, rule: str | None, now: int
 ) -> None:
     """Write a ledger row for bytes that are not kept. Inside a transaction."""
-    store.execute(
-        "INSERT INTO segments (transcript, generation, start, stop, state, rule, captured_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (transcript, generation, start, stop, state, rule, now),
-    )
+    columns = "transcript, generation, start, stop, state, rule, captured_at"
+    store.insert("segments", columns, transcript, generation, start, stop, state, rule, now)
 
 
 class CapturedRange(NamedTuple):
-    """A captured byte range and the place of its clean lines in the archive."""
+    """A captured byte range and the place of its clean lines in the archive; None if only home keeps these."""
 
     start: int
     stop: int
     raw_hash: bytes
-    archive_offset: int
-    archive_length: int
+    archive_offset: int | None
+    archive_length: int | None
     clean_hash: bytes
     clean_length: int
 
 
 def add_captured(store: Store, transcript: int, generation: int, kept: CapturedRange, now: int) -> int:
     """Write a ledger row for captured bytes and return its id. Inside a transaction."""
-    store.execute(
-        "INSERT INTO segments (transcript, generation, state, start, stop, raw_hash, archive_offset, archive_length,"
-        " clean_hash, clean_length, captured_at) VALUES (?, ?, 'captured', ?, ?, ?, ?, ?, ?, ?, ?)",
-        (transcript, generation, *kept, now),
-    )
-    return int(store.value("SELECT last_insert_rowid()"))
+    columns = f"transcript, generation, state, {', '.join(CapturedRange._fields)}, captured_at"
+    return store.insert("segments", columns, transcript, generation, "captured", *kept, now)
 
 
 def add_relayed(store: Store, transcript: int, generation: int, piece: SegmentPiece, now: int) -> None:
     """Write a ledger row for captured bytes whose lines only home keeps. Inside a transaction."""
-    clean = hashlib.sha256(piece.clean).digest(), len(piece.clean)
-    store.execute(
-        "INSERT INTO segments (transcript, generation, start, stop, state, raw_hash, clean_hash, clean_length,"
-        " captured_at) VALUES (?, ?, ?, ?, 'captured', ?, ?, ?, ?)",
-        (transcript, generation, piece.start, piece.end, piece.raw_hash, *clean, now),
-    )
+    clean = hashlib.sha256(piece.clean).digest()
+    kept = CapturedRange(piece.start, piece.end, piece.raw_hash or b"", None, None, clean, len(piece.clean))
+    add_captured(store, transcript, generation, kept, now)
 
 
 def forget_relayed(store: Store, device: str) -> None:
@@ -326,15 +307,13 @@ def set_archive(store: Store, transcript: int, archive: str | None) -> None:
 
 def has_archive(store: Store, archive: str) -> bool:
     """Return True if a transcript is archived in this file, relative to the LDM home."""
-    return store.value("SELECT 1 FROM capture_state WHERE archive = ? LIMIT 1", (archive,)) is not None
+    return store.has("SELECT 1 FROM capture_state WHERE archive = ? LIMIT 1", (archive,))
 
 
 def archive_end(store: Store, transcript: int) -> int:
     """Return the end of the last frame that the ledger knows of, in bytes, or 0."""
-    return int(
-        store.value("SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?", (transcript,))
-        or 0
-    )
+    sql = "SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?"
+    return store.value(sql, (transcript,)) or 0
 
 
 def met_roots(store: Store) -> set[str]:
@@ -344,15 +323,9 @@ def met_roots(store: Store) -> set[str]:
 
 def meet_root(store: Store, root: Path, now: int) -> None:
     """Note a transcript folder as seen. Inside a transaction."""
-    store.execute(
-        "INSERT INTO capture_roots (path, met_at) VALUES (?, ?) ON CONFLICT DO NOTHING", (stored_path(root), now)
-    )
+    store.insert("capture_roots", "path, met_at", stored_path(root), now, on_conflict="DO NOTHING")
 
 
 def _insert_state(store: Store, origin: Origin, path: str, mark: Watermark, now: int) -> int:
-    store.execute(
-        "INSERT INTO capture_state (agent, device, session_id, subagent, harness, path, transcript, offset, dev,"
-        " inode, generation, tail_hash, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*origin, stored_path(path), *mark, now),
-    )
-    return int(store.value("SELECT last_insert_rowid()"))
+    columns = ", ".join([*Origin._fields, "path", *Watermark._fields, "updated_at"])
+    return store.insert("capture_state", columns, *origin, stored_path(path), *mark, now)

@@ -22,10 +22,8 @@ class PrivatePeriod(NamedTuple):
 
 def marks(store: Store) -> tuple[PrivatePeriod, ...]:
     """Return all marks, oldest first."""
-    return tuple(
-        PrivatePeriod(*row)
-        for row in store.rows("SELECT session_id, reason, from_at, until_at, folder FROM private_marks ORDER BY id")
-    )
+    columns = ", ".join(PrivatePeriod._fields)
+    return tuple(store.all(PrivatePeriod, f"SELECT {columns} FROM private_marks ORDER BY id"))
 
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
@@ -38,10 +36,7 @@ def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bo
         )
         if was_open:
             return False
-        store.execute(
-            "INSERT INTO private_marks (session_id, reason, from_at, last_at) VALUES (?, ?, ?, ?)",
-            (session_id, reason, now, now),
-        )
+        store.insert("private_marks", "session_id, reason, from_at, last_at", session_id, reason, now, now)
     return True
 
 
@@ -57,7 +52,7 @@ def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
 
 def _close(store: Store, until: str, values: tuple[object, ...]) -> bool:
     where = "session_id IS ? AND reason = ? AND until_at IS NULL"
-    if store.value(f"SELECT 1 FROM private_marks WHERE {where}", values[-2:]) is None:
+    if not store.has(f"SELECT 1 FROM private_marks WHERE {where}", values[-2:]):
         return False
     with store.transaction():
         store.execute(f"UPDATE private_marks SET until_at = {until} WHERE {where}", values)
@@ -66,28 +61,23 @@ def _close(store: Store, until: str, values: tuple[object, ...]) -> bool:
 
 def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
     """Record lines that were left out. Inside a transaction."""
-    store.execute_many(
-        "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in uuids]
-    )
+    store.insert_many("private_lines", "uuid", [(uuid,) for uuid in uuids], "DO NOTHING")
 
 
 def has_private_lines(store: Store) -> bool:
     """Return True if any line was ever left out."""
-    return store.value("SELECT 1 FROM private_lines LIMIT 1") is not None
+    return store.has("SELECT 1 FROM private_lines LIMIT 1")
 
 
 def is_private_line(store: Store, uuid: str) -> bool:
     """Return True if this line was left out on the machine where it was said."""
-    return store.value("SELECT 1 FROM private_lines WHERE uuid = ?", (uuid,)) is not None
+    return store.has("SELECT 1 FROM private_lines WHERE uuid = ?", (uuid,))
 
 
 def add_redactions(store: Store, counts: Iterable[tuple[str, int]]) -> None:
     """Add to the counts of redacted secrets, by kind. Inside a transaction."""
-    store.execute_many(
-        "INSERT INTO redactions (kind, count) VALUES (?, ?)"
-        " ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count",
-        list(counts),
-    )
+    more = "(kind) DO UPDATE SET count = count + excluded.count"
+    store.insert_many("redactions", "kind, count", counts, more)
 
 
 def redaction_counts(store: Store) -> dict[str, int]:
@@ -110,8 +100,6 @@ def store_key(store: Store) -> bytes:
         return os.urandom(32)  # nothing in it was hashed yet
     if value is None:
         with store.transaction():
-            store.execute(
-                "INSERT INTO meta (key, value) VALUES ('hash_key', ?) ON CONFLICT DO NOTHING", (os.urandom(32).hex(),)
-            )
+            store.insert("meta", "key, value", "hash_key", os.urandom(32).hex(), on_conflict="DO NOTHING")
         value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     return bytes.fromhex(value)

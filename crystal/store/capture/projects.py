@@ -4,7 +4,6 @@ The identity is kept in the column ``remote``: the address of ``origin``; else `
 ``commit:ID``, the first commit; ``joined:ID`` if a person joined folders that have none of these.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,21 +67,20 @@ def identity_of_root(store: Store, git_root: str) -> str | None:
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
     """Return the root and the name of the project with an identity; of several roots the newest."""
     sql = "SELECT coalesce(git_root, cwd), name FROM projects WHERE remote = ? ORDER BY id DESC LIMIT 1"
-    found = store.row(sql, (identity,))
-    return None if found is None else (str(found[0]), str(found[1]))
+    return store.find(lambda *found: found, sql, (identity,))
 
 
 def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
     """Return the rows and all others that share the root or the identity of one of them, in order."""
     if not rows:
         return []
-    found = store.rows(
+    return store.all(
+        int,
         "WITH wanted AS (SELECT git_root, remote FROM projects WHERE id IN (SELECT value FROM json_each(?1)))"
         " SELECT id FROM projects WHERE id IN (SELECT value FROM json_each(?1))"
         " OR git_root IN (SELECT git_root FROM wanted) OR remote IN (SELECT remote FROM wanted) ORDER BY id",
-        (json.dumps(list(rows)),),
+        (rows,),
     )
-    return [int(ident) for (ident,) in found]
 
 
 def known_projects(store: Store) -> list[KnownProject]:
@@ -105,15 +103,14 @@ def known_projects(store: Store) -> list[KnownProject]:
 def folders(store: Store, limit: int) -> list[str]:
     """Return the folders of projects: where their repository begins, else where an agent worked; newest first."""
     sql = "SELECT coalesce(git_root, cwd) FROM projects GROUP BY 1 ORDER BY max(id) DESC LIMIT ?"
-    return [str(folder) for (folder,) in store.rows(sql, (limit,))]
+    return store.all(str, sql, (limit,))
 
 
 def rename(store: Store, rows: Sequence[int], name: str) -> None:
     """Give a project another name, also for folders of it that are added later. Inside a transaction."""
     drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects
     store.execute(
-        "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))",
-        (name, json.dumps(list(rows))),
+        "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))", (name, rows)
     )
 
 
@@ -123,12 +120,12 @@ def join(store: Store, rows: Sequence[int], into: Sequence[int], name: str, iden
     store.execute(
         "UPDATE projects SET remote = ?1, joined_to = ?1, name = ?2, own_name = ?2"
         " WHERE id IN (SELECT value FROM json_each(?3))",
-        (identity, name, json.dumps(list(rows))),
+        (identity, name, rows),
     )
     store.execute(
         "UPDATE projects SET remote = ?1, joined_to = ?1"
         " WHERE remote IS NULL AND id IN (SELECT value FROM json_each(?2))",
-        (identity, json.dumps(list(into))),
+        (identity, into),
     )
 
 
@@ -149,7 +146,7 @@ def split(store: Store, rows: Sequence[int], found: Sequence[Project]) -> None:
 def joined_rows(store: Store, folder: str) -> list[int]:
     """Return the joined rows of a folder: those of its repository, or of the folder itself."""
     sql = "SELECT id FROM projects WHERE joined_to IS NOT NULL AND (git_root = ?1 OR cwd = ?1) ORDER BY id"
-    return [int(ident) for (ident,) in store.rows(sql, (folder,))]
+    return store.all(int, sql, (folder,))
 
 
 def _chosen(store: Store, project: Project) -> tuple[str | None, str | None]:

@@ -26,11 +26,9 @@ def add_counts(store: Store, transcript: int, said: int, silent: int, unknown: I
     rows = [(SAID, 0, said), (SILENT, 0, silent), *((kind, 1, number) for kind, number in unknown)]
     for kind, is_unknown, number in rows:
         if number:
-            store.execute(
-                "INSERT INTO record_counts (transcript, kind, is_unknown, number) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET number = number + excluded.number",
-                (transcript, kind, is_unknown, number),
-            )
+            again = "DO UPDATE SET number = number + excluded.number"
+            values = (transcript, kind, is_unknown, number)
+            store.insert("record_counts", "transcript, kind, is_unknown, number", *values, on_conflict=again)
 
 
 def counted_records(store: Store) -> Iterator[CountedRecords]:

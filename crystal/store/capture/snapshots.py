@@ -35,20 +35,18 @@ class SeenRecord(NamedTuple):
 
 def seen_records(store: Store, transcript: int) -> dict[str, SeenRecord]:
     """Return the records of a transcript, by id."""
-    rows = store.rows(
-        "SELECT record, state, hash, size, superseded FROM snapshot_records WHERE transcript = ?", (transcript,)
-    )
-    return {row[0]: SeenRecord._make(row) for row in rows}
+    sql = f"SELECT {', '.join(SeenRecord._fields)} FROM snapshot_records WHERE transcript = ?"
+    return {one.record: one for one in store.all(SeenRecord, sql, (transcript,))}
 
 
 def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) -> None:
     """Note records as seen, in place of what was noted of them. Inside a transaction."""
-    store.execute_many(
-        "INSERT INTO snapshot_records (transcript, record, state, hash, size, superseded) VALUES (?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (transcript, record) DO UPDATE SET state = excluded.state, hash = excluded.hash,"
-        " size = excluded.size, superseded = superseded + excluded.superseded",
-        [(transcript, *record) for record in records],
+    again = (
+        "DO UPDATE SET state = excluded.state, hash = excluded.hash, size = excluded.size,"
+        " superseded = superseded + excluded.superseded"
     )
+    columns = f"transcript, {', '.join(SeenRecord._fields)}"
+    store.insert_many("snapshot_records", columns, [(transcript, *record) for record in records], again)
 
 
 def close_records(store: Store, transcript: int, records: Sequence[str]) -> None:
@@ -99,16 +97,13 @@ def file_stamps(store: Store) -> dict[str, str]:
 def paths_with(store: Store, conversation: str) -> list[str]:
     """Return the files in which a conversation was seen, by its key."""
     sql = "SELECT path FROM snapshot_stamps WHERE conversation = ?"
-    return [str(path) for (path,) in store.rows(sql, (conversation,))]
+    return store.all(str, sql, (conversation,))
 
 
 def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
     """Note how a conversation, or with an empty key a whole file, was when it was read. Inside a transaction."""
-    store.execute(
-        "INSERT INTO snapshot_stamps (path, conversation, stamp) VALUES (?, ?, ?)"
-        " ON CONFLICT (path, conversation) DO UPDATE SET stamp = excluded.stamp",
-        (stored_path(path), conversation, stamp),
-    )
+    key = {"path": stored_path(path), "conversation": conversation}
+    store.upsert("snapshot_stamps", "path, conversation", {**key, "stamp": stamp})
 
 
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """Write sessions, turns, chunks and their texts. A turn that several files contain is stored once."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,6 +11,12 @@ from crystal.store.text_blocks import put_texts
 from crystal.store.texts import text_hash
 
 CONVERSATION = "conversation"
+
+_TURN = (
+    "id, uuid, part, session, segment, offset, role, tool, subagent, ts, project, branch, message_id, model,"
+    " full_length"
+)
+_CHUNK = "id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch, subagent, ts"
 
 
 class AddedTurns(NamedTuple):
@@ -74,17 +79,12 @@ def _next_id(store: Store, table: str) -> int:
 
 def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
     """Return which turns of these lines are stored already."""
-    rows = store.rows(
-        "SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (json.dumps(sorted(uuids)),)
-    )
-    return {(str(uuid), int(part)) for uuid, part in rows}
+    return set(store.rows("SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (uuids,)))
 
 
 def _session(store: Store, origin: Origin) -> int:
-    store.execute(
-        "INSERT INTO sessions (session_id, agent, device, harness) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (origin.session_id, origin.agent, origin.device, origin.harness),
-    )
+    values = (origin.session_id, origin.agent, origin.device, origin.harness)
+    store.insert("sessions", "session_id, agent, device, harness", *values, on_conflict="DO NOTHING")
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
 
@@ -96,7 +96,7 @@ def stored_uuids(store: Store, uuids: set[str]) -> set[str]:
 def is_of_another_session(store: Store, uuid: str, session_id: str) -> bool:
     """Return whether a line's turns are stored with another session than a given one."""
     sql = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE t.uuid = ? AND s.session_id <> ? LIMIT 1"
-    return store.value(sql, (uuid, session_id)) is not None
+    return store.has(sql, (uuid, session_id))
 
 
 def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]]:
@@ -105,13 +105,12 @@ def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]
         "SELECT t.uuid, c.id, c.text_sha256 FROM turns t JOIN chunks c ON c.turn = t.id"
         " WHERE t.uuid IN (SELECT value FROM json_each(?))"
     )
-    return [(str(uuid), int(ident), bytes(sha)) for uuid, ident, sha in store.rows(sql, (json.dumps(list(uuids)),))]
+    return store.rows(sql, (uuids,))
 
 
 def harness_of(store: Store, session_id: str) -> str | None:
     """Return the harness of a session, None if it is not stored."""
-    found: str | None = store.value("SELECT harness FROM sessions WHERE session_id = ?", (session_id,))
-    return found
+    return store.find(str, "SELECT harness FROM sessions WHERE session_id = ?", (session_id,))
 
 
 def _with_tools(store: Store, turns: Sequence[Turn]) -> list[Turn]:
@@ -135,10 +134,8 @@ def _with_tools(store: Store, turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _tools_called(store: Store, uuid: str) -> list[str | None]:
-    return [
-        tool
-        for (tool,) in store.rows("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' ORDER BY part", (uuid,))
-    ]
+    rows = store.rows("SELECT tool FROM turns WHERE uuid = ? AND role = 'tool_call' ORDER BY part", (uuid,))
+    return [tool for (tool,) in rows]
 
 
 def _turn_row(
@@ -164,16 +161,8 @@ def _turn_row(
 
 
 def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: Sequence[tuple[Any, ...]]) -> None:
-    store.execute_many(
-        "INSERT INTO turns (id, uuid, part, session, segment, offset, role, tool, subagent, ts, project,"
-        " branch, message_id, model, full_length) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        turn_rows,
-    )
-    store.execute_many(
-        "INSERT INTO chunks (id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch,"
-        " subagent, ts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(*row[:3], b"", *row[4:]) for row in chunk_rows],
-    )
+    store.insert_many("turns", _TURN, turn_rows)
+    store.insert_many("chunks", _CHUNK, [(*row[:3], b"", *row[4:]) for row in chunk_rows])
     put_texts(store, [(row[0], row[3]) for row in chunk_rows])
 
 

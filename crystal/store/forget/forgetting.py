@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from crystal.store.capture.privacy import is_private_line
+from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.connection import Store
 from crystal.store.notes import read_note, write_note
 from crystal.store.search.scope import is_within
@@ -156,11 +156,11 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
     """
     new = 0
     for tombstone in (part for one in tombstones for part in parts(one)):
-        if store.value("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)) is not None:
+        if store.has("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)):
             continue
         value = json.dumps(dict(tombstone.value), ensure_ascii=False, sort_keys=True)
         row = tombstone._replace(value=value)  # type: ignore[arg-type]
-        store.execute(f"INSERT INTO tombstones ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)
+        store.insert("tombstones", _COLUMNS, *row)
         _block(store, tombstone, now)
         new += 1
     if new:
@@ -175,22 +175,15 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
 
 
 def _block(store: Store, tombstone: Tombstone, now: int) -> None:
-    store.execute_many(
-        "INSERT INTO private_lines (uuid) VALUES (?) ON CONFLICT DO NOTHING", [(uuid,) for uuid in tombstone.lines]
-    )
+    add_private_lines(store, tombstone.lines)
     taint_sessions(store, tombstone.sessions)
-    store.execute_many(
-        "INSERT INTO private_marks (session_id, reason, from_at, last_at, until_at, folder) VALUES (?, ?, 0, ?, ?, ?)",
-        [(scope.session, FORGOTTEN, now, scope.until, scope.folder) for scope in tombstone.scopes],
-    )
+    marks = [(scope.session, FORGOTTEN, 0, now, scope.until, scope.folder) for scope in tombstone.scopes]
+    store.insert_many("private_marks", "session_id, reason, from_at, last_at, until_at, folder", marks)
 
 
 def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
     """Note that something of sessions was forgotten, so that nothing repeats it. Inside a transaction."""
-    store.execute_many(
-        "INSERT INTO forgotten_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING",
-        [(session,) for session in session_ids],
-    )
+    store.insert_many("forgotten_sessions", "session_id", [(one,) for one in session_ids], "DO NOTHING")
 
 
 def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
@@ -210,21 +203,17 @@ def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombston
 
 def is_work_left(store: Store) -> bool:
     """Return True if ``finish`` has something to do: two lookups in tables that are empty or indexed."""
-    return bool(
-        store.value(
-            "SELECT EXISTS (SELECT 1 FROM tombstones WHERE done_at IS NULL) OR EXISTS (SELECT 1 FROM forget_work)"
-        )
-    )
+    return store.has("SELECT 1 FROM tombstones WHERE done_at IS NULL UNION ALL SELECT 1 FROM forget_work LIMIT 1")
 
 
 def is_anything_forgotten(store: Store) -> bool:
     """Return True if anything was ever forgotten here, so that lines must be checked."""
-    return store.value("SELECT 1 FROM tombstones LIMIT 1") is not None
+    return store.has("SELECT 1 FROM tombstones LIMIT 1")
 
 
 def is_session_forgotten(store: Store, session_id: str) -> bool:
     """Return True if a part of this session was forgotten: lines that may repeat it are left out."""
-    return store.value("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,)) is not None
+    return store.has("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,))
 
 
 # ---------------------------------------------------------------------------------------------------------- blocking

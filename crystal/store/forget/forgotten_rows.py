@@ -5,12 +5,11 @@ Finding only reads. What changes the ledger runs inside the caller's transaction
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Store
 from crystal.store.search.scope import is_within
 
 LARGE_CHUNKS = 2_000
@@ -37,40 +36,35 @@ def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[Fo
 
 def texts_of_turns(store: Store, turns: Collection[int]) -> Iterator[ForgottenSource]:
     """Yield the texts of some turns."""
-    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", as_json(turns))
+    return _texts_of_turns(store, f"WHERE c.turn IN {_SOME}", turns)
 
 
 def texts_of(stores: Iterable[Store], lines: Collection[str], memories: Collection[str]) -> list[str]:
     """Return the texts of lines, turn by turn, and of memories with their former versions."""
     found: list[ForgottenSource] = []
     for store in stores:
-        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", as_json(lines))
-        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", as_json(memories))
+        found += _texts_of_turns(store, f"WHERE t.uuid IN {_SOME}", lines)
+        found += _texts_of_memories(store, f"WHERE m.uid IN {_SOME}", memories)
     return [said.text for said in found]
 
 
-def _texts_of_turns(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
-    with translated(store.path):
-        rows = store.db.execute(
-            "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
-            f" {where} ORDER BY c.turn, c.start",
-            values,
-        )
-        for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
-            text = ""
-            for *_, start, piece in chunks:
-                text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
-            yield ForgottenSource(uuid, "", text)
+def _texts_of_turns(store: Store, where: str, *values: Collection[object]) -> Iterator[ForgottenSource]:
+    rows = store.stream(
+        "SELECT c.turn, t.uuid, c.start, c.text FROM chunks c JOIN turns t ON t.id = c.turn"
+        f" {where} ORDER BY c.turn, c.start",
+        values,
+    )
+    for (_, uuid), chunks in groupby(rows, key=lambda row: row[:2]):
+        text = ""
+        for *_, start, piece in chunks:
+            text = text[:start] + piece if start <= len(text) else f"{text}\n{piece}"
+        yield ForgottenSource(uuid, "", text)
 
 
-def _texts_of_memories(store: Store, where: str, *values: str) -> Iterator[ForgottenSource]:
-    with translated(store.path):
-        for row in store.db.execute(
-            f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL"
-            f" SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory {where}",
-            values * 2,
-        ):
-            yield ForgottenSource(*row)
+def _texts_of_memories(store: Store, where: str, *values: Collection[object]) -> Iterator[ForgottenSource]:
+    former = "SELECT '', m.uid, h.text, NULL FROM memory_history h JOIN memories m ON m.id = h.memory"
+    sql = f"SELECT '', m.uid, m.text, m.key FROM memories m {where} UNION ALL {former} {where}"
+    return (ForgottenSource(*row) for row in store.stream(sql, values * 2))
 
 
 def is_large(store: Store) -> bool:
@@ -87,7 +81,7 @@ def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...
         " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, min(t.part)"
         " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
-        (as_json(uuids),),
+        (uuids,),
     ):
         yield row[:-1]
 
@@ -97,14 +91,8 @@ _FIRST = "(SELECT value FROM json_each(?1))"
 
 
 def _names(store: Store, sql: str, *values: object) -> set[str]:
-    """Return the first column of a query; a list among the values is passed as JSON."""
-    bound = [value if value is None or isinstance(value, str | int) else as_json(value) for value in values]
-    return {str(name) for (name,) in store.rows(sql, bound)}
-
-
-def as_json(names: object) -> str:
-    """Return some names as a JSON array for ``json_each``."""
-    return json.dumps(sorted(names))  # type: ignore[call-overload]
+    """Return the first column of a query."""
+    return set(store.all(str, sql, values))
 
 
 def lines_where(
@@ -145,7 +133,7 @@ def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[s
 
 def turns_of(store: Store, uuids: Collection[str], among: Collection[int] | None) -> set[int]:
     """Return the turns of some lines by row, only those ``among`` some turns if these are given."""
-    found = {ident for (ident,) in store.rows(f"SELECT id FROM turns WHERE uuid IN {_SOME}", (as_json(uuids),))}
+    found = set(store.all(int, f"SELECT id FROM turns WHERE uuid IN {_SOME}", (uuids,)))
     return found if among is None else found.intersection(among)
 
 
@@ -216,7 +204,7 @@ def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -
         f"WITH known AS ({known}) SELECT path FROM known"
         " UNION SELECT s.path FROM snapshot_stamps s JOIN known k ON s.conversation = k.transcript"
     )
-    return [path for (path,) in store.rows(sql, (device, as_json(session_ids)))]
+    return [path for (path,) in store.rows(sql, (device, session_ids))]
 
 
 # --------------------------------------------------------------------------------------------------------- archives
@@ -247,7 +235,7 @@ _KEPT = (
 
 def kept_rows(store: Store, sessions: Collection[str] | None = None) -> list[KeptRow]:
     """Return the rows whose lines are archived, of all sessions or of some, file by file."""
-    some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (as_json(sessions),))
+    some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (sessions,))
     return store.all(KeptRow, f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)
 
 
@@ -293,5 +281,5 @@ def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"
         f" (SELECT id FROM capture_state WHERE session_id IN {_SOME})",
-        (rule, as_json(session_ids)),
+        (rule, session_ids),
     )

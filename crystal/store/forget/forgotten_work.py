@@ -11,7 +11,6 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.forget.forgotten_rows import as_json
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space
 
@@ -27,7 +26,7 @@ BATCH = 4_000
 def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the chunks of these lines."""
     sql = "SELECT id FROM chunks WHERE turn IN " + _TURNS
-    return [int(ident) for (ident,) in store.rows(sql, (as_json(uuids),))]
+    return store.all(int, sql, (uuids,))
 
 
 _TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
@@ -41,12 +40,12 @@ def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -
     store.execute(
         "DELETE FROM turn_copies WHERE session IN (SELECT id FROM sessions WHERE session_id IN"
         " (SELECT value FROM json_each(?)))",
-        (as_json(whole),),
+        (whole,),
     )
     space.delete_chunks(store, chunks_of(store, uuids))
-    store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (as_json(uuids),))
+    store.execute(f"DELETE FROM turn_copies WHERE turn IN {_TURNS}", (uuids,))
     for table, column in (("learned_from", "line"), ("turns", "uuid")):
-        store.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (as_json(uuids),))
+        store.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (uuids,))
 
 
 def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
@@ -55,12 +54,12 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
         "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"
         " JOIN sessions o ON o.id = c.session WHERE t.uuid IN (SELECT value FROM json_each(?))"
         " AND o.session_id NOT IN (SELECT value FROM json_each(?)) GROUP BY t.id",
-        (as_json(uuids), as_json(session_ids)),
+        (uuids, session_ids),
     ):
         store.execute("UPDATE turns SET session = ? WHERE id = ?", (new, turn))
         store.execute("UPDATE chunks SET session = ? WHERE turn = ?", (new, turn))
         store.execute("DELETE FROM turn_copies WHERE turn = ? AND session = ?", (turn, new))
-        store.execute("INSERT INTO turn_copies (session, turn) VALUES (?, ?) ON CONFLICT DO NOTHING", (old, turn))
+        store.insert("turn_copies", "session, turn", old, turn, on_conflict="DO NOTHING")
 
 
 def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str, str, str | None]]:
@@ -81,7 +80,7 @@ def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str
         turns = "(SELECT id, ts FROM turns WHERE session = ?1 UNION ALL SELECT t.id, t.ts FROM turn_copies c"
         turns += " JOIN turns t ON t.id = c.turn WHERE c.session = ?1)"
         newest = store.value(f"SELECT max(id) FROM {turns}", (ident,))
-        if newest is None and store.value("SELECT 1 FROM chunks WHERE session = ? LIMIT 1", (ident,)) is None:
+        if newest is None and not store.has("SELECT 1 FROM chunks WHERE session = ? LIMIT 1", (ident,)):
             store.execute("DELETE FROM turn_copies WHERE session = ?", (ident,))
             store.execute("DELETE FROM sessions WHERE id = ?", (ident,))
         else:
@@ -120,10 +119,8 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
     """Note work that is left, inside a transaction; equal work is noted once."""
     text = json.dumps(detail, sort_keys=True)
     known = "SELECT 1 FROM forget_work WHERE kind = ? AND target = ? AND detail = ?"
-    if store.value(known, (kind, target, text)) is None:
-        store.execute(
-            "INSERT INTO forget_work (kind, target, detail, made_at) VALUES (?, ?, ?, ?)", (kind, target, text, now)
-        )
+    if not store.has(known, (kind, target, text)):
+        store.insert("forget_work", "kind, target, detail, made_at", kind, target, text, now)
 
 
 def works(store: Store, kind: str) -> list[ForgetWork]:
@@ -134,7 +131,7 @@ def works(store: Store, kind: str) -> list[ForgetWork]:
 
 def work_kinds(store: Store) -> set[str]:
     """Return the kinds of work that is left."""
-    return {str(kind) for (kind,) in store.rows("SELECT DISTINCT kind FROM forget_work")}
+    return set(store.all(str, "SELECT DISTINCT kind FROM forget_work"))
 
 
 def end_works(store: Store, done: Sequence[ForgetWork]) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from crystal.store.connection import Store, translated
-from crystal.store.forget.forgotten_rows import as_json, each_text
+from crystal.store.connection import Store
+from crystal.store.forget.forgotten_rows import each_text
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER
 from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
@@ -26,12 +26,11 @@ def retained_texts(
         if said.uuid not in lines and said.uid not in memories:
             yield f"{said.text}\n{said.key or ''}"
     yield from texts_of_files(store)
-    with translated(store.path):
-        for session, *titles in store.db.execute("SELECT session_id, title, summary_title FROM sessions"):
-            yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])
-        for sql in _NAMES:
-            for row in store.db.execute(sql):
-                yield "\n".join(str(value) for value in row if value is not None)
+    for session, *titles in store.stream("SELECT session_id, title, summary_title FROM sessions"):
+        yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])
+    for sql in _NAMES:
+        for row in store.stream(sql):
+            yield "\n".join(str(value) for value in row if value is not None)
 
 
 _NAMES = (
@@ -52,35 +51,31 @@ _NAMES = (
 def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
     """Yield the compressed texts of lines and memories, or the blocks that they are in."""
     blocks = set[int]()
-    with translated(store.path):
-        for name, wanted in (("t.uuid", lines), ("m.uid", memories)):
-            for block, body in store.db.execute(
-                "SELECT block_of(c.body), c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-                " LEFT JOIN memories m ON m.id = c.memory"
-                f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
-                (as_json(wanted),),
-            ):
-                if block is None:
-                    yield body
-                else:
-                    blocks.add(block)
-        for (body,) in store.db.execute(
-            "SELECT body FROM text_blocks WHERE id IN (SELECT value FROM json_each(?))", (as_json(blocks),)
+    for name, wanted in (("t.uuid", lines), ("m.uid", memories)):
+        for block, body in store.stream(
+            "SELECT block_of(c.body), c.body FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+            " LEFT JOIN memories m ON m.id = c.memory"
+            f" WHERE {name} IN (SELECT value FROM json_each(?)) AND typeof(c.body) = 'blob'",
+            (wanted,),
         ):
-            yield body
+            if block is None:
+                yield body
+            else:
+                blocks.add(block)
+    for (body,) in store.stream("SELECT body FROM text_blocks WHERE id IN (SELECT value FROM json_each(?))", (blocks,)):
+        yield body
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
     """Yield the compressed texts of everything but some lines and memories. No block has a text of these any more."""
-    with translated(store.path):
-        for (body,) in store.db.execute("SELECT body FROM text_blocks"):
+    for (body,) in store.stream("SELECT body FROM text_blocks"):
+        yield body
+    for body, uuid, uid in store.stream(
+        "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
+        " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
+    ):
+        if uuid not in lines and uid not in memories:
             yield body
-        for body, uuid, uid in store.db.execute(
-            "SELECT c.body, t.uuid, m.uid FROM chunks c LEFT JOIN turns t ON t.id = c.turn"
-            " LEFT JOIN memories m ON m.id = c.memory WHERE typeof(c.body) = 'blob'"
-        ):
-            if uuid not in lines and uid not in memories:
-                yield body
 
 
 def count_turns(store: Store) -> int:
@@ -90,35 +85,29 @@ def count_turns(store: Store) -> int:
 
 def newest_turns(store: Store, count: int) -> set[int]:
     """Return so many turns, by row."""
-    return {ident for (ident,) in store.rows("SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,))}
+    return set(store.all(int, "SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,)))
 
 
 def has_line(store: Store, uuid: str) -> bool:
     """Return True if a turn of this line is stored."""
-    return store.value("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,)) is not None
+    return store.has("SELECT 1 FROM turns WHERE uuid = ? LIMIT 1", (uuid,))
 
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
     """Return how many rows are left of lines and memories that were forgotten."""
     some = "IN (SELECT value FROM json_each(?))"
-    return int(store.value(f"SELECT count(*) FROM turns WHERE uuid {some}", (as_json(lines),))) + int(
-        store.value(f"SELECT count(*) FROM memories WHERE uid {some}", (as_json(memories),))
-    )
+    sql = f"SELECT (SELECT count(*) FROM turns WHERE uuid {some}) + (SELECT count(*) FROM memories WHERE uid {some})"
+    return int(store.value(sql, (lines, memories)))
 
 
 def values(store: Store) -> Iterator[tuple[str, bytes]]:
     """Yield every string and blob in the tables, as (table, bytes), with long ones reassembled."""
-    with translated(store.path):
-        tables = [
-            name
-            for schema, name, kind, *_ in store.db.execute("PRAGMA table_list")
-            if schema == "main" and kind == "table" and name not in _SKIPPED
-        ]
-        for table in tables:
-            for row in store.db.execute(f'SELECT * FROM "{table}"'):
-                for value in row:
-                    if isinstance(value, str | bytes):
-                        yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    tables = store.all(str, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
+    for table in tables:
+        for row in store.stream(f'SELECT * FROM "{table}"') if table not in _SKIPPED else ():
+            for value in row:
+                if isinstance(value, str | bytes):
+                    yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
 def entries_alone(store: Store) -> int:

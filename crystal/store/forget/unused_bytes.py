@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 import apsw
 
 from crystal.errors import StoreDamagedError
-from crystal.store.connection import Store, connect, translated
+from crystal.store.connection import Store
+from crystal.store.driver import connect, translated
 from crystal.store.notes import write_note
 from crystal.store.upgrade import REPAIR_HINT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ import apsw
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
-from crystal.store.connection import Store, changed_definition, translated
+from crystal.store.connection import Store
+from crystal.store.driver import changed_definition
 from crystal.store.memories import memories
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
@@ -41,6 +41,13 @@ class LedgerRow(NamedTuple):
     clean_length: int
 
 
+LEDGER_ROW = (
+    "id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0), coalesce(archive_length, 0),"
+    " clean_hash, coalesce(clean_length, 0)"
+)
+"""The columns of a ``LedgerRow`` in ``segments``."""
+
+
 def sqlite_version() -> str:
     """Return the version of the SQLite that the driver bundles."""
     return apsw.sqlite_lib_version()
@@ -50,9 +57,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
     """Return all rows of one transcript, by generation and position."""
     return store.all(
         LedgerRow,
-        "SELECT id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
-        " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
-        " WHERE transcript = ? ORDER BY generation, start",
+        f"SELECT {LEDGER_ROW} FROM segments WHERE transcript = ? ORDER BY generation, start",
         (transcript,),
     )
 
@@ -160,11 +165,10 @@ def _implausible(store: Store) -> str | None:
 def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list[int]:
     """Return chunks whose text does not match its hash, of those that are read before the deadline: newest first."""
     found = []
-    with translated(store.path):
-        for ident, text, sha in store.db.execute("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
-            found += [int(ident)] if text_hash(text) != sha else []
-            if time.monotonic() > deadline:
-                break
+    for ident, text, sha in store.stream("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
+        found += [int(ident)] if text_hash(text) != sha else []
+        if time.monotonic() > deadline:
+            break
     return sorted(found)
 
 
@@ -189,18 +193,18 @@ def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], tuple[int, lis
 
 def has_turn(store: Store, uuid: str, part: int) -> bool:
     """Return True if a turn is stored."""
-    return store.value("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part)) is not None
+    return store.has("SELECT 1 FROM turns WHERE uuid = ? AND part = ?", (uuid, part))
 
 
 def has_text(store: Store, text: str) -> bool:
     """Return True if some chunk has exactly this text."""
-    return store.value("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),)) is not None
+    return store.has("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),))
 
 
 def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
     """Return the row ids of the turns of lines."""
     sql = "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
-    return [int(ident) for (ident,) in store.rows(sql, (json.dumps(sorted(uuids)),))] if uuids else []
+    return store.all(int, sql, (uuids,)) if uuids else []
 
 
 def newest_row_of(store: Store, uuid: str) -> int | None:
@@ -217,7 +221,7 @@ def drop_turns(store: Store, turns: list[int]) -> None:
 
 
 def _drop_chunks(store: Store, where: str, values: tuple[object, ...] = ()) -> None:
-    delete_chunks(store, [ident for (ident,) in store.rows(f"SELECT id FROM chunks WHERE {where}", values)])
+    delete_chunks(store, store.all(int, f"SELECT id FROM chunks WHERE {where}", values))
 
 
 _ORPHANS = (
@@ -244,8 +248,7 @@ def mend_orphans(store: Store) -> bool:
     with store.transaction():
         for sql in _ORPHANS:
             store.execute(sql)
-        bare = store.rows("SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)")
-        drop_turns(store, [ident for (ident,) in bare])
+        drop_turns(store, store.all(int, "SELECT id FROM turns WHERE session NOT IN (SELECT id FROM sessions)"))
         for column, table in (("turn", "turns"), ("session", "sessions"), ("memory", "memories")):
             _drop_chunks(store, f"{column} IS NOT NULL AND {column} NOT IN (SELECT id FROM {table})")
     return True
@@ -267,7 +270,7 @@ def broken_turns(store: Store) -> dict[int, list[int]]:
     wrong = "id IN (SELECT turn FROM chunks WHERE id IN (SELECT value FROM json_each(?)))"
     sql = f"SELECT segment, id FROM turns t WHERE segment IS NOT NULL AND ({wrong} OR {_BARE}) ORDER BY id"
     found: dict[int, list[int]] = {}
-    for row, turn in store.rows(sql, (json.dumps(chunks_with_wrong_hash(store)),)):
+    for row, turn in store.rows(sql, (chunks_with_wrong_hash(store),)):
         found.setdefault(row, []).append(turn)
     return found
 
@@ -335,4 +338,4 @@ def restart(store: Store, transcript: int) -> None:
 
 def known_archives(store: Store) -> set[str]:
     """Return the archive files of the ledger, relative to the LDM home."""
-    return {str(path) for (path,) in store.rows("SELECT archive FROM capture_state WHERE archive IS NOT NULL")}
+    return set(store.all(str, "SELECT archive FROM capture_state WHERE archive IS NOT NULL"))

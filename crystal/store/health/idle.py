@@ -20,9 +20,9 @@ _QUESTIONS = (
 
 def marks_of_session(store: Store, session_id: str) -> list[Mark] | None:
     """Return how far the transcripts of a session were read; None if there is any work besides reading them."""
-    if any(store.value(f"{question} LIMIT 1") is not None for question in _QUESTIONS):
+    if any(store.has(f"{question} LIMIT 1") for question in _QUESTIONS):
         return None
-    if store.value("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)) is not None:
+    if store.has("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)):
         return None
     rows = store.rows("SELECT path, dev, inode, offset FROM capture_state WHERE session_id = ?", (session_id,))
     return [(path, dev, inode, offset) for path, dev, inode, offset in rows]

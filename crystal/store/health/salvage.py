@@ -7,7 +7,6 @@ read in the order of its key from both ends, so that one unreadable page costs o
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import struct
 from collections.abc import Iterator
@@ -35,8 +34,6 @@ _DERIVED = frozenset(
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size", "work_cursor")
 """Notes in ``meta`` from comparing the tables with a file: the comparison is repeated."""
 _DEFAULT_PAGE_SIZE = 4096
-_FORGET_WORK = 9
-"""Number of the migration that changed kinds of rows, not tables; it may be repeated."""
 
 
 @dataclass(slots=True)
@@ -91,7 +88,6 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
-    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):
@@ -100,9 +96,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     # An id that was damaged is no id: the record beside the archive has the memory under its own.
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
     # A harness that does not exist was damaged: the name of the archive tells the right one.
-    store.execute(
-        "DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", (json.dumps([*HARNESSES]),)
-    )
+    store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
     _drop_orphans(store)
     store.execute(
         "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"

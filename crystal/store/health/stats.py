@@ -111,7 +111,7 @@ def newest_turn(store: Store) -> int:
 
 def has_home(store: Store) -> bool:
     """Return True if this machine sends to a home; cheaper to import than ``relay_peers``."""
-    return store.value("SELECT 1 FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL LIMIT 1") is not None
+    return store.has("SELECT 1 FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL LIMIT 1")
 
 
 def newest_memory(store: Store) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from crystal.model.recall import FormerMemory
@@ -29,4 +28,4 @@ def all_history(store: Store) -> dict[str, list[FormerMemory]]:
 def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
     """Return the former versions in these rows, in their order."""
     sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
-    return store.all(FormerMemory, sql, (json.dumps(list(rows)),))
+    return store.all(FormerMemory, sql, (rows,))

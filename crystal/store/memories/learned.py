@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -94,7 +93,7 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
         f"SELECT {columns} FROM turns t LEFT JOIN projects p ON p.id = t.project WHERE t.session = ?1"
         " AND t.subagent IS NULL AND t.role IN (SELECT value FROM json_each(?2))"
     )
-    values = (session.row, json.dumps(ROLES), session.cursor)
+    values = (session.row, ROLES, session.cursor)
     before = store.rows(f"{where} AND t.id <= ?3 ORDER BY t.id DESC LIMIT {CONTEXT_TURNS}", values)
     after = store.rows(f"{where} AND t.id > ?3 ORDER BY t.id LIMIT {int(limit)}", values)
     rows = [*reversed(before), *after]
@@ -109,12 +108,10 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
 def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evidence]]:
     """Return the lines that taught memories, oldest first, by the memory's id."""
     found: dict[str, list[Evidence]] = {}
-    for row in store.rows(
-        "SELECT memory, line, session, kind, confidence, at FROM learned_from"
-        " WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id",
-        (json.dumps(sorted(memories)),),
-    ):
-        found.setdefault(row[0], []).append(Evidence(*row))
+    columns = ", ".join(Evidence._fields)
+    sql = f"SELECT {columns} FROM learned_from WHERE memory IN (SELECT value FROM json_each(?)) ORDER BY at, id"
+    for one in store.all(Evidence, sql, (memories,)):
+        found.setdefault(one.memory, []).append(one)
     return found
 
 
@@ -141,7 +138,7 @@ def add_evidence(store: Store, one: Evidence) -> bool:
         f"INSERT INTO learned_from ({', '.join(Evidence._fields)}) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING RETURNING id"
     )
-    return store.value(sql, one) is not None
+    return store.has(sql, one)
 
 
 def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
@@ -151,13 +148,12 @@ def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
         False if another process moved it meanwhile, or the session is gone: then write nothing.
     """
     sql = "UPDATE sessions SET reflected_turn = ? WHERE id = ? AND session_id = ? AND reflected_turn = ? RETURNING id"
-    return store.value(sql, (turn, session.row, session.id, session.cursor)) is not None
+    return store.has(sql, (turn, session.row, session.id, session.cursor))
 
 
 def add_run(store: Store, run: ReflectorRun) -> None:
     """Note a run."""
-    columns, marks = ", ".join(ReflectorRun._fields), ", ".join("?" * len(ReflectorRun._fields))
-    store.execute(f"INSERT INTO reflector_runs ({columns}) VALUES ({marks})", run)
+    store.insert("reflector_runs", ", ".join(ReflectorRun._fields), *run)
 
 
 # ------------------------------------------------------------------------------------------------------- forgetting
@@ -165,14 +161,13 @@ def add_run(store: Store, run: ReflectorRun) -> None:
 
 def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
     """Return the memories that only these lines taught, or whose words no line that stays has."""
-    some = json.dumps(sorted(lines))
     rows = store.rows(
         "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
         " WHERE l.line IN (SELECT value FROM json_each(?))",
-        (some,),
+        (lines,),
     )
     taught = {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
-    return taught | _named_after(store, some)
+    return taught | _named_after(store, lines)
 
 
 def memory_id(line: str, part: int, number: int) -> str:
@@ -181,7 +176,7 @@ def memory_id(line: str, part: int, number: int) -> str:
     return f"mem-{hashlib.sha256(name).hexdigest()[:12]}"
 
 
-def _named_after(store: Store, lines: str) -> set[str]:
+def _named_after(store: Store, lines: Collection[str]) -> set[str]:
     """Return the memories that lines taught according to their id: after a rebuild no row says it yet."""
     known = {str(uid) for (uid,) in store.rows(
         "SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from)"
@@ -198,7 +193,7 @@ def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]
     words = " ".join(text.casefold().strip("`").split("` works here")[0].split())
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
     sql = "SELECT id, role = 'tool_result' FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
-    turns: dict[int, int] = dict(store.rows(sql, (json.dumps(stays),)))
+    turns: dict[int, int] = dict(store.rows(sql, (stays,)))
     if text.endswith("` works here") and any(turns.values()):
         return True
     return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, list(turns)).values())
@@ -212,7 +207,7 @@ _WITHOUT_LINE = "NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.l
 def taught_by_no_line(store: Store) -> list[str]:
     """Return the memories of which a line that taught them is not stored any more."""
     sql = f"SELECT DISTINCT memory FROM learned_from WHERE {_WITHOUT_LINE} ORDER BY memory"
-    return [str(uid) for (uid,) in store.rows(sql)]
+    return store.all(str, sql)
 
 
 def drop_evidence(store: Store) -> None:

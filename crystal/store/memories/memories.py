@@ -7,7 +7,6 @@ stored in chunks, so that search finds it; a deprecated one has none. What was f
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,8 @@ _COLUMNS = (
     "m.uid, m.text, m.category, m.key, p.name, p.cwd, m.status, m.source, m.agent, m.device, m.session, m.created_at,"
     " m.updated_at"
 )
+_SAME_COLUMNS = ("text", "category", "key", "status", "source", "agent", "device", "created_at", "updated_at")
+"""The columns that are named like the fields of a ``Remembered``."""
 _FROM = "FROM memories m LEFT JOIN projects p ON p.id = m.project"
 _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
@@ -82,7 +83,7 @@ def memories_like(store: Store, beginning: str, limit: int) -> list[Remembered]:
 
 def memories_with_ids(store: Store, ids: Collection[str]) -> dict[str, Remembered]:
     """Return the memories with these ids, by id."""
-    found = _select(store, "WHERE m.uid IN (SELECT value FROM json_each(?))", json.dumps(sorted(ids)))
+    found = _select(store, "WHERE m.uid IN (SELECT value FROM json_each(?))", ids)
     return {one.id: one for one in found}
 
 
@@ -136,12 +137,12 @@ _FORGOTTEN = "SELECT j.value FROM tombstones t, json_each(t.value, '$.memories')
 
 def is_forgotten(store: Store, uid: str) -> bool:
     """Return True if this memory was forgotten for good."""
-    return store.value(f"{_FORGOTTEN} AND j.value = ? LIMIT 1", (uid,)) is not None
+    return store.has(f"{_FORGOTTEN} AND j.value = ? LIMIT 1", (uid,))
 
 
 def forgotten_memories(store: Store) -> set[str]:
     """Return the ids of all memories that were forgotten for good."""
-    return {str(uid) for (uid,) in store.rows(_FORGOTTEN)}
+    return set(store.all(str, _FORGOTTEN))
 
 
 def first_chunk(store: Store, uid: str) -> int | None:
@@ -161,14 +162,14 @@ def superseded(store: Store, mirror: Store) -> list[int]:
     gone, own = forgotten_memories(store), _orders(store)
     if not own and not gone:
         return []
-    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own, *gone]),))
+    theirs = mirror.rows(_ORDERS_OF, ([*own, *gone],))
     return [row for row, uid, *order in theirs if uid in gone or own.get(uid, ()) > tuple(order)]
 
 
 def outdated(store: Store, mirror: Store) -> list[str]:
     """Return the ids of memories that home has in another version that is not older."""
     own = _orders(store)
-    theirs = mirror.rows(_ORDERS_OF, (json.dumps([*own]),))
+    theirs = mirror.rows(_ORDERS_OF, (own,))
     return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
 
 
@@ -262,10 +263,8 @@ def restore_version(store: Store, version: Version, former: Sequence[FormerMemor
     folder = None if version.project is None else project_row(store, version.project)
     row = _write(store, version.memory, folder)
     store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
-    store.execute_many(
-        "INSERT INTO memory_history (memory, text, category, status, from_at, until_at) VALUES (?, ?, ?, ?, ?, ?)",
-        [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former],
-    )
+    rows = [(row, one.text, one.category, one.status, one.from_at, one.until_at) for one in former]
+    store.insert_many("memory_history", "memory, text, category, status, from_at, until_at", rows)
     return True
 
 
@@ -303,20 +302,9 @@ def _write(store: Store, one: Remembered, folder: int | None, old: Remembered | 
 
 def _write_row(store: Store, one: Remembered, folder: int | None) -> int:
     # Not OR REPLACE: the row keeps its id, and so its history.
-    return int(
-        store.value(
-            "INSERT INTO memories (uid, text, category, key, project, status, source, agent, device, session,"
-            " created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET"
-            " text = excluded.text, category = excluded.category, key = excluded.key, project = excluded.project,"
-            " status = excluded.status, source = excluded.source, session = excluded.session,"
-            " agent = excluded.agent, device = excluded.device,"
-            " created_at = excluded.created_at, updated_at = excluded.updated_at RETURNING id",
-            (
-                one.id, one.text, one.category, one.key, folder, one.status, one.source, one.agent, one.device,
-                one.session_id, one.created_at, one.updated_at,
-            ),
-        )
-    )  # fmt: skip
+    same = {name: getattr(one, name) for name in _SAME_COLUMNS}
+    store.upsert("memories", "uid", {"uid": one.id, "project": folder, "session": one.session_id, **same})
+    return int(store.value("SELECT id FROM memories WHERE uid = ?", (one.id,)))
 
 
 def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
@@ -336,12 +324,9 @@ def _write_chunks(store: Store, row: int, one: Remembered, folder: int | None) -
 def _insert_chunks(store: Store, row: int, one: Remembered, folder: int | None) -> None:
     for chunk in split(searched_text(one.key, one.text)):
         sha = text_hash(chunk.text)
-        ident = store.value(
-            "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts, memory)"
-            " VALUES (?, x'', ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (chunk.start, sha, SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row),
-        )
-        put_texts(store, [(int(ident), chunk.text)])
+        columns = "start, body, text_sha256, source, role, project, agent, device, ts, memory"
+        origin = (SOURCE, ROLE, folder, one.agent, one.device, one.updated_at, row)
+        put_texts(store, [(store.insert("chunks", columns, chunk.start, b"", sha, *origin), chunk.text)])
 
 
 def _chunks(store: Store, row: int) -> list[tuple[int, Chunk]]:
@@ -377,7 +362,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> None:
     for row in rows:
         store.execute("DELETE FROM memory_history WHERE memory = ?", (row,))
         store.execute("DELETE FROM memories WHERE id = ?", (row,))
-    store.execute("DELETE FROM learned_from WHERE memory IN (SELECT value FROM json_each(?))", (json.dumps([*ids]),))
+    store.execute("DELETE FROM learned_from WHERE memory IN (SELECT value FROM json_each(?))", (ids,))
 
 
 # --------------------------------------------------------------------------------------------------------- checking

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +11,7 @@ import apsw
 
 from crystal.model.capture import Category
 from crystal.model.sources import FilePlace
-from crystal.store.connection import Row, Store, translated
+from crystal.store.connection import Row, Store
 from crystal.store.search.scope import SearchScope, where
 from crystal.store.search.tokenizer import TOKENIZER
 
@@ -53,21 +52,19 @@ class Candidate:
 def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
     """Return the texts of some chunks, newest chunk first."""
     sql = "SELECT id, text FROM chunks WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id DESC"
-    return [(int(ident), str(text)) for ident, text in store.rows(sql, (json.dumps(list(ids)),))]
+    return store.rows(sql, (ids,))
 
 
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
     """Yield the newest chunks that a filter leaves, with their texts."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
-    with translated(store.path):
-        rows = store.db.execute(f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?", (*scope.values, limit))
-        for ident, text in rows:
-            yield int(ident), str(text)
+    sql = f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?"
+    return ((ident, text) for ident, text in store.stream(sql, (*scope.values, limit)))
 
 
 def has_more_than(store: Store, count: int) -> bool:
     """Return True if the store has more chunks than that."""
-    return store.value("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (count,)) is not None
+    return store.has("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (count,))
 
 
 def contains_text(run: str) -> SearchScope:
@@ -79,11 +76,11 @@ def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, i
     """Return the newest chunks of what people and the assistant said within spans of time, under a filter."""
     times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
     where = f" AND ({scope.sql})" if scope.sql else ""
-    rows = store.rows(
+    return store.all(
+        int,
         f"SELECT id FROM chunks WHERE ({times}) AND role IN ('user', 'assistant'){where} ORDER BY ts DESC, id LIMIT ?",
         (*(moment for span in spans for moment in span), *scope.values, limit),
     )
-    return [ident for (ident,) in rows]
 
 
 def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
@@ -145,7 +142,7 @@ WHERE c.id IN (SELECT value FROM json_each(?))
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
     """Return everything about some chunks, by id; ids that are gone are left out."""
-    rows = store.rows(_DETAILS, (json.dumps(list(ids)),))
+    rows = store.rows(_DETAILS, (ids,))
     return {
         row[0]: Candidate(*(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:])))
         for row in rows
@@ -218,7 +215,7 @@ def chunks_around(store: Store, chunk: int, count: int) -> list[int]:
         "SELECT chunk FROM sources WHERE file = (SELECT file FROM sources WHERE chunk = ?)"
         " ORDER BY first_line, last_line, chunk"
     )
-    ids = [int(ident) for (ident,) in store.rows(sql, (chunk,))]
+    ids = store.all(int, sql, (chunk,))
     at = ids.index(chunk) if ids else 0
     return ids[max(0, at - count) : at + count + 1]
 
@@ -229,16 +226,12 @@ def each_file(store: Store) -> Iterator[tuple[str, str]]:
         "SELECT y.path || '/' || f.path, c.text FROM source_files f JOIN source_collections y ON y.id = f.collection"
         " JOIN sources x ON x.file = f.id JOIN chunks c ON c.id = x.chunk ORDER BY f.id, x.first_line"
     )
-    with translated(store.path):
-        for path, chunks in groupby(store.db.execute(sql), key=lambda row: str(row[0])):
-            yield path, "\n".join(text for _, text in chunks)
+    for path, chunks in groupby(store.stream(sql), key=lambda row: str(row[0])):
+        yield path, "\n".join(text for _, text in chunks)
 
 
 def texts_of_files(store: Store) -> Iterator[str]:
     """Yield the texts of all files, and the names and paths of sources: what forgetting leaves."""
-    with translated(store.path):
-        for (text,) in store.db.execute("SELECT text FROM chunks WHERE source = 'file'"):
-            yield text
-    for sql in ("SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
-        for row in store.rows(sql):
-            yield "\n".join(row)
+    texts = "SELECT text FROM chunks WHERE source = 'file'"
+    for sql in (texts, "SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
+        yield from map("\n".join, store.stream(sql))

@@ -123,11 +123,8 @@ def generations(store: Store) -> dict[int, str]:
 
 def parts(store: Store) -> list[PartFile]:
     """Return the files in use, those with the most documents first."""
-    return store.all(
-        PartFile,
-        "SELECT name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at FROM index_parts"
-        " ORDER BY documents DESC, name",
-    )
+    columns = ", ".join(PartFile._fields)
+    return store.all(PartFile, f"SELECT {columns} FROM index_parts ORDER BY documents DESC, name")
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:
@@ -178,7 +175,7 @@ def count_chunks(store: Store) -> int:
 
 def listed(store: Store) -> frozenset[str]:
     """Return the names of the files in use."""
-    return frozenset(str(name) for (name,) in store.rows("SELECT name FROM index_parts"))
+    return frozenset(store.all(str, "SELECT name FROM index_parts"))
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -212,11 +209,7 @@ def change(store: Store, since: State, what: Change) -> bool:
         if read_state(store) != since:
             return False
         store.execute_many("DELETE FROM index_parts WHERE name = ?", [(name,) for name in what.removed])
-        store.execute_many(
-            "INSERT INTO index_parts (name, kind, of, generation, documents, bytes, mtime_ns, checksum, made_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            what.added,
-        )
+        store.insert_many("index_parts", ", ".join(PartFile._fields), what.added)
         is_other = bool(what.added or what.removed)
         store.execute(
             "UPDATE index_state SET version = version + ?, upto = max(upto, ?), to_read = ?, generations = ?",

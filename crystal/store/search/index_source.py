@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import apsw
 
 from crystal.errors import StoreDamagedError
-from crystal.store.connection import Row, Store, translated
+from crystal.store.connection import Row, Store
 from crystal.store.search.vectors import table_of
 
 MANY = 100
@@ -45,15 +44,12 @@ FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
 
 def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
     """Yield chunks with their texts from an id downwards, read one by one."""
-    with translated(store.path):
-        yield from map(_document, store.db.execute(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
+    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
 
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
     """Yield some chunks with their texts, in any order; ids that are gone are left out."""
-    with translated(store.path):
-        sql = f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))"
-        yield from map(_document, store.db.execute(sql, (json.dumps(list(ids)),)))
+    return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))", (ids,)))
 
 
 def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -64,7 +60,7 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     # sqlite-vec reads all its rows for an IN, and finds one row in 20 to 50 microseconds: its blocks are read instead.
     table = table_of(generation)
     sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
-    places = sorted(store.rows(sql, (json.dumps(list(ids)),)))
+    places = sorted(store.rows(sql, (ids,)))
     if not places:
         return
     try:
@@ -86,13 +82,12 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
 
 def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:
     """Return the chunks that meet a condition on columns of ``chunks``; all of them if it is empty."""
-    rows = store.rows(f"SELECT id FROM chunks WHERE {sql or 'TRUE'} LIMIT ?", (*values, limit))
-    return [int(ident) for (ident,) in rows]
+    return store.all(int, f"SELECT id FROM chunks WHERE {sql or 'TRUE'} LIMIT ?", (*values, limit))
 
 
 def copied_turns(store: Store, session: int) -> list[int]:
     """Return the turns of other sessions that occur in the transcript of this one too."""
-    return [int(turn) for (turn,) in store.rows("SELECT turn FROM turn_copies WHERE session = ?", (session,))]
+    return store.all(int, "SELECT turn FROM turn_copies WHERE session = ?", (session,))
 
 
 def _document(row: Row) -> tuple[DocumentRow, str]:

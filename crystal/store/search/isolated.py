@@ -1,7 +1,6 @@
 """Find isolated projects: by the folders that the settings name, and by the repositories in them."""
 
 import fnmatch
-import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -58,9 +57,9 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
 
 def named_folders(store: Store, names: Iterable[str]) -> frozenset[str]:
     """Return the folders of the projects with these names."""
-    rows = json.dumps([row for name in names for row in project_ids(store, name)])
-    found = store.rows("SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))", (rows,))
-    return frozenset(cwd for (cwd,) in found)
+    rows = [row for name in names for row in project_ids(store, name)]
+    sql = "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))"
+    return frozenset(store.all(str, sql, (rows,)))
 
 
 def isolated_sessions(store: Store, patterns: Sequence[str], among: Collection[str] | None = None) -> dict[str, str]:
@@ -75,5 +74,5 @@ def isolated_sessions(store: Store, patterns: Sequence[str], among: Collection[s
         " UNION SELECT s.session_id, p.cwd FROM main.sessions s JOIN main.chunks c ON c.session = s.id"
         f" JOIN main.projects p ON p.id = c.project{some}"
     )
-    rows = store.rows(sql, () if among is None else (json.dumps([*among]),)) if folders else ()
+    rows = store.rows(sql, () if among is None else (among,)) if folders else ()
     return {session: folders[cwd] for session, cwd in rows if cwd in folders}

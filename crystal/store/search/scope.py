@@ -5,7 +5,6 @@ The condition is used inside the candidate search of both engines, so it names c
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from crystal.config.harnesses import HARNESSES
 from crystal.model.capture import Project, Role
 from crystal.store.capture.projects import root_with_identity, with_same_identity
-from crystal.store.connection import Store
+from crystal.store.connection import Store, as_json
 from crystal.store.sessions.conversations import AgentNames
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def project_named(store: Store, wanted: str) -> Project | None:
         "SELECT coalesce(p.git_root, p.cwd), p.git_root, p.remote, p.name FROM projects p"
         " LEFT JOIN sessions s ON s.project = p.id WHERE p.id IN (SELECT value FROM json_each(?))"
         " GROUP BY p.id ORDER BY max(s.last_at) IS NULL, max(s.last_at) DESC, p.id LIMIT 1",
-        (json.dumps(ids),),
+        (ids,),
     )
 
 
@@ -230,7 +229,7 @@ def _project_scope(store: Store, wanted: str) -> SearchScope:
         "SELECT p.name FROM projects p LEFT JOIN sessions s ON s.project = p.id"
         " GROUP BY p.name ORDER BY max(s.last_at) DESC, p.name"
     )
-    known = [name for (name,) in store.rows(by_use)]
+    known = store.all(str, by_use)
     return _nothing("project", wanted, known)
 
 
@@ -290,7 +289,7 @@ def _source_scope(store: Store, wanted: str) -> SearchScope:
     """Return the scope of a kind of source, or of one that a person has added, by its name."""
     if wanted.strip().lower() in SOURCES:
         return _one("in", "source", wanted.strip().lower())
-    known = [name for (name,) in store.rows("SELECT name FROM source_collections ORDER BY name")]
+    known = store.all(str, "SELECT name FROM source_collections ORDER BY name")
     if wanted not in known:
         return _nothing("source", wanted, [*SOURCES, *known])
     chunks = "SELECT x.chunk FROM sources x JOIN source_files f ON f.id = x.file"
@@ -327,8 +326,8 @@ def _agent_scope(store: Store, wanted: str) -> SearchScope:
         return unknown_agent(store, wanted)
     if column == "agent":
         return _one("in", column, *names)
-    rows = store.rows("SELECT id FROM sessions WHERE harness IN (SELECT value FROM json_each(?))", (json.dumps(names),))
-    return _one("sessions", "session", json.dumps([ident for (ident,) in rows]))
+    ids = store.all(int, "SELECT id FROM sessions WHERE harness IN (SELECT value FROM json_each(?))", (names,))
+    return _one("sessions", "session", as_json(ids))
 
 
 def _name_scope(store: Store, column: str, wanted: str) -> SearchScope:
@@ -338,16 +337,14 @@ def _name_scope(store: Store, column: str, wanted: str) -> SearchScope:
 
 
 def _has_name(store: Store, column: str, wanted: str) -> bool:
-    return any(
-        store.value(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (wanted,)) is not None
-        for table in ("sessions", "chunks")
-    )
+    tables = ("sessions", "chunks")
+    return any(store.has(f"SELECT 1 FROM {table} WHERE {column} = ? LIMIT 1", (wanted,)) for table in tables)
 
 
 def _names(store: Store, column: str) -> list[str]:
     """Return the values of a column of ``sessions``, the most recently used first."""
     sql = f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
-    return [name for (name,) in store.rows(sql)]
+    return store.all(str, sql)
 
 
 def _nothing(kind: str, wanted: str, known: Iterable[str]) -> SearchScope:

@@ -7,7 +7,6 @@ Measured: benchmarks/growth.py.
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import BUSY_TIMEOUT_MS, Store, connect, translated
+from crystal.store.connection import Store
+from crystal.store.driver import BUSY_TIMEOUT_MS, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
-from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
 from crystal.store.text_blocks import is_due as is_packing_due
 from crystal.store.text_blocks import pack_texts, take_texts
@@ -29,6 +28,9 @@ MIN_BYTES = 4 << 20
 MIN_CHUNKS = 500
 SHARE = 10
 """One part in this many must be waste before space is given back."""
+
+SPARSE = "pages_are_sparse"
+"""Key in ``meta`` of the note that the file is to be rewritten: its pages are half empty."""
 
 SLICE_PAGES = 2_000
 INCREMENTAL = 2
@@ -44,7 +46,7 @@ def delete_chunks(store: Store, ids: Sequence[int]) -> int:
         vectors.delete_vectors(store, some)
         take_texts(store, some)
         gone = "DELETE FROM chunks WHERE id IN (SELECT value FROM json_each(?)) RETURNING id"
-        deleted += len(store.rows(gone, (json.dumps(some),)))
+        deleted += len(store.rows(gone, (some,)))
     if deleted:
         write_note(store, DELETED, str(deleted + int(read_note(store, DELETED) or 0)))
     return deleted

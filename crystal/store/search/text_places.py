@@ -3,7 +3,6 @@
 Tables are named with their schema: which places a text has does not depend on what a connection hides.
 """
 
-import json
 from collections.abc import Collection
 from typing import Literal, NamedTuple
 
@@ -68,4 +67,4 @@ _PLACES = " UNION ".join([_SAID.format(_OWN), _SAID.format(_COPIED), _MEMORY, _L
 def places_of(store: Store, kind: TextKind, ids: Collection[int]) -> list[TextPlace]:
     """Return every place of some texts; none for a text that is not stored any more."""
     sql = f"WITH wanted(ident, turn, memory, chunk) AS MATERIALIZED ({_WANTED[kind]}) {_PLACES}"
-    return store.all(TextPlace, sql, (json.dumps([*ids]),))
+    return store.all(TextPlace, sql, (ids,))

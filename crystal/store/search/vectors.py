@@ -39,6 +39,7 @@ class Generation(NamedTuple):
 # ----------------------------------------------------------------------------------------------------- generations
 
 
+_MADE = "id, provider, model, dimension, created_at"
 _GENERATIONS = "SELECT id, provider, model, dimension, serving FROM embedding_generations"
 
 
@@ -125,10 +126,7 @@ def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> 
     # A number that a chunk still has must not be used again with another meaning.
     marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
     ident = max(newest, marked) + 1
-    store.execute(
-        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, ?)",
-        (ident, provider, model, dimension, now),
-    )
+    store.insert("embedding_generations", _MADE, ident, provider, model, dimension, now)
     create_table(store, ident, dimension)
     ask_again(store)  # what one provider refused, another may accept
     first = serving_generation(store) is None
@@ -159,7 +157,7 @@ def _drop(store: Store, generation: int) -> None:
 
 
 def _exists(store: Store, generation: int) -> bool:
-    return store.value("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,)) is not None
+    return store.has("SELECT 1 FROM embedding_generations WHERE id = ?", (generation,))
 
 
 def table_of(generation: int) -> str:
@@ -183,10 +181,7 @@ def adopt_generation(store: Store, ident: int, provider: str, model: str, dimens
     for other in generations(store):
         if other.id == ident or other == known:
             _drop(store, other.id)
-    store.execute(
-        "INSERT INTO embedding_generations (id, provider, model, dimension, created_at) VALUES (?, ?, ?, ?, 0)",
-        (ident, provider, model, dimension),
-    )
+    store.insert("embedding_generations", _MADE, ident, provider, model, dimension, 0)
     create_table(store, ident, dimension)
     if serving_generation(store) is None:
         _serve(store, ident)
@@ -299,7 +294,7 @@ def ask_again(store: Store) -> None:
 
 def refused_chunks(store: Store, generation: int) -> list[int]:
     """Return the chunks whose waiting for ``generation`` ended without a vector."""
-    return [ident for (ident,) in store.rows("SELECT id FROM chunks WHERE vector_generation = ?", (-generation,))]
+    return store.all(int, "SELECT id FROM chunks WHERE vector_generation = ?", (-generation,))
 
 
 def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
@@ -325,7 +320,7 @@ def delete_vectors(store: Store, chunk_ids: Iterable[int]) -> None:
 
 def has_any(store: Store, generation: int) -> bool:
     """Return True if a generation has any vector."""
-    return store.value(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1") is not None
+    return store.has(f"SELECT 1 FROM {table_of(generation)}_rowids LIMIT 1")
 
 
 # ---------------------------------------------------------------------------------------------------------- search

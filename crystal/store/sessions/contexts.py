@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from crystal.model.capture import Project
 from crystal.store.connection import Store
@@ -33,22 +33,12 @@ class Injection:
 
 def add_injection(store: Store, told: Injection) -> None:
     """Note what was injected. Idempotent: the longest record of a session and a source is kept."""
-    store.execute(
-        "INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens, why)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_id, source)"
-        " DO UPDATE SET candidates = excluded.candidates, chosen = excluded.chosen,"
-        " tokens = excluded.tokens, why = excluded.why WHERE excluded.tokens > tokens",
-        (
-            told.at,
-            told.session_id,
-            told.source,
-            told.candidates,
-            json.dumps(told.chosen),
-            told.omitted,
-            told.tokens,
-            json.dumps(told.why),
-        ),
+    values = {**asdict(told), "chosen": json.dumps(told.chosen), "why": json.dumps(told.why)}
+    longer = (
+        "(session_id, source) DO UPDATE SET candidates = excluded.candidates, chosen = excluded.chosen,"
+        " tokens = excluded.tokens, why = excluded.why WHERE excluded.tokens > tokens"
     )
+    store.insert("injection_logs", ", ".join(values), *values.values(), on_conflict=longer)
 
 
 def injections(store: Store, limit: int) -> list[Injection]:
@@ -82,11 +72,8 @@ def project_rows(store: Store) -> list[tuple[int, Project]]:
 
 def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
     """Return which of the sessions have something forgotten here."""
-    rows = store.rows(
-        "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))",
-        (json.dumps(list(sessions)),),
-    )
-    return {str(session) for (session,) in rows}
+    sql = "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))"
+    return set(store.all(str, sql, (sessions,)))
 
 
 def state_of_memory(store: Store) -> tuple[int, ...]:

@@ -201,7 +201,7 @@ def turns_before(store: Store, session: int, turn: int) -> int:
 def _is_sorted_by_time(store: Store, session: int) -> bool:
     """Return True if the time of each turn is known, and none is a copy: SQLite can sort them then."""
     undated = "SELECT 1 FROM turns WHERE session = ?1 AND ts IS NULL"
-    return store.value(f"{undated} UNION ALL SELECT 1 FROM turn_copies WHERE session = ?1 LIMIT 1", (session,)) is None
+    return not store.has(f"{undated} UNION ALL SELECT 1 FROM turn_copies WHERE session = ?1 LIMIT 1", (session,))
 
 
 def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:
@@ -213,7 +213,7 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
     for turn, chunk, start, text in store.rows(
         "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
         " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
-        (json.dumps(list(turns)), most),
+        ([*turns], most),
     ):
         found.setdefault(turn, []).append((chunk, start, text))
     return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
@@ -232,7 +232,7 @@ def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple
 def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:
     """Return (role, text, tool) of the turns of lines, by the lines' ids; nothing for a line without turns."""
     sql = "SELECT id, uuid, role, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
-    rows = list(store.rows(sql, (json.dumps(list(uuids)),)))
+    rows = store.rows(sql, ([*uuids],))
     texts = turn_texts(store, [ident for ident, *_ in rows])
     found: dict[str, list[tuple[str, str, str | None]]] = {}
     for ident, uuid, role, tool in rows:
@@ -332,12 +332,12 @@ def latest_messages(
 
 def moments(store: Store, session_id: str, since: int, before: int) -> list[int]:
     """Return the times of a session's messages within a period, in order."""
-    rows = store.rows(
+    return store.all(
+        int,
         "SELECT t.ts FROM turns t JOIN sessions s ON s.id = t.session"
         " WHERE s.session_id = ? AND t.ts >= ? AND t.ts < ? ORDER BY t.ts",
         (session_id, since, before),
     )
-    return [int(ts) for (ts,) in rows]
 
 
 def session_starts(store: Store, since: int) -> list[tuple[str, int]]:
@@ -346,4 +346,4 @@ def session_starts(store: Store, since: int) -> list[tuple[str, int]]:
         "SELECT session_id, started_at FROM sessions s WHERE started_at >= ?"
         " AND EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
     )
-    return [(str(ident), int(at)) for ident, at in store.rows(sql, (since,))]
+    return store.rows(sql, (since,))

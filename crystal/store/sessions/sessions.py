@@ -4,7 +4,6 @@ The row is the queue: a session is due while its newest turn is newer than the l
 A session's turns are its own and those that a fork copied into it.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -69,7 +68,7 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
         Session,
         f"{SESSION} WHERE s.summary_mode IN (SELECT value FROM json_each(?)) AND s.last_turn > 0"
         " ORDER BY s.last_at DESC, s.id DESC LIMIT ?",
-        (json.dumps(list(modes)), limit),
+        (modes, limit),
     )
 
 
@@ -109,7 +108,7 @@ def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, to
     rows = store.rows(
         f"SELECT id, role, tool, ts, subagent, full_length FROM {ALL_TURNS}"
         " WHERE role IN (SELECT value FROM json_each(?2)) ORDER BY ts IS NULL, ts, id",
-        (session, json.dumps(list(roles))),
+        (session, [*roles]),
     )
     kept = _both_ends(rows, each, total)
     texts = turn_texts(store, [int(row[0]) for row in kept], each)
@@ -144,7 +143,7 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
     Returns:
         False when the session is gone, or a better summary was written meanwhile: then keep that one.
     """
-    row = store.value(
+    return store.has(
         "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2,"
         f" title = CASE WHEN {_GIVEN} THEN title ELSE ?3 END,"
         f" summary_title = CASE WHEN {_GIVEN} THEN summary_title ELSE ?3 END"
@@ -153,7 +152,6 @@ def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: st
         " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
         (session.last_turn, mode, title, session.id, session.session_id),
     )
-    return row is not None
 
 
 def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
@@ -189,13 +187,12 @@ def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | N
 
     None if nothing was logged, or no turn has a time.
     """
-    rows = store.rows(
+    return store.rows(
         "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
         " (SELECT min(ts) FROM turns WHERE session = s.id AND id > s.logged_turn),"
         " (SELECT max(ts) FROM turns WHERE session = s.id AND id > s.logged_turn)"
         " FROM sessions s WHERE s.last_turn > s.logged_turn"
     )
-    return [(seen, first, last) for seen, first, last in rows]
 
 
 def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[int, int]]:

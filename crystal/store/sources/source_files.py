@@ -7,7 +7,6 @@ transaction.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -85,11 +84,7 @@ def all_sources(store: Store) -> list[FileSource]:
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:
     """Add a source, or point it at another folder."""
-    store.execute(
-        "INSERT INTO source_collections (name, path, added_at) VALUES (?, ?, ?)"
-        " ON CONFLICT (name) DO UPDATE SET path = excluded.path, added_at = excluded.added_at",
-        (name, path, added_at),
-    )
+    store.upsert("source_collections", "name", {"name": name, "path": path, "added_at": added_at})
 
 
 def delete_source(store: Store, source: int) -> None:
@@ -158,24 +153,19 @@ def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], mak
 
 def delete_files(store: Store, files: Iterable[int]) -> int:
     """Delete files with their chunks; return how many chunks there were."""
-    listed = json.dumps(list(files))
+    listed = [*files]
     some = "(SELECT value FROM json_each(?))"
-    chunks = store.rows(f"SELECT chunk FROM sources WHERE file IN {some}", (listed,))
-    deleted = delete_chunks(store, [chunk for (chunk,) in chunks])
+    deleted = delete_chunks(store, store.all(int, f"SELECT chunk FROM sources WHERE file IN {some}", (listed,)))
     store.execute(f"DELETE FROM sources WHERE file IN {some}", (listed,))
     store.execute(f"DELETE FROM source_files WHERE id IN {some}", (listed,))
     return deleted
 
 
 def _put_file(store: Store, source: int, file: ReadFile) -> int:
-    return int(
-        store.value(
-            "INSERT INTO source_files (collection, path, stamp, sha256, chunks, why) VALUES (?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT (collection, path) DO UPDATE SET stamp = excluded.stamp, sha256 = excluded.sha256,"
-            " chunks = excluded.chunks, why = excluded.why RETURNING id",
-            (source, file.path, file.stamp, file.sha256, len(file.chunks), file.why),
-        )
-    )
+    found = {"stamp": file.stamp, "sha256": file.sha256, "chunks": len(file.chunks), "why": file.why}
+    store.upsert("source_files", "collection, path", {"collection": source, "path": file.path, **found})
+    sql = "SELECT id FROM source_files WHERE collection = ? AND path = ?"
+    return int(store.value(sql, (source, file.path)))
 
 
 def _chunks_by_hash(store: Store, file: int) -> defaultdict[bytes, list[int]]:
@@ -187,18 +177,10 @@ def _chunks_by_hash(store: Store, file: int) -> defaultdict[bytes, list[int]]:
 
 
 def _insert_chunk(store: Store, sha: bytes, ts: int, project: int | None, maker: Maker) -> int:
-    return int(
-        store.value(
-            "INSERT INTO chunks (start, body, text_sha256, source, role, project, agent, device, ts)"
-            " VALUES (0, x'', ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-            (sha, SOURCE, ROLE, project, *maker, ts),
-        )
-    )
+    columns = "start, body, text_sha256, source, role, project, agent, device, ts"
+    return store.insert("chunks", columns, 0, b"", sha, SOURCE, ROLE, project, *maker, ts)
 
 
 def _place_chunk(store: Store, chunk: int, file: int, found: FileChunk) -> None:
-    store.execute(
-        "INSERT INTO sources (chunk, file, title, first_line, last_line) VALUES (?, ?, ?, ?, ?) ON CONFLICT (chunk)"
-        " DO UPDATE SET title = excluded.title, first_line = excluded.first_line, last_line = excluded.last_line",
-        (chunk, file, found.title, found.first_line, found.last_line),
-    )
+    lines = {"first_line": found.first_line, "last_line": found.last_line}
+    store.upsert("sources", "chunk", {"chunk": chunk, "file": file, "title": found.title, **lines})

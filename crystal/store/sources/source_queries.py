@@ -48,7 +48,7 @@ def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:
 def chunks_without_file(store: Store) -> list[int]:
     """Return the chunks of files that belong to none."""
     sql = "SELECT id FROM chunks WHERE source = 'file' AND id NOT IN (SELECT chunk FROM sources)"
-    return [int(ident) for (ident,) in store.rows(sql)]
+    return store.all(int, sql)
 
 
 def texts_of_source(store: Store, source: int) -> tuple[list[str], list[bytes]]:

@@ -67,10 +67,7 @@ def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
     """Return a stream; it is recorded when it is first seen."""
     found = find_stream(store, stream)
     if found is None:
-        store.execute(
-            "INSERT INTO relay_in (stream, last_tag, opened_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (stream, NO_TAG, now),
-        )
+        store.insert("relay_in", "stream, last_tag, opened_at", stream, NO_TAG, now, on_conflict="DO NOTHING")
         found = find_stream(store, stream)
         assert found is not None
     return found
@@ -122,10 +119,7 @@ def take_claims(store: Store, source: int, claims: Mapping[bytes, int]) -> None:
     """
     before = {bytes(row[0]) for row in store.rows("SELECT stream FROM relay_claims WHERE source = ?", (source,))}
     store.execute("DELETE FROM relay_claims WHERE source = ?", (source,))
-    store.execute_many(
-        "INSERT INTO relay_claims (source, stream, head) VALUES (?, ?, ?)",
-        [(source, stream, head) for stream, head in claims.items()],
-    )
+    store.insert_many("relay_claims", "source, stream, head", [(source, *claim) for claim in claims.items()])
     for stream in before | set(claims):
         _settle_head(store, stream)
 
@@ -193,7 +187,7 @@ def suspend(
 
 def is_due(store: Store, now: int) -> bool:
     """Return True if any suspended stream is to be tried again now."""
-    return store.value("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,)) is not None
+    return store.has("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,))
 
 
 def end_waiting(store: Store) -> None:
@@ -238,23 +232,20 @@ def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:
     Raises:
         WatermarkMovedError: A poller took it.
     """
-    store.execute(
-        "INSERT INTO relay_skips (stream, seq, code, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (known.stream, seq, known.code, now),
-    )
+    values = (known.stream, seq, known.code, now)
+    store.insert("relay_skips", "stream, seq, code, at", *values, on_conflict="DO NOTHING")
     advance(store, known, seq, b"")
     drop_fragments(store, known.id)  # a message with a missing part never becomes whole
 
 
 def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
     """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor past it."""
-    store.execute("INSERT INTO relay_fragments (stream, seq, body) VALUES (?, ?, ?)", (stream, seq, body))
+    store.insert("relay_fragments", "stream, seq, body", stream, seq, body)
 
 
 def fragments(store: Store, stream: int) -> list[bytes]:
     """Return the parts that have come, in order."""
-    rows = store.rows("SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
-    return [body for (body,) in rows]
+    return store.all(bytes, "SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
 
 
 def fragments_bytes(store: Store, stream: int) -> int:
@@ -290,16 +281,13 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
 def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
     """Return the generations that copies' versions of a file have in the ledger, in the order of their appearance."""
     sql = "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ? ORDER BY 1"
-    return [int(generation) for (generation,) in store.rows(sql, (device, transcript, sent_as))]
+    return store.all(int, sql, (device, transcript, sent_as))
 
 
 def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
     """Map a file of a stream to a version that is here already. Inside a transaction."""
-    store.execute(
-        "INSERT INTO relay_files (device, transcript, stream, sent_as, generation) VALUES (?, ?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET generation = excluded.generation",
-        (device, transcript, stream, sent_as, generation),
-    )
+    key = {"device": device, "transcript": transcript, "stream": stream, "sent_as": sent_as}
+    store.upsert("relay_files", ", ".join(key), {**key, "generation": generation})
 
 
 def project_here(store: Store, cwd: str) -> Project | None:
@@ -310,9 +298,9 @@ def project_here(store: Store, cwd: str) -> Project | None:
 def is_project_of_others(store: Store, cwd: str, device: str) -> bool:
     """Return True if sessions of another machine than ``device`` belong to a folder of this name."""
     sql = "SELECT 1 FROM sessions s JOIN projects p ON p.id = s.project WHERE p.cwd = ? AND s.device <> ? LIMIT 1"
-    return store.value(sql, (cwd, device)) is not None
+    return store.has(sql, (cwd, device))
 
 
 def is_session_of(store: Store, session_id: str, device: str) -> bool:
     """Return True if a session began on this machine."""
-    return store.value("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device)) is not None
+    return store.has("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device))

@@ -7,7 +7,7 @@ list cover each position once. A row of the list without a hash is a step that w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 
 from crystal.store.connection import Store
 from crystal.store.sync.mirror_content import VectorSpace
@@ -51,7 +51,7 @@ class Listed:
     stale: int
 
 
-_COLUMNS = "last, first, marks, number, sha256, size, raw, level, sealed_by, made_at, stale"
+_COLUMNS = ", ".join(one.name for one in fields(Listed))
 _LISTED = f"SELECT {_COLUMNS} FROM mirror_objects WHERE sha256 IS {{}} NULL ORDER BY last"
 
 
@@ -60,9 +60,7 @@ _LISTED = f"SELECT {_COLUMNS} FROM mirror_objects WHERE sha256 IS {{}} NULL ORDE
 
 def home(store: Store) -> Published | None:
     """Return the progress of publishing, or None if nothing was ever published."""
-    return store.find(
-        Published, "SELECT stream, position, number, generation, is_changed, published_at FROM mirror_home"
-    )
+    return store.find(Published, f"SELECT {', '.join(one.name for one in fields(Published))} FROM mirror_home")
 
 
 def begin(store: Store, random: Random, now: int) -> Published:
@@ -72,8 +70,8 @@ def begin(store: Store, random: Random, now: int) -> Published:
         return found
     with store.transaction():
         if home(store) is None:
-            store.execute("INSERT INTO mirror_home (id, stream) VALUES (1, ?)", (random(16),))
-            store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (random(32), now))
+            store.insert("mirror_home", "id, stream", 1, random(16))
+            store.insert("mirror_keys", "link, made_at", random(32), now)
             for sql in _EVERYTHING:
                 store.execute(sql)
     begun = home(store)
@@ -131,17 +129,17 @@ def newest_key(store: Store) -> tuple[int, bytes]:
 def add_key(store: Store, link: bytes, now: int) -> None:
     """Add a key that seals all later objects."""
     with store.transaction():
-        store.execute("INSERT INTO mirror_keys (link, made_at) VALUES (?, ?)", (link, now))
+        store.insert("mirror_keys", "link, made_at", link, now)
         store.execute("UPDATE mirror_home SET is_changed = 1")
 
 
 def keys_in_use(store: Store) -> list[bytes]:
     """Return the keys that open the objects of the list, and the newest."""
-    rows = store.rows(
+    return store.all(
+        bytes,
         "SELECT link FROM mirror_keys WHERE id IN (SELECT sealed_by FROM mirror_objects WHERE sha256 IS NOT NULL)"
-        " OR id = (SELECT max(id) FROM mirror_keys) ORDER BY id"
+        " OR id = (SELECT max(id) FROM mirror_keys) ORDER BY id",
     )
-    return [bytes(link) for (link,) in rows]
 
 
 # ------------------------------------------------------------------------------------------------------------ list
@@ -171,8 +169,7 @@ def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:
             if sha is not None:
                 put_in_trash(store, sha, 0 if stale == FORGOTTEN else new.made_at)
         store.execute("DELETE FROM mirror_objects WHERE last BETWEEN ? AND ?", bounds)
-        values = ", ".join("?" * len(_COLUMNS.split()))
-        store.execute(f"INSERT INTO mirror_objects ({_COLUMNS}) VALUES ({values})", astuple(new))
+        store.insert("mirror_objects", _COLUMNS, *astuple(new))
         store.execute(
             "DELETE FROM mirror_rows AS r WHERE position BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM mirror_rows n"
             " WHERE n.kind = r.kind AND n.key = r.key AND n.position > r.position)",
@@ -224,7 +221,7 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
     listed_ids = {one.sha256[:16] for one in listed(store) if one.sha256}
     mark_lost(store, listed_ids - there, now + 1, now)  # regardless of their age
     with store.transaction():
-        trashed = {bytes(ident) for (ident,) in store.rows("SELECT object FROM mirror_trash")}
+        trashed = set(store.all(bytes, "SELECT object FROM mirror_trash"))
         for ident in sorted(there - listed_ids - trashed)[: max(0, MAX_STRAY - len(trashed))]:
             put_in_trash(store, ident, now)
         store.execute("UPDATE mirror_home SET looked_at = ?", (now,))
@@ -233,8 +230,8 @@ def note_look(store: Store, there: set[bytes], now: int) -> int:
 
 def trash(store: Store, grace_ms: int, now: int) -> list[bytes]:
     """Return objects due for deletion; a time in the future comes from a wrong clock and counts as due."""
-    rows = store.rows("SELECT object FROM mirror_trash WHERE NOT since BETWEEN ? AND ?", (now - grace_ms, now))
-    return [bytes(one) for (one,) in rows]
+    sql = "SELECT object FROM mirror_trash WHERE NOT since BETWEEN ? AND ?"
+    return store.all(bytes, sql, (now - grace_ms, now))
 
 
 def forget_trash(store: Store, ident: bytes) -> None:

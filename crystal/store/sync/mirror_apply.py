@@ -7,7 +7,6 @@ is applied in one transaction together with its place in the list; applying one 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import apsw
 
-from crystal.store.connection import Store, translated
+from crystal.store.connection import Store
+from crystal.store.driver import translated
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks, empty_log
 from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row, VectorSpace
@@ -85,9 +85,7 @@ def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
 def sessions_there(mirror: Store, ids: Collection[int]) -> dict[int, Row]:
     """Return sessions in their transfer form, by id."""
     columns = ", ".join(KINDS["session"].columns)
-    rows = mirror.rows(
-        f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
-    )
+    rows = mirror.rows(f"SELECT {columns} FROM sessions WHERE id IN (SELECT value FROM json_each(?))", (ids,))
     return {int(row[0]): row for row in rows}
 
 
@@ -99,10 +97,7 @@ def folders_there(mirror: Store) -> dict[int, str]:
 def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
     """Return which of some rows a table has."""
     assert table in ("turns", "memories")
-    rows = mirror.rows(
-        f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(sorted(ids)),)
-    )
-    return {int(ident) for (ident,) in rows}
+    return set(mirror.all(int, f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (ids,)))
 
 
 # ------------------------------------------------------------------------------------------------------------ rows

@@ -74,11 +74,8 @@ def new_stream(
         "UPDATE relay_out SET closed_at = ? WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
         (now, peer, channel, lane),
     )
-    store.execute(
-        "INSERT INTO relay_out (stream, peer, channel, lane, generation, last_tag, opened_at, because)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (stream, peer, channel, lane, generation, NO_TAG, now, because),
-    )
+    columns = "stream, peer, channel, lane, generation, last_tag, opened_at, because"
+    store.insert("relay_out", columns, stream, peer, channel, lane, generation, NO_TAG, now, because)
     found = open_stream(store, peer, channel, lane)
     assert found is not None
     return found
@@ -105,10 +102,7 @@ def advance(store: Store, stream: int, seq: int, tag: bytes) -> None:
 
 def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now: int) -> None:
     """Keep a sealed blob until its receipt. Inside the transaction of its content."""
-    store.execute(
-        "INSERT INTO outbox (stream, seq, tag, sealed, created_at) VALUES (?, ?, ?, ?, ?)",
-        (stream, seq, tag, sealed, now),
-    )
+    store.insert("outbox", "stream, seq, tag, sealed, created_at", stream, seq, tag, sealed, now)
 
 
 def sealed_blob(store: Store, stream: int, seq: int) -> bytes | None:
@@ -174,8 +168,7 @@ def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
     """Note that the home machine has committed all blobs up to ``upto``. Inside a transaction."""
     store.execute("UPDATE relay_out SET verified = max(verified, ?) WHERE id = ?", (upto, stream))
     store.execute(
-        "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL",
-        (now, stream, upto),
+        "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL", (now, stream, upto)
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from crystal.model.capture import BEFORE_CRYSTAL, Project
 from crystal.store.connection import Store
-from crystal.store.health.checks import LedgerRow
+from crystal.store.health.checks import LEDGER_ROW, LedgerRow
 from crystal.store.notes import drop_note, read_fields, write_note
 
 _KEY = "relay_past"
@@ -87,9 +87,7 @@ _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' 
 def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | None:
     """Return the next row that another machine can use, with its transcript: in the archive, or private."""
     row = store.row(
-        "SELECT transcript, id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0),"
-        " coalesce(archive_length, 0), clean_hash, coalesce(clean_length, 0) FROM segments"
-        f" WHERE id > ?1 AND id <= ?2 AND {_SENT} ORDER BY id LIMIT 1",
+        f"SELECT transcript, {LEDGER_ROW} FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT} ORDER BY id LIMIT 1",
         (after, until, BEFORE_CRYSTAL),
     )
     return None if row is None else (row[0], LedgerRow(*row[1:]))
@@ -118,5 +116,4 @@ def offsets_of_row(store: Store, row: int) -> dict[str, int]:
 
 def private_uuids(store: Store, after: str, limit: int) -> list[str]:
     """Return lines that were left out, in order."""
-    rows = store.rows("SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))
-    return [str(uuid) for (uuid,) in rows]
+    return store.all(str, "SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Literal
 
 from crystal.config.paths import AGENT_ID
@@ -144,13 +144,10 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
     """
     if store.value("SELECT 1 FROM relay_peers WHERE name = ?", (link.name,)):
         raise UsageError(f"another device is called {link.name!r}", hint="choose another name")
-    store.execute(
-        "INSERT INTO relay_peers (device_id, side, name, agent, generation, up_prefix, down_prefix, token_id,"
-        " accepted_from, revoked_at, vouches, paired_at)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, coalesce(?9, ?5), ?10, ?11, ?12)",
-        (*astuple(link), now),
-    )
-    ident = int(store.value("SELECT last_insert_rowid()"))
+    if link.accepted_from is None:
+        link = replace(link, accepted_from=link.generation)
+    columns = ", ".join(one.name for one in fields(NewLink))
+    ident = store.insert("relay_peers", f"{columns}, paired_at", *astuple(link), now)
     if link.agent is not None and link.side == "device":
         own_agent(store, link.agent, ident)
     return ident
@@ -301,7 +298,7 @@ def own_agent(store: Store, agent: str, peer: int) -> bool:
     """Assign an agent id to a device; False if it belongs to another one."""
     owner = owner_of_agent(store, agent)
     if owner is None:
-        store.execute("INSERT INTO relay_agents (agent, peer) VALUES (?, ?)", (agent, peer))
+        store.insert("relay_agents", "agent, peer", agent, peer)
     return owner in (None, peer)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -154,4 +153,4 @@ def _is_stored(store: Store, ident: int, told: CallRows) -> bool:
 def tools_of(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
     """Return the tool of each call."""
     sql = "SELECT id, tool FROM turns WHERE id IN (SELECT value FROM json_each(?))"
-    return {int(ident): tool for ident, tool in store.rows(sql, (json.dumps(list(turns)),))}
+    return {int(ident): tool for ident, tool in store.rows(sql, ([*turns],))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -90,7 +89,7 @@ def edits_that_wrote(
         " JOIN turns t ON t.id = l.turn JOIN work_calls c ON c.turn = l.turn AND c.part = l.part"
         " WHERE l.line IN (SELECT value FROM json_each(?1)) AND c.exit = 0"
         " AND t.project IN (SELECT value FROM json_each(?2))",
-        (json.dumps(sorted(set(lines))), json.dumps(list(projects))),
+        (set(lines), projects),
     ):
         if (turn, part) not in numbers:
             numbers[turn, part] = len(edits)
@@ -115,7 +114,7 @@ def changed_rows(
             values.append(value)
     if projects is not None:
         conditions.append("t.project IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(list(projects)))
+        values.append(projects)
     return store.all(
         ChangedRow,
         "SELECT t.uuid || ' ' || t.part || ' ' || c.part, c.turn, c.part, s.session_id, coalesce(t.ts, 0) AS at,"
@@ -133,7 +132,7 @@ def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, in
         "SELECT c.result, coalesce(t.ts, 0), s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session WHERE NOT c.is_edit AND c.exit AND c.result IS NOT NULL"
         " AND t.project IN (SELECT value FROM json_each(?)) ORDER BY c.turn",
-        (json.dumps(list(projects)),),
+        (projects,),
     )
 
 
@@ -144,7 +143,7 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
         "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
         " WHERE NOT c.is_edit AND c.exit = 0 AND (?1 IS NULL OR t.project IN (SELECT value FROM json_each(?1)))"
         " ORDER BY c.turn DESC LIMIT ?2",
-        (None if projects is None else json.dumps(list(projects)), limit),
+        (projects, limit),
     )
 
 
@@ -158,11 +157,7 @@ def failures_with(store: Store, errors: Collection[int] | None, projects: Sequen
         " JOIN work_calls c ON c.turn = e.turn JOIN turns t ON t.id = e.turn"
         " WHERE (?1 IS NULL OR e.error IN (SELECT value FROM json_each(?1))) AND c.result IS NOT NULL"
         " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY c.turn DESC LIMIT ?3",
-        (
-            None if errors is None else json.dumps(sorted(errors)),
-            None if projects is None else json.dumps(list(projects)),
-            MAX_FAILURES if errors is not None else 10 * MAX_FAILURES,
-        ),
+        (errors, projects, MAX_FAILURES if errors is not None else 10 * MAX_FAILURES),
     )
     return [FailedRun(error, result, WorkStep(*step)) for error, result, *step in rows]
 
@@ -191,7 +186,7 @@ def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, Rec
         f" {_BEFORE.format('user', 'NULL')}, {_BEFORE.format('assistant', 't.subagent')}"
         " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         " WHERE t.id IN (SELECT value FROM json_each(?))",
-        (json.dumps(sorted(turns)),),
+        (turns,),
     )
     said = {ident for *_, request, reason in rows for ident in (request, reason) if ident is not None}
     texts = {ident: text for ident, (_, text) in turn_texts(store, said, MAX_SAID).items()}

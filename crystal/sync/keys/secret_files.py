@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from crystal.config.paths import alone_in, make_private_dir, refused, sync_folder
+from crystal.config.paths import alone_in, make_private_dir, sync_folder, system_errors
 from crystal.errors import NotConfiguredError, UsageError
 
 MAX_FILE_BYTES = 4096
@@ -112,11 +112,8 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
         UnavailableError: The system refuses. The old file is untouched.
     """
     make_private_dir(path.parent)
-    try:
-        with alone_in(path.parent):
-            return _write_alone(path, data, replace=replace)
-    except OSError as error:
-        raise refused(error, path) from error
+    with system_errors(path), alone_in(path.parent):
+        return _write_alone(path, data, replace=replace)
 
 
 def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:

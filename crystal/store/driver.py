@@ -1,0 +1,132 @@
+"""Open databases with the driver, and translate its errors.
+
+No ``apsw`` exception that a user can act on leaves this package untranslated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import apsw
+
+from crystal.errors import (
+    CrystalError,
+    NotConfiguredError,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreFullError,
+    UnavailableError,
+)
+from crystal.store import texts, upgrade
+
+BUSY_TIMEOUT_MS = 15_000
+FULL_BELOW_BYTES = 128 << 10
+
+# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
+TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
+    StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
+    StoreFullError: (apsw.FullError,),
+    StoreDamagedError: (apsw.CorruptError, apsw.FormatError, apsw.NotADBError),
+    UnavailableError: (
+        apsw.CantOpenError, apsw.IOError, apsw.NoMemError, apsw.PermissionsError, apsw.ReadOnlyError, apsw.AuthError,
+        apsw.NoLFSError,
+    ),
+    NotConfiguredError: (apsw.ExtensionLoadingError,),
+}  # fmt: skip
+
+HINTS: dict[type[CrystalError], str] = {
+    StoreBusyError: "another crystal process is writing; try again in a moment",
+    StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
+    StoreDamagedError: upgrade.REPAIR_HINT,
+    UnavailableError: "check that its disk is present and can be written",
+    NotConfiguredError: "reinstall the package sqlite-vec",
+}
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
+    try:
+        with driver_errors(path):
+            yield
+    except UnicodeDecodeError as error:
+        raise StoreDamagedError(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError]) from error
+
+
+@contextlib.contextmanager
+def driver_errors(path: Path) -> Iterator[None]:
+    """Translate errors around work that is not only the driver's."""
+    try:
+        yield
+    except apsw.Error as error:
+        ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
+        if ours is None:
+            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
+                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
+            raise
+        if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
+            raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
+        if isinstance(error, apsw.IOError) and _is_full(path.parent):
+            ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
+        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
+        if ours is NotConfiguredError:
+            hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
+        words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
+        raise ours(words, hint=hint) from error
+
+
+def _config(name: str) -> ModuleType:
+    """Return a module of ``crystal.config``: every hook's worker opens the store, and nearly none asks for one."""
+    return importlib.import_module(f"crystal.config.{name}")
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none asks this
+
+        return shutil.disk_usage(folder).free < FULL_BELOW_BYTES
+    except OSError:
+        return False
+
+
+@functools.cache
+def sqlite_vec_library() -> str:
+    """Return the path of the sqlite-vec extension without importing its package, which imports NumPy."""
+    spec = importlib.util.find_spec("sqlite_vec")
+    if spec is None or spec.origin is None:
+        hint = _config("packages").install_command("sqlite-vec")
+        raise NotConfiguredError("the package sqlite-vec is not installed", hint=hint)
+    return str(Path(spec.origin).with_name("vec0"))
+
+
+def changed_definition(path: Path) -> str | None:
+    """Return which definition in a store is not as crystal wrote it, in words, or None."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    with contextlib.closing(prepared(db)):
+        try:
+            return upgrade.changed_definition(db)
+        except apsw.SQLError as error:
+            return upgrade.one_line(error)
+
+
+def connect(path: Path) -> apsw.Connection:
+    """Open a database with the functions and extensions that the schema needs."""
+    return prepared(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE))
+
+
+def prepared(db: apsw.Connection) -> apsw.Connection:
+    """Give a connection the functions, extensions and settings that the schema needs."""
+    db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    db.enable_load_extension(True)
+    db.load_extension(sqlite_vec_library())
+    db.enable_load_extension(False)
+    texts.register(db)
+    # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
+    for setting in "foreign_keys=1 secure_delete=1 synchronous=FULL cache_size=-32768 temp_store=MEMORY".split():
+        db.execute(f"PRAGMA {setting}")
+    return db
