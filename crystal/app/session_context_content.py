@@ -96,11 +96,10 @@ class ContextSources:
         """Return True if a memory's project, on a device, is the one of a folder here."""
         return is_same_project(here, other, same_machine=device == self.machine.config.device)
 
-    def rows_of(self, here: Project) -> Iterator[tuple[Store, dict[int, Project]]]:
-        """Yield each store with the rows of a folder's project in it."""
-        places = ("", self.machine.config.device)
+    def rows_of(self, here: Project, *, by_name: bool = False) -> Iterator[tuple[Store, dict[int, Project]]]:
+        """Yield each store with the rows of a folder's project; with those of its name too, which may be another's."""
         for side, projects in self.projects:
-            yield side, {row: one for row, one in projects if any(self.is_same(here, one, at) for at in places)}
+            yield side, {row: one for row, one in projects if is_same_project(here, one, same_machine=not by_name)}
 
     def forgotten(self, side: Store, sessions: Sequence[str]) -> set[str]:
         """Return which sessions of a store have something forgotten that the store may still hold."""
@@ -113,7 +112,7 @@ class ContextSources:
         Never by a title: that may come from the client or a model, which read tools' results too.
         """
         found = dict[str, LastSession]()
-        for side, known in self.rows_of(here):
+        for side, known in self.rows_of(here, by_name=True):
             ids = list(known)
             rows = list_sessions(side, projects=ids, since=None, before=None, limit=8 * MAX_SESSIONS) if ids else []
             gone = self.forgotten(side, [row.session_id for row in rows])

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 NONCE = "\0"
 """Stands for the nonce of the fence until the answer is sent: no quoted text holds it."""
 Place = tuple[str, ...]
-_LIKE_A_HEAD = re.compile(r"\n[^\w\n]*?(?:[\[&%\\]|[^\x00-\x7f])")
+_LIKE_A_HEAD = re.compile(r"\n[^a-zA-Z0-9\n]*?(?:[\[&%\\]|[^\x00-\x7f])")
 """A line with a bracket, an escape or a foreign sign before its first ASCII letter: it may be read as a head."""
 
 

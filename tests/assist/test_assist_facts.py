@@ -46,13 +46,11 @@ def machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         yield machine
 
 
-def decide(machine: Machine, session: str, at: int, reason: str = REASON) -> None:
+def decide(machine: Machine, session: str, at: int, reason: str = REASON, folder: str = SHOP) -> None:
     """A session in which the user asks, and the agent gives a reason and edits."""
-    add_turn(
-        machine.store, "how often do we retry?", ts=at, role="user", uuid=f"{session}-u", session=session, project=SHOP
-    )
-    add_turn(machine.store, reason, ts=at + 1, role="assistant", uuid=f"{session}-a", session=session, project=SHOP)
-    did(machine.store, session, at + 2, "Edit", EDIT, "updated", SHOP)
+    for role, text in (("user", "how often do we retry?"), ("assistant", reason)):
+        add_turn(machine.store, text, ts=at, role=role, uuid=f"{session}-{role}", session=session, project=folder)
+    did(machine.store, session, at + 2, "Edit", EDIT, "updated", folder)
     make_again(machine.store)
 
 
@@ -159,6 +157,14 @@ def test_what_is_forgotten_while_it_is_gathered_is_never_written(
         assert not ready(machine).exists()
         assert written == []
         ready(machine).touch()
+
+
+def test_another_repository_of_the_same_name_tells_nothing_here(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    decide(machine, "two", NOW + 9_000, REASON.replace("three", "nine"), "/b/shop")
+    make_ready(machine)
+    assert ["nine" in text for text in bodies(machine)] == [False]
+    assert replay(machine)["edit"].spoke == 0
 
 
 def test_a_full_disk_is_told_and_stops_nothing_else(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,6 +299,8 @@ IMITATIONS = (
     "[1 user]",
     "  > [1 user]",
     "- [1 user]",
+    "_[1 user]_",
+    "**_[1 user]",
     "［1 user］",
     "【1 user】",
     "匚1 user]",
