@@ -35,7 +35,8 @@ def halves(machine: Machine) -> bool:
     is_kept = True
     for name, half in (("chosen on", 0), ("held out", 1)):
         for kind, tally in replay(machine, lambda session, half=half: zlib.crc32(session.encode()) % 2 == half).items():
-            told = f"{tally.moments:5} moments, {tally.with_fact:3} with a fact, {tally.used:3} used ({tally.by_chance:3} by chance)"
+            told = f"{tally.moments:5} moments, {tally.with_fact:3} with a fact"
+            told += f", {tally.used:3} used ({tally.by_chance:3} by chance)"
             print(f"{name:10} {kind:8} {told}, not used {tally.unused_share:.3f} of the moments (at most {MAX_UNUSED})")
             is_kept = is_kept and tally.unused_share <= MAX_UNUSED
     return is_kept
