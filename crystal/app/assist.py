@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from crystal.app.work import relative
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
 from crystal.capture.lock import await_lock
-from crystal.config.paths import write_derived
+from crystal.config.paths import delete_file, system_errors, write_derived
 from crystal.hook.assist import SUFFIX, plain_error, plain_line
 from crystal.hook.session_start import context_file
 from crystal.model.capture import Memory, Project
 from crystal.store import Store
+from crystal.store.forget.forgetting import is_work_left
 from crystal.store.sessions.contexts import state_of_memory
 from crystal.store.sessions.conversations import turn_texts
 from crystal.store.work.index import tools_of
@@ -50,17 +52,24 @@ def refresh_facts(machine: Machine, pause: Callable[[], None]) -> None:
                     _write(machine, here, project, path)
                 pause()
     for path in set(old) - known:
-        path.unlink(missing_ok=True)
+        delete_file(path)
 
 
 def _is_fresh(machine: Machine, path: Path) -> bool:
-    return path.exists() and 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < REFRESH_MS
+    with contextlib.suppress(FileNotFoundError):
+        return 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < REFRESH_MS
+    return False
 
 
 def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
-    """Write the file of a project, unless it may hold what was forgotten meanwhile: the next call makes it again.
+    """Write the file of a project, unless something was forgotten meanwhile, or is not deleted yet.
 
     The lock is held for a moment only: a process that waits longer for it deletes the contexts.
+    Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves
+    it behind.
+
+    Raises:
+        UsageError, UnavailableError: The system refuses.
     """
     before, facts = state_of_memory(machine.store), list[Fact]()
     for side, rows in here.rows_of(project):
@@ -69,9 +78,12 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
         facts += [fact for fact in found if fact.session not in gone]
     content = encode_facts(project.cwd, project.name, facts, os.urandom(16))
     with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
-        if held and path.parent.exists():  # else what may be told was switched off
-            write_derived(path, content)
-            if state_of_memory(machine.store) != before:
+        if not held or not path.parent.exists():
+            return  # what may be told was switched off
+        with machine.store.transaction(), system_errors(path):
+            if state_of_memory(machine.store) == before and not is_work_left(machine.store):
+                write_derived(path, content)
+            else:
                 path.unlink(missing_ok=True)
 
 

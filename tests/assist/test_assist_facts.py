@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crystal.app.assist import refresh_facts
 from crystal.app.assist_replay import replay
+from crystal.app.background import enrich
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import find_reason
-from crystal.assist.facts import Fact, edited, failure_fact
+from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, tell
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.hook.assist import plain_error
 from crystal.hook.session_start import context_file
+from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.work.index import make_again
 from tests.support.command import crystal
 from tests.support.store_factory import NOW, add_turn
@@ -128,14 +132,46 @@ def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Mach
     assert free == [True]
 
 
-def test_what_is_forgotten_while_it_is_written_is_not_in_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_forgotten_while_it_is_gathered_is_never_written(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide(machine, "one", NOW)
+    make_ready(machine)
+    written = list[bytes]()
+    monkeypatch.setattr("crystal.app.assist.write_derived", lambda _, content: written.append(content))
+
+    def made(*given: Any) -> bytes:
+        for step in steps:
+            step()
+        return encode_facts(*given)
+
+    monkeypatch.setattr("crystal.app.assist.encode_facts", made)
+    mark = [make_tombstone("session", {"session": "one"}, None, NOW, "desk", NOW, NOW)]
+
+    def block() -> None:
+        with machine.store.transaction():
+            add_tombstones(machine.store, mark, NOW)
+
+    steps = list[Callable[[], object]]()
+    for steps[:] in ([block], [], [lambda: crystal("forget", "--session", "one", "--yes")]):
+        make_old(ready(machine))  # blocked meanwhile; blocked before and not deleted yet; deleted meanwhile
+        refresh_facts(machine, lambda: None)
+        assert not ready(machine).exists()
+        assert written == []
+        ready(machine).touch()
+
+
+def test_a_full_disk_is_told_and_stops_nothing_else(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(machine, "one", NOW)
     make_ready(machine)
     make_old(ready(machine))
-    states = iter([(1,), (2,)])
-    monkeypatch.setattr("crystal.app.assist.state_of_memory", lambda _: next(states))
-    refresh_facts(machine, lambda: None)
-    assert not ready(machine).exists()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("crystal.app.assist.write_derived", full)
+    (problem,) = enrich(machine, budget_seconds=5)
+    assert "no space left" in problem
 
 
 def test_switched_off_no_file_is_left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
