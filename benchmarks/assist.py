@@ -1,4 +1,4 @@
-"""Measure how often agents would have been told something unasked on a real history, and how often in vain.
+"""Measure at how many moments of a real history assist has a fact for the agent, and how often it is not used.
 
     python benchmarks/assist.py --sessions FOLDER
 
@@ -24,22 +24,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crystal.app.context import Machine
 
-MAX_VAIN = 0.05
+MAX_UNUSED = 0.05
 CONTROLS = 200
 
 
 def halves(machine: Machine) -> bool:
-    """Replay each half of the sessions; at most one in twenty moments may hear something in vain."""
+    """Replay each half of the sessions; at most one in twenty moments may get a fact that is not used."""
     from crystal.app.assist_replay import replay
 
     is_kept = True
     for name, half in (("chosen on", 0), ("held out", 1)):
         for kind, tally in replay(machine, lambda session, half=half: zlib.crc32(session.encode()) % 2 == half).items():
-            told = (
-                f"{tally.moments:5} moments, spoke {tally.spoke:3}, used {tally.used:3} (by chance {tally.by_chance:3})"
-            )
-            print(f"{name:10} {kind:8} {told}, in vain {tally.vain:.3f} of the moments (at most {MAX_VAIN})")
-            is_kept = is_kept and tally.vain <= MAX_VAIN
+            told = f"{tally.moments:5} moments, {tally.with_fact:3} with a fact"
+            told += f", {tally.used:3} used ({tally.by_chance:3} by chance)"
+            print(f"{name:10} {kind:8} {told}, not used {tally.unused_share:.3f} of the moments (at most {MAX_UNUSED})")
+            is_kept = is_kept and tally.unused_share <= MAX_UNUSED
     return is_kept
 
 

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from crystal.assist.facts import MAX_FACTS, MAX_KEYS, Fact, ready_file
+from crystal.assist.facts import MAX_FACTS, MAX_KEYS, Fact, encode_facts
 from crystal.context.choosing import SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
@@ -102,7 +102,7 @@ def lay_facts(root: Path) -> None:
         for at in range(0, MAX_KEYS, each)
     ]
     path = root / "memory" / "context" / f"{context_file(str(root))}{SUFFIX}"
-    path.write_bytes(ready_file(str(root), "p", facts, b"k" * 16))
+    path.write_bytes(encode_facts(str(root), "p", facts, b"k" * 16))
 
 
 def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:

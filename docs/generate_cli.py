@@ -67,7 +67,7 @@ MORE: dict[str, str] = {
     "reflect": "See [learning from sessions](../how-to/learn-from-sessions.md), [its JSON](json.md#crystal-reflect).",
     "usage": "See [learning from sessions](../how-to/learn-from-sessions.md) and [its JSON](json.md#crystal-usage).",
     "context": "See [starting with context](../how-to/start-with-context.md) and [its JSON](json.md#crystal-context).",
-    "assist": "See [told unasked](../explanation/assist.md) and [its JSON](json.md#crystal-assist-replay).",
+    "assist": "See [assist](../explanation/assist.md) and [its JSON](json.md#crystal-assist-replay).",
     "status": "See [its JSON](json.md#crystal-status).",
     "doctor": "See [its JSON](json.md#crystal-doctor).",
     "sync": "See [sweeping on a timer](../how-to/timer.md) and [its JSON](json.md#crystal-sync-crystal-backfill-and-crystal-import).",  # noqa: E501

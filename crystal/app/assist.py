@@ -1,4 +1,4 @@
-"""What is told unasked: gather the facts of each project, and keep the file ready from which the hook tells them."""
+"""Gather the facts of each project that an agent may be told, and write the file from which the hook reads them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, KnownFix, known_cures
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.app.work import relative
-from crystal.assist.decisions import reason_in
-from crystal.assist.facts import Fact, cure_fact, edited, failure_fact, ran, ready_file, reason_fact
+from crystal.assist.decisions import find_reason
+from crystal.assist.facts import Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
 from crystal.capture.lock import await_lock
 from crystal.config.paths import delete_file, system_errors, write_derived
 from crystal.hook.assist import SUFFIX, plain_error, plain_line
@@ -31,14 +31,14 @@ MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
 
 MAX_STEPS = 3
-YOUNG_MS = 600_000
+REFRESH_MS = 600_000
 """A file is made again after this time: what it lacks until then is from the session that runs."""
 
 
-def prepare(machine: Machine, pause: Callable[[], None]) -> None:
-    """Write the file of each project again, unless all of them are young; ``pause`` is called after each."""
+def refresh_facts(machine: Machine, pause: Callable[[], None]) -> None:
+    """Write the file of each project again, unless all of them are fresh; ``pause`` is called after each."""
     folder = machine.places.data_dir / "context"
-    old = [path for path in folder.glob(f"*{SUFFIX}") if not _is_young(machine, path)]
+    old = [path for path in folder.glob(f"*{SUFFIX}") if not _is_fresh(machine, path)]
     if not folder.exists() or (not old and any(folder.glob(f"*{SUFFIX}"))):
         return
     known = set[Path]()
@@ -48,24 +48,25 @@ def prepare(machine: Machine, pause: Callable[[], None]) -> None:
             path = folder / f"{context_file(place)}{SUFFIX}"
             if project.cwd == place and path not in known:
                 known.add(path)
-                if not _is_young(machine, path):
+                if not _is_fresh(machine, path):
                     _write(machine, here, project, path)
                 pause()
     for path in set(old) - known:
         delete_file(path)
 
 
-def _is_young(machine: Machine, path: Path) -> bool:
+def _is_fresh(machine: Machine, path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
-        return 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < YOUNG_MS
+        return 0 <= machine.now() - path.stat().st_mtime_ns // 1_000_000 < REFRESH_MS
     return False
 
 
 def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
     """Write the file of a project, unless something was forgotten meanwhile, or is not deleted yet.
 
-    The lock is held for a moment only: who waits for it longer deletes the contexts. Nothing can be marked as forgotten
-    while the transaction lasts, and whoever forgets deletes the file after that: no crash leaves it.
+    The lock is held for a moment only: a process that waits longer for it deletes the contexts.
+    Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves
+    it behind.
 
     Raises:
         UsageError, UnavailableError: The system refuses.
@@ -75,7 +76,7 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
         found = facts_in(side, here.machine.memory_of(side), list(rows))
         gone = here.forgotten(side, [fact.session for fact in found])
         facts += [fact for fact in found if fact.session not in gone]
-    content = ready_file(project.cwd, project.name, facts, os.urandom(16))
+    content = encode_facts(project.cwd, project.name, facts, os.urandom(16))
     with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         if not held or not path.parent.exists():
             return  # what may be told was switched off
@@ -95,7 +96,7 @@ def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact
 def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Iterator[Fact]:
     """Yield why lines are as they are: of edits before which the agent gave a reason, and that a request had led to."""
     known = calls(store, {one.turn for one in edits}, memory)
-    why = {turn: reason for turn, one in known.items() if one.request and (reason := reason_in(one.reason))}
+    why = {turn: reason for turn, one in known.items() if one.request and (reason := find_reason(one.reason))}
     texts, tools = turn_texts(store, why), tools_of(store, why)
     for one in edits:
         made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []

@@ -1,4 +1,4 @@
-"""Replay the past: how often crystal would have told something unasked, and how often that was of use."""
+"""Replay past sessions: at how many moments assist had a fact, and how often it was used afterwards."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ class _Said:
 
 
 def _judge(tally: ReplayTally, told: Sequence[Told], said: _Said) -> None:
-    spoke = [(moment, "\n".join(fact["body"] for fact in facts), facts) for moment, facts in told if facts]
-    words = [words_of(text) - FRAME - said.common for _, text, _ in spoke]
+    with_fact = [(moment, "\n".join(fact["body"] for fact in facts), facts) for moment, facts in told if facts]
+    words = [words_of(text) - FRAME - said.common for _, text, _ in with_fact]
     tally.moments += len(told)
-    for at, (moment, text, facts) in enumerate(spoke):
+    for at, (moment, text, facts) in enumerate(with_fact):
         around = said.around(moment.session, moment.at)
         used = is_used(words[at], *around, is_name=IS_NAME.search)
         tally.used += used

@@ -115,11 +115,11 @@ def _work(machine: Machine, work: Round) -> None:
 
 
 def _assist(machine: Machine, work: Round) -> None:
-    """Keep ready what is told unasked."""
+    """Write the facts for edits and failed commands."""
     if machine.config.assist_moments:
-        from crystal.app.assist import prepare  # noqa: PLC0415 - off by default
+        from crystal.app.assist import refresh_facts  # noqa: PLC0415 - off by default
 
-        prepare(machine, work.pause)
+        refresh_facts(machine, work.pause)
 
 
 def _embed(machine: Machine, work: Round) -> str | None:

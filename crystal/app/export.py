@@ -88,7 +88,7 @@ def export(
         UnavailableError: The system refuses, or the disk is full.
         DamagedError: The archive cannot be read.
     """
-    store, now, told = machine.store, machine.now(), _told(chosen, progress)
+    store, now, told = machine.store, machine.now(), _with_progress(chosen, progress)
     with whole_folder(folder) as into:
         if form == "jsonl":
             write_jsonl(store, told, into, machine.places.ldm_home, version, now)
@@ -101,8 +101,8 @@ def export(
     return Exported(folder, form, passphrase is not None, len(chosen), turns, len(sizes), sum(sizes))
 
 
-def _told(chosen: Sequence[SessionSummary], progress: Callable[[int], None]) -> Iterator[SessionSummary]:
-    """Yield the sessions; tell the number of turns of each when the next one is asked for: it is written."""
+def _with_progress(chosen: Sequence[SessionSummary], progress: Callable[[int], None]) -> Iterator[SessionSummary]:
+    """Yield the sessions; report the turns of each after it is written, when the next one is requested."""
     for one in chosen:
         yield one
         progress(one.turns)

@@ -30,7 +30,7 @@ class Period:
         runs, run: Number of runs of the reflector, and their sums.
         injections, candidates, selected, omitted, tokens: Contexts that sessions were given, and their sums.
         coverage: Selected of all candidates, 0 to 1; None without a candidate.
-        assisted, assisted_tokens: What sessions were told unasked, and how long that was.
+        assisted, assisted_tokens: Facts that sessions were told by assist, and their tokens.
         usd: What models cost, by purpose.
         told, used: Memories that the latest sessions were told, and those whose words were said afterwards.
         hook_runs, hook_p50_ms, hook_p95_ms: Runs of the hook, the latest 2,000 at most, and what half and 95 % took.
@@ -92,7 +92,7 @@ def _period(
     total = ReflectorRun(since)
     for run in runs:
         total = add_runs(total, run)
-    unasked = [one for one in log if one.at >= since and one.source == ASSIST]
+    assists = [one for one in log if one.at >= since and one.source == ASSIST]
     told = [one for one in log if one.at >= since and one.source != ASSIST]
     hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
     candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
@@ -105,8 +105,8 @@ def _period(
         sum(one.omitted for one in told),
         sum(one.tokens for one in told),
         round(selected / candidates, 3) if candidates else None,
-        sum(len(one.chosen) for one in unasked),
-        sum(one.tokens for one in unasked),
+        sum(len(one.chosen) for one in assists),
+        sum(one.tokens for one in assists),
         spent_by_purpose(machine.store, since),
         sum(one.memories for one in used if one.at >= since),
         sum(one.used for one in used if one.at >= since),

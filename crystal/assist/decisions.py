@@ -1,4 +1,4 @@
-"""Find the sentence in which an agent or a user says why something is as it is. Pure."""
+"""Find the sentence that gives the reason for an edit. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE = re.compile(
 )
 
 
-def reason_in(text: str | None) -> str | None:
+def find_reason(text: str | None) -> str | None:
     """Return the last sentence of a text that gives a reason; None if there is none."""
     sentences = [one.strip() for one in _SENTENCE.split(text or "")]
     telling = [

@@ -103,7 +103,7 @@ def ran(command: str) -> str:
     return RAN.format(command=quote_line(command, MAX_COMMAND))
 
 
-def ready_file(folder: str, project: str, facts: Iterable[Fact], secret: bytes) -> bytes:
+def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes) -> bytes:
     """Return the file of a project: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tell past sessions what would have been told, and judge whether it was of use. Pure.
+"""Replay which facts past sessions would have been told, and whether they were used. Pure.
 
 At each moment only facts count that were true before it and come from another session. What is told counts as used if
 afterwards user or agent name or run something of it that is new: a name (a file, an identifier, a path) that neither
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.assist.facts import Fact
-from crystal.hook.assist import told_after_failure, told_before_edit
+from crystal.hook.assist import facts_for_edit, facts_for_failure
 
 MIN_WORDS = 2
 MAX_RARE = 3
@@ -52,14 +52,14 @@ class ReplayTally:
     told: list[tuple[Moment, str, bool]] = field(default_factory=list)
 
     @property
-    def spoke(self) -> int:
-        """At how many moments something was told."""
+    def with_fact(self) -> int:
+        """The number of moments with a fact."""
         return len(self.told)
 
     @property
-    def vain(self) -> float:
-        """Which share of all moments heard something in vain."""
-        return (self.spoke - self.used) / self.moments if self.moments else 0.0
+    def unused_share(self) -> float:
+        """The share of all moments with a fact that was not used."""
+        return (self.with_fact - self.used) / self.moments if self.moments else 0.0
 
 
 class History:
@@ -89,9 +89,7 @@ def tell(moments: Iterable[Moment], history: History, budget: int) -> list[Told]
     for moment in moments:
         find, now = history.at(moment.at), list[dict[str, str]]()
         known = (
-            told_before_edit(moment.given, "", find)
-            if moment.kind == "edit"
-            else told_after_failure(moment.given, find)
+            facts_for_edit(moment.given, "", find) if moment.kind == "edit" else facts_for_failure(moment.given, find)
         )
         for fact in known:
             seen, tokens = (moment.session, fact["id"]), int(fact["tokens"])

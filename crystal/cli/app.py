@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "blame": ("work", "Show which session wrote lines of a file, and why."),
         "how": ("work", "Show the commands that did something here."),
         "fix": ("work", "Show what cured an error here before."),
-        "assist": ("assist", "Show how often agents would have been told something unasked."),
+        "assist": ("assist", "Count facts for the agent in past sessions, and how many it used."),
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
         "vault": ("vault", "Keep memories as Markdown files that you can edit."),

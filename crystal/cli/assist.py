@@ -1,4 +1,4 @@
-"""``crystal assist``: what agents are told unasked, measured on your own past sessions."""
+"""``crystal assist``: measure on past sessions whether facts for the agent are used."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, say
 from crystal.text.harmless import harmless
 
-commands = typer.Typer(help="Measure what agents are told unasked.", no_args_is_help=True)
-TITLES = {"edit": "before an edit", "failure": "after a failed command"}
+commands = typer.Typer(help="Count facts for the agent in past sessions, and how many it used.", no_args_is_help=True)
+TITLES = {"edit": ("before an edit", "edit"), "failure": ("after a failed command", "failed command")}
 
 
 @commands.callback()
 def assist() -> None:
-    """Measure what agents are told unasked."""
+    """Count facts for the agent in past sessions, and how many it used."""
 
 
-@commands.command("replay", short_help="Show how often your past sessions would have been told something.")
+@commands.command("replay", short_help="Replay your past sessions, and count the facts.")
 def replay(
-    show: Annotated[bool, typer.Option("--show", help="Print each thing that would have been told.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Print each fact.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how often your past sessions would have been told something unasked, and how often in vain.
+    """Replay your past sessions: at how many moments crystal had a fact for the agent, and how often it was used.
 
-    Only what was known before a moment counts, and only from other sessions. It was used if user or agent named or ran
-    something new of it afterwards; "by chance" is how often the same holds for what another moment was told.
+    Only facts from other sessions count that were known before the moment. A fact counts as used if you or the agent
+    afterwards named or ran something new from it; "by chance" is how often the fact of another moment would count.
     """
     from crystal.app.assist_replay import replay
 
@@ -40,16 +40,18 @@ def replay(
         print_json({kind: _record(tally) for kind, tally in found.items()})
         return
     for kind, tally in found.items():
-        told, moments = count_words(tally.spoke, "time"), count_words(tally.moments, "moment")
-        say(f"{TITLES[kind]}: {moments}, spoke {told}, used {tally.used}, in vain {tally.vain:.1%} of the moments")
-        if tally.spoke:
-            say(f"    by chance {tally.by_chance} would count as used; {tally.tokens:,} tokens in all")
+        title, moment_name = TITLES[kind]
+        moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
+        counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
+        say(f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)")
+        if tally.with_fact:
+            say(f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance")
         for moment, text, is_used in tally.told if show else ():
-            say(f"  {moment.session[:8]} {'used' if is_used else 'in vain'}: {harmless(text)}")
+            say(f"  {moment.session[:8]} {'used' if is_used else 'not used'}: {harmless(text)}")
 
 
 def _record(tally: ReplayTally) -> dict[str, Any]:
-    names = ("moments", "spoke", "used", "by_chance", "tokens")
+    names = ("moments", "with_fact", "used", "by_chance", "tokens")
     figures: dict[str, Any] = {name: getattr(tally, name) for name in names}
     told = [{"session": one.session, "at": one.at, "text": text, "used": used} for one, text, used in tally.told]
-    return {**figures, "vain_share": round(tally.vain, 4), "told": told}
+    return {**figures, "unused_share": round(tally.unused_share, 4), "facts": told}

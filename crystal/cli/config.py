@@ -85,7 +85,7 @@ def set_(
         note(f"no longer in the list: {shown(gone)}")
     settings_changed()
     if key == "assist.mode" and value == "on" and not has_hooks(this_config()):
-        note("nothing is told before crystal's hooks are in Claude Code's settings; add them with: crystal init")
+        note("Claude Code does not run crystal's hooks yet, so nothing changes; run: crystal init")
     if key == "retention.days" and isinstance(value, int) and value:
         _say_what_goes(value)
     for alias in setting.variables:

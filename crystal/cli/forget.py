@@ -99,9 +99,9 @@ def forget(
         with steps_shown() as progress:
             plan = complete_plan(machine, plan, progress)
         if not yes and (more := plan.lines_beyond(previewed)):
-            say("these messages have the words, too, in long outputs that search shows in part:", stream=stream)
+            say("more messages have the words, in a part of a long output that search does not show:", stream=stream)
             say(*_listed(list(more), machine.now(), width), stream=stream)
-            typer.confirm("forget these, too? No: nothing is forgotten", abort=True, err=True)
+            typer.confirm("forget these, too? (no: nothing is forgotten)", abort=True, err=True)
         with steps_shown() as progress:
             if prove:
                 done, proof = carry_out_and_prove(machine, plan, progress)
@@ -181,7 +181,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
     if plan.is_brief:
-        yield "this memory is large: repetitions elsewhere are looked for when you confirm, and deleted, too"
+        yield "this memory is large: crystal looks for repetitions after you confirm, and deletes them, too"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:

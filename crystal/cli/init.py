@@ -209,8 +209,10 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
 
 
 def _offer_assist(config: Config) -> Config:
-    """Ask whether agents are told what was done here before, and return the settings with the answer."""
-    wanted = typer.confirm("tell Claude Code before an edit what was decided here before?", default=False, err=True)
+    """Ask whether to switch assist on, and return the settings with the answer."""
+    wanted = typer.confirm(
+        "show Claude Code past decisions at an edit, and past fixes at an error?", default=False, err=True
+    )
     set_value(config.places.config_file, "assist.mode", "on" if wanted else "off")
     return this_config()
 

@@ -117,7 +117,7 @@ def _say_stuck(machine: Machine, named: set[str]) -> int:
         for one in stuck
     ]
     new = [one for one in words if one not in named]
-    warn(*new[:MAX_STUCK], *([f"and {len(new) - MAX_STUCK} streams more"] if len(new) > MAX_STUCK else []))
+    warn(*new[:MAX_STUCK], *([f"and {len(new) - MAX_STUCK} more streams"] if len(new) > MAX_STUCK else []))
     if new:
         hint("see crystal relay status")
     named.update(new)

@@ -10,7 +10,7 @@ from crystal.app.usage import usage as gather
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.reflect import asked_lines
-from crystal.cli.render import say
+from crystal.cli.render import count_words, say
 
 
 def usage(as_json: AsJson = False) -> None:
@@ -47,7 +47,7 @@ def _lines(period: Period) -> list[str]:
         else ["  told      nothing"]
     )
     if period.assisted:
-        said.append(f"  unasked   {period.assisted} things, {period.assisted_tokens:,} tokens")
+        said.append(f"  assist    {count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens")
     asked = [f"            {line}" for line in asked_lines(run)]
     return [*learned, *asked, *said, f"  spent     {spent}"]
 

@@ -257,12 +257,16 @@ class Config:
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells Claude Code, unasked, what was done here before: before an edit and after a failed "
-        "command. `ask` is `off` until `crystal init` has asked.",
+        "Whether crystal tells Claude Code facts from earlier sessions: before an edit and after a failed command. "
+        "`ask` is `off` until `crystal init` has asked.",
     )
-    assist_edit: bool = setting(True, BOOLEAN, "Whether it does before an edit.")
-    assist_failure: bool = setting(True, BOOLEAN, "Whether it does after a failed command.")
-    assist_tokens: int = setting(2_000, whole(100, 100_000), "About how many tokens one session is told so at most.")
+    assist_edit: bool = setting(
+        True, BOOLEAN, "Tell before an edit why its lines were written, and what failed after edits of the file."
+    )
+    assist_failure: bool = setting(True, BOOLEAN, "Tell after a failed command what cured the same error before.")
+    assist_tokens: int = setting(
+        2_000, whole(100, 100_000), "About how many tokens of such facts one session gets at most."
+    )
     reflect_mode: str = setting(
         "propose",
         choice("off", "propose", "auto"),
@@ -327,7 +331,7 @@ class Config:
 
     @property
     def assist_moments(self) -> tuple[str, ...]:
-        """Return the moments at which something is told unasked: ``edit`` and ``failure``."""
+        """Return the moments at which the agent is told facts: ``edit`` and ``failure``."""
         moments = {"edit": self.assist_edit, "failure": self.assist_failure}
         return tuple(name for name, is_on in moments.items() if is_on and self.assist_mode == "on")
 

@@ -29,7 +29,7 @@ KEPT_MS = 90 * 86_400_000
 """Time for which a mark is kept. Clients delete transcripts after 30 days."""
 
 STATE_MS = 86_400_000
-"""Time after which what a session was told unasked is in the store for sure."""
+"""Time after which the facts that a session was told are in the store for sure."""
 MAX_MARK_BYTES = 64 * 1024
 
 
@@ -44,7 +44,7 @@ class Rules:
         private_sessions: Prefixes of private session ids.
         private_folders: Prefixes of folders without a prepared context.
         off: Sessions with capture switched off.
-        moments: At which moments something is told unasked.
+        moments: At which moments assist tells facts.
         assist_tokens: How much of that a session is told; a string, because the hook reads no numbers.
     """
 
@@ -124,7 +124,7 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
 def settle_told(path: Path) -> None:
     """Empty a mark that is recorded in the store: its name still prevents a second delivery.
 
-    What a session was told unasked stays: its ids prevent that.
+    The facts of assist stay: their ids prevent that.
     """
     if path.suffix != STATE:
         with contextlib.suppress(OSError):
@@ -132,7 +132,7 @@ def settle_told(path: Path) -> None:
 
 
 def _read_state(path: Path) -> Injection | None:
-    """Return what a session was told unasked until now."""
+    """Return which facts assist told a session until now."""
     try:
         rows = [line.split() for line in path.read_text("ascii").splitlines()]
         times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)

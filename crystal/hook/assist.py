@@ -70,7 +70,7 @@ def name_of(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def told_before_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
+def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
     """Return what is known of the lines that an edit replaces, and of what failed when its file had been edited.
 
     Args:
@@ -94,7 +94,7 @@ def told_before_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "lis
     return why + ([failed] if failed else [])
 
 
-def told_after_failure(output: str, find: "Find") -> "list[Fact]":
+def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
     """Return what cured the first error in a failed command's output of which a cure is known."""
     for line in output.splitlines()[:MAX_LINES]:
         plain = plain_error(line)
@@ -136,12 +136,12 @@ def answer(
 
     is_edit = moment == "edit"
     known = (
-        told_before_edit(said["tool_input"], header["folder"], find)
+        facts_for_edit(said["tool_input"], header["folder"], find)
         if is_edit
-        else told_after_failure(said["error"], find)
+        else facts_for_failure(said["error"], find)
     )
     others = [fact for fact in known if fact["session"] != session]
-    told = _told_now(data_dir, session, moment, others, int(rules["assist_tokens"]), now) if others else []
+    told = _choose_facts(data_dir, session, moment, others, int(rules["assist_tokens"]), now) if others else []
     if not told:
         return {}
     body = "\n".join([header["head"], *(fact["body"] for fact in told)])
@@ -188,7 +188,9 @@ def _ready(
     return header, facts, keys
 
 
-def _told_now(data_dir: str, session: str, moment: str, facts: "Iterable[Fact]", budget: int, now: int) -> "list[Fact]":
+def _choose_facts(
+    data_dir: str, session: str, moment: str, facts: "Iterable[Fact]", budget: int, now: int
+) -> "list[Fact]":
     """Return which facts this session is told now, and note them: none twice, and no more than the budget.
 
     Hooks of one session may run at once: the file is locked meanwhile.

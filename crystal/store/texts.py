@@ -1,4 +1,4 @@
-"""The form in which the texts of chunks are stored: compressed, many together.
+"""The form in which the texts of chunks are stored: compressed, alone or together with others.
 
 ``chunks.body`` refers to a text of a block in ``text_blocks``: one byte that names the dictionary, then a zstd frame
 without its magic number, of many texts. What an older crystal wrote is a text, or such a frame of one. ``chunks.text``
@@ -23,6 +23,10 @@ import apsw
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 ENGLISH = b"\x01"
+LEVEL = 6
+MIN_BYTES = 48
+"""Compression does not make shorter texts smaller."""
+
 REFERENCE = b"\x02"
 BLOCK_SIZE = 32_000
 """Characters of a block: more take little less space, and reading one text reads the whole block."""
@@ -36,6 +40,15 @@ _LENGTH = struct.Struct("<I")
 _FILE = Path(__file__).with_name("texts-1.dictionary")
 
 
+def packed(text: str) -> str | bytes:
+    """Return the stored form of a text."""
+    data = text.encode()
+    if len(data) < MIN_BYTES:
+        return text
+    frame = _compressed(data, LEVEL)
+    return frame if len(frame) < len(data) else text
+
+
 def text_hash(text: str) -> bytes:
     """Return the hash by which equal texts are found: the first half of SHA-256."""
     import hashlib
@@ -47,7 +60,7 @@ def pack_block(texts: Sequence[str]) -> bytes:
     """Return the stored form of several texts: how many, the length of each in bytes, and the texts."""
     encoded = [text.encode() for text in texts]
     lengths = b"".join(_LENGTH.pack(len(text)) for text in encoded)
-    return _compressed(_LENGTH.pack(len(encoded)) + lengths + b"".join(encoded))
+    return _compressed(_LENGTH.pack(len(encoded)) + lengths + b"".join(encoded), BLOCK_LEVEL)
 
 
 def reference(block: int, place: int) -> bytes:
@@ -97,14 +110,15 @@ def register(db: apsw.Connection) -> None:
     """Register the SQL functions that read and write texts on a connection."""
     functions: tuple[tuple[str, Any, int], ...] = (
         ("text_of", TextReader(db).text_of, apsw.SQLITE_INNOCUOUS),
+        ("packed", packed, 0),
         ("block_of", block_of, 0),
     )
     for name, function, flags in functions:
         db.create_scalar_function(name, function, 1, deterministic=True, flags=flags)
 
 
-def _compressed(data: bytes) -> bytes:
-    frame: bytes = _zstd().compress(data, options=_options(), zstd_dict=_dictionary())
+def _compressed(data: bytes, level: int) -> bytes:
+    frame: bytes = _zstd().compress(data, options=_options(level), zstd_dict=_dictionary())
     return ENGLISH + frame[len(MAGIC) :]
 
 
@@ -153,7 +167,7 @@ def _dictionary() -> Any:
 
 
 @cache
-def _options() -> dict[int, int]:
+def _options(level: int) -> dict[int, int]:
     """Return zstd options: no dictionary name and no checksum in frames, because the store has a hash of every text."""
     parameter = _zstd().CompressionParameter
-    return {parameter.compression_level: BLOCK_LEVEL, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}
+    return {parameter.compression_level: level, parameter.dict_id_flag: 0, parameter.checksum_flag: 0}

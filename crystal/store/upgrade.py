@@ -22,13 +22,14 @@ from crystal.store import texts
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
+REWRITES = "see smaller.py"
+"""Marks the migration after which Python rewrites rows, because SQL alone cannot."""
+
 HEADER = b"SQLite format 3\x00"
 REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
 EXPECTED_HEADER = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
 """Page size, fractions, format and encoding in the header of every store: with others SQLite cannot read or write."""
-OLDEST = 23
-"""The number of the first migration, which makes the schema of that time. No older store was ever released."""
 MAX_VERSION = 999
 """A schema number above this was not written by crystal: the header is damaged."""
 
@@ -110,7 +111,7 @@ def refuse_foreign(path: Path) -> None:
 
     Raises:
         ForeignStoreError: The file is not a crystal store, or has a newer schema.
-        StoreDamagedError: Its header is damaged, or its schema is older than ``OLDEST``.
+        StoreDamagedError: Its header is damaged.
         CrystalError: The operating system refuses to read it.
     """
     header = _read_header(path)
@@ -122,8 +123,6 @@ def refuse_foreign(path: Path) -> None:
     fields = header[16:18] + header[20:24] + header[44:48] + header[56:60]
     if fields != EXPECTED_HEADER or not set(header[18:20]) <= {1, 2} or not 0 < version <= MAX_VERSION:
         raise StoreDamagedError(f"{path}: its header is damaged", hint=REPAIR_HINT)
-    if version < OLDEST:
-        raise StoreDamagedError(f"{path}: schema {version} is older than this crystal reads", hint=REPAIR_HINT)
     if version > newest():
         _refuse_newer(path, version)
 
@@ -203,11 +202,16 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
 
 def _apply(db: apsw.Connection, until: int) -> None:
     """Apply the migrations up to a number that are missing, in one transaction."""
+    found = version_of(db)
     db.execute("BEGIN IMMEDIATE")
     try:
         for number, sql in steps():
             if version_of(db) < number <= until:
                 db.execute(sql)
+                if REWRITES in sql and found > 0:
+                    from crystal.store.recompress import rewrite  # noqa: PLC0415 - once per store
+
+                    rewrite(db)
                 db.execute(f"PRAGMA user_version = {number}")
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute("COMMIT")

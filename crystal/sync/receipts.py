@@ -81,13 +81,13 @@ def act_on_receipts(
     noticed: list[str] = []
     for stream in outbox.streams(store, link.peer.id):
         if stream.channel == Channel.CONVERSATIONS:
-            noticed += _act(store, link, stream, receipts, now, send_all)
+            noticed += _apply_receipt(store, link, stream, receipts, now, send_all)
         elif stream.stream.hex() in receipts.resend and stream.closed_at is None:
             relay_peers.tell_again(store, link.peer.id)
     return noticed
 
 
-def _act(
+def _apply_receipt(
     store: Store, link: Link, stream: OutStream, receipts: Receipts, now: int, send_all: Callable[[], None]
 ) -> list[str]:
     name = stream.stream.hex()

@@ -10,7 +10,7 @@ from relay_worker.model import BlobEntry, NewBody, StreamState
 from relay_worker.store.rows import ACCOUNT, Put, Rows, Transaction
 
 _STATE = "s.head, s.acked, s.count, s.bytes, s.expired_upto"
-PREFIXES = 4  # one prefix has at most this part of an account's streams: a stolen token leaves room for others
+PREFIX_SHARE = 4  # one prefix has at most a quarter of an account's streams: a stolen token leaves room for others
 STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
@@ -108,9 +108,9 @@ def _new_stream(batch: Transaction, account: int, stream: bytes) -> int:
     most, counted = batch.settings.max_streams, "SELECT count(*) FROM streams WHERE account = ?"
     if (batch.one(counted, account) or (0,))[0] >= most:
         raise RequestRefusedError("too-many-streams", f"the account may have {most} streams")
-    share, ends = max(1, most // PREFIXES), (stream[:8] + bytes(8), stream[:8] + b"\xff" * 8)
+    share, ends = max(1, most // PREFIX_SHARE), (stream[:8] + bytes(8), stream[:8] + b"\xff" * 8)
     if (batch.one(f"{counted} AND stream BETWEEN ? AND ?", account, *ends) or (0,))[0] >= share:
-        raise RequestRefusedError("too-many-streams", f"streams of one prefix may be {share}")
+        raise RequestRefusedError("too-many-streams", f"one prefix may have {share} streams")
     (made,) = batch.one("INSERT INTO streams (account, stream) VALUES (?, ?) RETURNING id", account, stream) or (0,)
     return int(made)
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from crystal.app.assist import prepare
+from crystal.app.assist import refresh_facts
 from crystal.app.assist_replay import replay
 from crystal.app.background import enrich
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
-from crystal.assist.decisions import reason_in
-from crystal.assist.facts import Fact, edited, failure_fact, ready_file
+from crystal.assist.decisions import find_reason
+from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, tell
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
@@ -71,7 +71,7 @@ def make_old(path: Path) -> None:
 def make_ready(machine: Machine) -> None:
     ready(machine).unlink(missing_ok=True)
     refresh(machine)
-    prepare(machine, lambda: None)
+    refresh_facts(machine, lambda: None)
 
 
 def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Machine) -> None:
@@ -87,7 +87,7 @@ def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Mac
     assert ready(machine).stat().st_mode & 0o777 == 0o600
     assert LINE.encode() not in ready(machine).read_bytes()
     before = ready(machine).read_bytes()
-    prepare(machine, lambda: None)
+    refresh_facts(machine, lambda: None)
     assert ready(machine).read_bytes() == before  # it is young
     assert "assist.mode" in crystal("config").out
 
@@ -108,7 +108,7 @@ def test_it_goes_with_the_switch_with_forgetting_and_from_private_folders(machin
     make_old(ready(machine))
     with open_machine() as private:
         refresh(private)
-        prepare(private, lambda: None)
+        refresh_facts(private, lambda: None)
     assert not ready(machine).exists()
 
 
@@ -116,7 +116,7 @@ def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Mach
     decide(machine, "one", NOW)
     make_ready(machine)
     decide(machine, "two", NOW + 9_000, REASON.replace("three", "nine"))
-    prepare(machine, lambda: None)
+    refresh_facts(machine, lambda: None)
     assert not any("nine" in text for text in bodies(machine))
     make_old(ready(machine))
     free = list[bool]()
@@ -125,7 +125,7 @@ def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Mach
         with try_lock(machine.places.data_dir / LOCK) as held:
             free.append(held is not None)
 
-    prepare(machine, look)
+    refresh_facts(machine, look)
     assert any("nine" in text for text in bodies(machine))
     assert free == [True]
 
@@ -141,9 +141,9 @@ def test_what_is_forgotten_while_it_is_gathered_is_never_written(
     def made(*given: Any) -> bytes:
         for step in steps:
             step()
-        return ready_file(*given)
+        return encode_facts(*given)
 
-    monkeypatch.setattr("crystal.app.assist.ready_file", made)
+    monkeypatch.setattr("crystal.app.assist.encode_facts", made)
     mark = [make_tombstone("session", {"session": "one"}, None, NOW, "desk", NOW, NOW)]
 
     def block() -> None:
@@ -153,7 +153,7 @@ def test_what_is_forgotten_while_it_is_gathered_is_never_written(
     steps = list[Callable[[], object]]()
     for steps[:] in ([block], [], [lambda: crystal("forget", "--session", "one", "--yes")]):
         make_old(ready(machine))  # blocked meanwhile; blocked before and not deleted yet; deleted meanwhile
-        prepare(machine, lambda: None)
+        refresh_facts(machine, lambda: None)
         assert not ready(machine).exists()
         assert written == []
         ready(machine).touch()
@@ -201,16 +201,16 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
     did(machine.store, "one", NOW + 12_000, "Edit", change, "updated", SHOP)  # its own words are not told it
     make_again(machine.store)
     tally = replay(machine)["edit"]
-    assert (tally.moments, tally.spoke, tally.used, tally.vain) == (3, 1, 1, 0.0)
-    assert replay(machine, lambda session: session == "one")["edit"].spoke == 0
+    assert (tally.moments, tally.with_fact, tally.used, tally.unused_share) == (3, 1, 1, 0.0)
+    assert replay(machine, lambda session: session == "one")["edit"].with_fact == 0
     found = json.loads(crystal("assist", "replay", "--json").out)
-    assert [found["edit"][name] for name in ("moments", "spoke", "used", "vain_share")] == [3, 1, 1, 0.0]
-    assert found["edit"]["told"][0]["session"] == "two"
+    assert [found["edit"][name] for name in ("moments", "with_fact", "used", "unused_share")] == [3, 1, 1, 0.0]
+    assert found["edit"]["facts"][0]["session"] == "two"
     with pytest.MonkeyPatch.context() as agent:
         agent.setenv("CLAUDECODE", "1")
         assert crystal("assist", "replay", "--show").out.startswith("<crystal-memory-")
     done = crystal("assist", "replay", "--show")
-    assert "before an edit: 3 moments, spoke 1 time, used 1, in vain 0.0% of the moments" in done.out
+    assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0% of all)" in done.out
     assert REASON in done.out
 
 
@@ -256,8 +256,8 @@ REASONS = {
 
 
 def test_only_a_sentence_that_gives_a_reason_is_one() -> None:
-    assert {text: reason_in(text) for text in REASONS} == REASONS
-    assert reason_in(None) is None
+    assert {text: find_reason(text) for text in REASONS} == REASONS
+    assert find_reason(None) is None
 
 
 def test_a_session_is_told_once_of_a_command_that_failed_whatever_the_file() -> None:

@@ -21,10 +21,10 @@ def test_init_asks_for_it_once_on_a_terminal_alone(home: Path) -> None:
     for answer, mode, added in (("\n", "off", []), ("y\n", "on", ADDED)):
         assert crystal("config", "set", "assist.mode", "ask").code == 0
         asked = crystal("init", "--no-import", typed=answer, terminal=True)
-        assert "tell Claude Code before an edit" in asked.out + asked.err
+        assert "show Claude Code past decisions" in asked.out + asked.err
         assert (crystal("config", "get", "assist.mode").out, events(home)[5:]) == (f"{mode}\n", added)
         again = crystal("init", "--no-import", terminal=True)
-        assert "tell Claude Code" not in again.out + again.err
+        assert "show Claude Code" not in again.out + again.err
     assert crystal("doctor").out.count("no hook for") == 0
     assert crystal("config", "set", "assist.edit", "false").code == 0
     assert events(home)[5:] == ["PostToolUseFailure"]
@@ -34,7 +34,7 @@ def test_init_asks_for_it_once_on_a_terminal_alone(home: Path) -> None:
 
 def test_it_adds_no_hook_where_init_added_none_and_says_so(home: Path) -> None:
     done = crystal("config", "set", "assist.mode", "on")
-    assert "nothing is told before" in done.err
+    assert "does not run crystal's hooks yet" in done.err
     assert not (home / ".claude" / "settings.json").exists()
     assert (
         "expected" in crystal("config", "set", "assist.mode", "sometimes").err.lower()

@@ -55,7 +55,7 @@ def test_an_edit_and_a_failed_command_are_told_once_what_was_done_here_before(cl
         return [entry["why"] for entry in entries if entry["session_id"] == second] == [{"edit": 1, "failure": 1}]
 
     wait_until(is_noted, "the log of what was told", seconds=20)
-    assert "unasked   2 things" in memory.crystal("usage")
+    assert "assist    2 facts" in memory.crystal("usage")
     assert not {path for path in memory.files_with(HEADER) if path.name.endswith(".zst")}
     memory.verify()
 

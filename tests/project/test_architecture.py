@@ -14,7 +14,6 @@ import apsw
 import pytest
 
 from crystal.errors import CrystalError
-from crystal.store import upgrade
 from crystal.store.driver import HINTS, TRANSLATION
 from tests.support.copied_hook import HOOK_FILES
 from tests.support.table import each_row
@@ -231,7 +230,7 @@ def test_every_error_that_reaches_a_user_has_a_hint() -> None:
 def test_migrations_are_numbered_without_gaps() -> None:
     names = sorted(path.name for path in MIGRATIONS.iterdir() if path.suffix == ".sql")
     assert all(re.fullmatch(r"\d{4}_[a-z0-9_]+\.sql", name) for name in names), names
-    assert [int(name[:4]) for name in names] == list(range(upgrade.OLDEST, upgrade.OLDEST + len(names)))
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
 
 
 def test_the_pinned_requirements_name_no_address_and_hash_every_file() -> None:

@@ -217,6 +217,6 @@ def test_a_phrase_that_is_not_in_the_texts_that_were_read_may_be_in_others(store
     monkeypatch.setattr(verbatim, "MAX_READ", 4)
     monkeypatch.setattr(order, "MAX_READ", 4)
     assert (
-        'of the 4 best texts none contains "green tea" word for word'
+        'none of the 4 best texts contains "green tea" word for word'
         in search(store, None, '"green tea"', now=NOW).notes
     )

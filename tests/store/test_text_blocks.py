@@ -9,14 +9,12 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crystal.store import Store
 from crystal.store.health import checks
 from crystal.store.search.space import delete_chunks
 from crystal.store.text_blocks import is_due, pack_texts, put_texts, texts_alone
-from crystal.store.texts import _compressed, pack_block, reference, register, text_hash
+from crystal.store.texts import text_hash
 
 WORDS = [f"word{number}" for number in range(500)]
 COUNT = 200
@@ -68,27 +66,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-@given(st.lists(st.one_of(st.sampled_from(["short", "Ä " * 90, "", "x" * 100_000]), st.text(max_size=300)), max_size=8))
-def test_any_texts_are_what_they_were_alone_and_together(texts: list[str]) -> None:
-    with contextlib.closing(apsw.Connection(":memory:")) as db:
-        register(db)
-        db.execute("CREATE TABLE text_blocks (id INTEGER PRIMARY KEY, body)")
-        db.execute("INSERT INTO text_blocks VALUES (7, ?)", (pack_block(texts),))
-        for at, text in enumerate(texts):
-            bodies = (_compressed(text.encode()), reference(7, at))
-            assert list(db.execute("SELECT text_of(?), text_of(?)", bodies)) == [(text, text)]
-        assert list(db.execute("SELECT text_of(?)", (reference(7, len(texts)),))) == [("",)]
-        assert list(db.execute("SELECT text_of(?)", (reference(8, 0),))) == [("",)]
-
-
-def test_a_damaged_text_is_told_by_its_hash(store: Store) -> None:
-    add(store, 5)
-    store.execute("UPDATE chunks SET body = x'01ff' WHERE id = 3")
-    store.execute("UPDATE chunks SET body = x'07ff' WHERE id = 4")
-    assert store.rows("SELECT text FROM chunks WHERE id IN (3, 4)") == [("",), ("",)]
-    assert checks.chunks_with_wrong_hash(store) == [3, 4]
-
-
 def test_small_blocks_become_large_ones_in_less_space(store: Store) -> None:
     texts = add(store)
     assert_holds(store, texts)
@@ -103,7 +80,6 @@ def test_small_blocks_become_large_ones_in_less_space(store: Store) -> None:
 
 def test_old_texts_with_their_chunks_become_blocks(store: Store) -> None:
     texts = add(store)
-    store.db.create_scalar_function("packed", lambda text: _compressed(text.encode()), 1)
     with store.transaction():
         store.execute("UPDATE chunks SET body = iif(id % 2, packed(text), text)")
         store.execute("DELETE FROM text_blocks")

@@ -101,7 +101,7 @@ def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
 def plan_install(settings: Path, command: str, moments: Collection[str] = ()) -> SettingsPlan:
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
-    ``moments`` are those at which something is told unasked.
+    ``moments`` are those at which assist tells facts.
 
     Raises:
         UsageError: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and

@@ -29,13 +29,13 @@ TIMEOUTS: Mapping[str, int] = {
     "UserPromptSubmit": 5,
 }
 MATCHERS: Mapping[str, str] = {"PreToolUse": "Edit|Write|MultiEdit|NotebookEdit", "PostToolUseFailure": "Bash"}
-"""The events at which something is told unasked, and for which tools."""
+"""The events of assist, and the tools for which they run."""
 MATCHER_TIMEOUT = 5
 EMPTY = "{}\n"
 
 
 def wanted(moments: Collection[str] = ()) -> dict[str, int]:
-    """Return the events that get an entry, with its timeout, where something is told at some moments."""
+    """Return the events that get an entry, with its timeout, with those of assist for some moments."""
     return {**TIMEOUTS, **{event: MATCHER_TIMEOUT for event in MATCHERS if MOMENTS[event] in moments}}
 
 
@@ -45,7 +45,7 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
     Args:
         text: The document.
         command: The hook.
-        moments: When something is told unasked; no other event of these has an entry afterwards.
+        moments: When assist tells facts; its other events have no entry afterwards.
 
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.

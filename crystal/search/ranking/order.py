@@ -81,7 +81,7 @@ def fields_of(
             masks, written = [mask for mask, _, _ in phrased], [exact for _, exact, _ in phrased]
         else:
             words = " and ".join(f'"{in_short(phrase)}"' for phrase in asked.phrases[:3])
-            read = f"of the {MAX_READ:,} best texts none" if any(unread for _, _, unread in phrased) else "no text"
+            read = f"none of the {MAX_READ:,} best texts" if any(unread for _, _, unread in phrased) else "no text"
             asked, said = without_phrases(asked), (f"{read} contains {words} word for word",)
     return [_field(*one, asked, limit) for one in zip(places, indexes, masks, written, strict=True)], asked, said
 

@@ -34,6 +34,8 @@ _DERIVED = frozenset(
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size", "work_cursor")
 """Notes in ``meta`` from comparing the tables with a file: the comparison is repeated."""
 _DEFAULT_PAGE_SIZE = 4096
+_FORGET_WORK = 9
+"""Number of the migration that changed kinds of rows, not tables; it may be repeated."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
         # No hash of the ledger can be compared: every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):

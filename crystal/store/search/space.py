@@ -17,6 +17,7 @@ import apsw
 from crystal.store.connection import Store
 from crystal.store.driver import BUSY_TIMEOUT_MS, connect, translated
 from crystal.store.notes import drop_note, read_note, write_note
+from crystal.store.recompress import SPARSE
 from crystal.store.search import vectors
 from crystal.store.text_blocks import is_due as is_packing_due
 from crystal.store.text_blocks import pack_texts, take_texts
@@ -28,9 +29,6 @@ MIN_BYTES = 4 << 20
 MIN_CHUNKS = 500
 SHARE = 10
 """One part in this many must be waste before space is given back."""
-
-SPARSE = "pages_are_sparse"
-"""Key in ``meta`` of the note that the file is to be rewritten: its pages are half empty."""
 
 SLICE_PAGES = 2_000
 INCREMENTAL = 2

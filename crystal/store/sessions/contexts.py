@@ -10,12 +10,12 @@ from crystal.model.capture import Project
 from crystal.store.connection import Store
 
 ASSIST = "assist"
-"""The source of what a session was told unasked, before edits and after failures, taken together."""
+"""The source of the facts that a session was told before edits and after failures, taken together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The context that one session got at its start, or what it was told unasked.
+    """The context that one session got at its start, or the facts that assist told it.
 
     ``chosen`` are ids of memories and of sessions; ``why`` counts the candidates by the reason for which they were
     chosen or left.

@@ -32,13 +32,13 @@ export function checkEnvelope(body: Uint8Array, stream: string, seq: number): st
 
 type Known = { state: number; size: number; tag: string; digest: string; file: string | null };
 
-/** Refuse a new stream where the account has its number, or the prefix a quarter of it: one token is not the account. */
+/** Refuse a new stream if the account is full, or one prefix has a quarter of it: a stolen token leaves room for others. */
 function checkStreams(store: Store, stream: string, most: number): void {
   const sql = "SELECT count(*) AS n, coalesce(sum(substr(stream, 1, 16) = ?), 0) AS same FROM streams";
   const { n, same } = store.one<{ n: number; same: number }>(sql, stream.slice(0, 16)) ?? { n: 0, same: 0 };
   if (n >= most) throw new Refusal("too-many-streams", `the account may have ${most} streams`);
   const share = Math.max(1, Math.floor(most / 4));
-  if (same >= share) throw new Refusal("too-many-streams", `streams of one prefix may be ${share}`);
+  if (same >= share) throw new Refusal("too-many-streams", `one prefix may have ${share} streams`);
 }
 
 /** Store a blob. Return false if it is there already. Runs in a transaction. */

@@ -1,0 +1,3 @@
+-- What nobody read: the newest time that a peer's documents named.
+
+ALTER TABLE relay_peers DROP COLUMN told_at;
