@@ -164,7 +164,7 @@ def test_another_repository_of_the_same_name_tells_nothing_here(machine: Machine
     decide(machine, "two", NOW + 9_000, REASON.replace("three", "nine"), "/b/shop")
     make_ready(machine)
     assert ["nine" in text for text in bodies(machine)] == [False]
-    assert replay(machine)["edit"].spoke == 0
+    assert replay(machine)["edit"].with_fact == 0
 
 
 def test_a_full_disk_is_told_and_stops_nothing_else(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
