@@ -185,8 +185,10 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:
-        yield "not deleted: files of agents still have it; delete them yourself, or run: crystal files sync"
+        yield "not deleted: files of agents still have it; delete them yourself"
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
+        if any(path.suffix == ".md" for path in plan.still_held):
+            yield "to delete memories from the .md files: crystal files sync"
     yield from _source_lines(plan)
 
 

@@ -203,7 +203,7 @@ def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store
     monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
     assert len(found(store, query, limit=2)) == 2
     assert 16 < len(read) < 37, "eight different ones are enough of all 37; copies count once"
-    monkeypatch.setattr(verbatim, "MANY", 2)
+    monkeypatch.setattr(verbatim, "ENOUGH_CHUNKS", 2)
     read.clear()
     assert len(found(store, query, limit=2)) == 2
     assert len(read) < 16, "after some a quarter of them"

@@ -22,7 +22,7 @@ from crystal.search.ranking.scoring import (
     session_scores,
 )
 from crystal.search.ranking.shown_list import collapsed, mixed
-from crystal.search.ranking.speakers import PERSON, note_speakers, with_speakers
+from crystal.search.ranking.speakers import PERSON_BONUS, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import MAX_READ, exact_chunks, naming_chunks, with_phrases
 from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
 from crystal.store import Store
@@ -160,7 +160,7 @@ def _prefer_persons(answers: list[RankedAnswer], fields: Sequence[Field], pool: 
     note_speakers(answers, [(fields[int(pool.field[one.row])].index, int(pool.ordinal[one.row])) for one in answers])
     for one in answers:
         if one.chunk.role == "user":
-            one.score *= 1 + PERSON * one.assisted
+            one.score *= 1 + PERSON_BONUS * one.assisted
     answers.sort(key=lambda one: -one.score)
 
 

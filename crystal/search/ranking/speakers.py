@@ -1,8 +1,8 @@
 """Detect who speaks: a person with an assistant that answers at length, or people with each other.
 
-With an assistant, what is asked for was mostly said by the person, in few words. Among people, both say it, and a reply
-answers better than the question before it, which has the words of every later question. No setting says which of both
-a conversation is: the lengths of its passages do. What these preferences are worth: docs/adr/0018-ranking.md.
+With an assistant, the person mostly says what is searched for, in few words. Among people, both say it, and a reply
+answers better than the question before it, which has the words of every later question. No setting says which kind a
+conversation is: the lengths of its passages do. Measurements: docs/adr/0018-ranking.md.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import numpy.typing as npt
 from crystal.search.index.open_index import Index
 from crystal.search.results import RankedAnswer
 
-AROUND = 150
-"""So many passages of a conversation before and after an answer are counted."""
+MAX_NEIGHBOURS = 150
+"""Passages of a conversation that are counted before and after an answer, each."""
 PRIOR = 10
-"""As many passages of all conversations are counted with those of each: a short one tells little."""
+"""Average passages that are added to the count of each conversation, because a short one tells little."""
 AT_LENGTH = (0.5, 1.5)
 """Where an assistant's passages begin to be longer than a person's, and where they are for certain: the difference of
 the mean logarithms of their words. Measured: 1.2 to 1.7 with an assistant, -0.4 to 0.3 among people."""
 ALIKE = 0.35
-"""Up to here the passages of both sides are alike."""
-PERSON = 0.15
-"""How much more is worth what a person said to an assistant, as a share of its score,"""
-PERSON_LATE = 0.2
-"""and what is added after late interaction."""
-REPLY = 0.3
-"""Among people, what a reply gets of the lead that the question before it has over the last answer;"""
-QUESTION = 0.1
-"""and what a question loses."""
-ENDING = 80
-"""A text that has a question mark among its last so many characters asks."""
-OTHER = 0.1
-"""Among people, what somebody loses who is not the one whom the question names,"""
-THOUGHT = 0.2
-"""and everywhere what an agent thought: its answer says it to the user."""
+"""Up to this difference, the passages of both sides count as equally long."""
+PERSON_BONUS = 0.15
+"""Bonus for what a person said to an assistant, as a share of its score."""
+PERSON_BONUS_LATE = 0.2
+"""The same, added after late interaction."""
+REPLY_SHARE = 0.3
+"""Among people: the share that a reply gets of the lead that the question before it has over the last answer."""
+QUESTION_PENALTY = 0.1
+"""Among people: what a question loses."""
+ENDING_CHARS = 80
+"""A text with a question mark in its last characters, as many as this, is a question."""
+OTHER_SPEAKER_PENALTY = 0.1
+"""Among people: what a text loses whose speaker is not the one whom the question names."""
+THINKING_PENALTY = 0.2
+"""What an agent's thinking loses: its answer says the same to the user."""
 
 Sides = npt.NDArray[np.float64]
 """For the user and the assistant: how many passages, and the sum of the logarithms of their words."""
@@ -55,12 +55,14 @@ def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index,
         start, end = index.conversation(ordinal)
         keys.append((id(index), start))
         if keys[-1] not in known:
-            known[keys[-1]] = _sides(index, max(start, ordinal - AROUND), min(end, ordinal + AROUND + 1))
+            known[keys[-1]] = _sides(
+                index, max(start, ordinal - MAX_NEIGHBOURS), min(end, ordinal + MAX_NEIGHBOURS + 1)
+            )
     together = sum((sides for sides, _ in known.values()), np.zeros((2, 2)))
     low, high = AT_LENGTH
     for one, key in zip(answers, keys, strict=True):
         sides, has_tools = known[key]
-        excess = _excess(sides, together)
+        excess = _length_difference(sides, together)
         one.assisted = min(1.0, max(0.0, (excess - low) / (high - low)))
         one.among_people = abs(excess) < ALIKE and not has_tools
 
@@ -73,7 +75,7 @@ def _sides(index: Index, start: int, end: int) -> tuple[Sides, bool]:
     return sides, len(here) > sides[:, 0].sum()
 
 
-def _excess(sides: Sides, together: Sides) -> float:
+def _length_difference(sides: Sides, together: Sides) -> float:
     """Return by how much the assistant's passages are longer: a difference of mean logarithms."""
     if not together[:, 0].all():
         return 0.0
@@ -93,18 +95,18 @@ def with_speakers(
         before: The place of what was said just before each, if it is among them.
         question: What is asked.
     """
-    lowest, asks = min(scores, default=0.0), ["?" in one.chunk.text[-ENDING:] for one in answers]
+    lowest, asks = min(scores, default=0.0), ["?" in one.chunk.text[-ENDING_CHARS:] for one in answers]
     speakers = [_speaker(one.chunk.text) if one.among_people else "" for one in answers]
     named = set(re.findall(r"\w+", question.casefold())).intersection(speakers)
     found = []
     for score, one, place, speaker, is_question in zip(scores, answers, before, speakers, asks, strict=True):
-        more = PERSON_LATE * one.assisted if one.chunk.role == "user" else 0.0
-        more -= THOUGHT if one.chunk.role == "thinking" else 0.0
-        more -= OTHER if named and speaker and speaker not in named else 0.0
+        more = PERSON_BONUS_LATE * one.assisted if one.chunk.role == "user" else 0.0
+        more -= THINKING_PENALTY if one.chunk.role == "thinking" else 0.0
+        more -= OTHER_SPEAKER_PENALTY if named and speaker and speaker not in named else 0.0
         if one.among_people:
             if place is not None and asks[place] and answers[place].chunk.role != one.chunk.role:
-                more += REPLY * (scores[place] - lowest)
-            more -= QUESTION if is_question else 0.0
+                more += REPLY_SHARE * (scores[place] - lowest)
+            more -= QUESTION_PENALTY if is_question else 0.0
         found.append(score + more)
     return found
 

@@ -22,17 +22,17 @@ from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
-"""So many texts are read for a phrase or a name: of those with all its words the best."""
-MANY = 1_000
-"""So many chunks with a phrase or a name are enough, however it is written there; and after so many texts a quarter of
-what is wanted is enough."""
+"""Texts that are read for a phrase or a name at most: the best of those with all its words."""
+ENOUGH_CHUNKS = 1_000
+"""Chunks with a phrase or a name, in any spelling, that are enough. After as many texts were read, a quarter of the
+wanted hits is enough."""
 FIRST_PAGE = 50
-"""So many texts are read at first, then twice as many: of many at once each block is read once."""
+"""Texts that are read first; each further page is twice as long, because a page reads each block once."""
 
 Terms = Sequence[tuple[Sequence[str], float]]
-"""Words that are weighed, as ``Index.scores`` takes them."""
+"""Words with their weights, as ``Index.scores`` takes them."""
 TierOf = Callable[[str], int | None]
-"""How exactly a text has what is looked for: 0 as it is written, None not at all."""
+"""How exactly a text matches: 0 is as written, None is no match."""
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
@@ -138,8 +138,8 @@ def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: 
         if tier is not None:
             found[ident] = tier
             texts[tier].add(text)
-        is_enough = count >= MANY and 4 * sum(map(len, texts[: good + 1])) >= enough
-        if is_enough or len(texts[0]) >= enough or len(found) >= MANY:
+        is_enough = count >= ENOUGH_CHUNKS and 4 * sum(map(len, texts[: good + 1])) >= enough
+        if is_enough or len(texts[0]) >= enough or len(found) >= ENOUGH_CHUNKS:
             break
     return found
 
