@@ -158,9 +158,7 @@ def _preview(client: ClientContext, plan: ForgetPlan, *notes: str) -> ToolAnswer
     if plan.still_held:
         told.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.source_files:
-        told.append(
-            f"{len(plan.source_files)} files of the user's sources have these words; they stay, and can be found"
-        )
+        told.append(f"{len(plan.source_files)} files of the user's sources also have these words, and keep them")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
         told.append(f"these hits are similar, and would stay: {names}")
