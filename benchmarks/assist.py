@@ -45,7 +45,7 @@ def halves(machine: Machine) -> bool:
 def controls(machine: Machine) -> bool:
     """Edit and fail with what the history has nothing to do with; nothing may be told."""
     from crystal.app.assist import facts_in
-    from crystal.assist.replay import History, Moment, tell
+    from crystal.assist.replay import History, Moment, replay_moments
 
     store = machine.store
     facts = facts_in(store, "local", [int(row) for (row,) in store.rows("SELECT id FROM projects")])
@@ -79,8 +79,8 @@ def controls(machine: Machine) -> bool:
             command = f"{name} {option} </dev/null"
             done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=False)
             moments.append(Moment("failure", 1 << 60, f"control {command}", done.stderr + done.stdout[:2000]))
-    told = [(moment, known) for moment, known in tell(moments, History(facts), 2_000) if known]
-    fresh = [one for one in tell(moments, History([]), 2_000) if one[1]]
+    told = [(moment, known) for moment, known in replay_moments(moments, History(facts), 2_000) if known]
+    fresh = [one for one in replay_moments(moments, History([]), 2_000) if one[1]]
     print(f"controls: {len(moments)}, told {len(told)}, in a fresh project {len(fresh)} (none may be)")
     for moment, known in told:
         print(f"    {moment.given!r:.200} -> {json.dumps(known[0]['body'])}")

@@ -10,7 +10,7 @@ from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.app.work import relative
 from crystal.assist import facts as wording
-from crystal.assist.replay import History, Moment, ReplayTally, Told, common_words, is_used, tell
+from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
 from crystal.store import Store
 from crystal.store.sessions.conversations import said_after, session_starts, turn_texts
 from crystal.store.work.index import tools_of
@@ -34,7 +34,7 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
     for rows in _projects(machine):
         history = History(facts_in(machine.store, "local", rows))
         moments = [one for one in _moments(machine.store, rows) if is_wanted(one.session)]
-        told = tell(moments, history, machine.config.assist_tokens)
+        told = replay_moments(moments, history, machine.config.assist_tokens)
         for kind, tally in tallies.items():
             _judge(tally, [one for one in told if one[0].kind == kind], said)
     return tallies
@@ -83,7 +83,7 @@ class _Said:
         return before, set().union(*(words for at, words in said if at > moment))
 
 
-def _judge(tally: ReplayTally, told: Sequence[Told], said: _Said) -> None:
+def _judge(tally: ReplayTally, told: Sequence[MomentFacts], said: _Said) -> None:
     with_fact = [(moment, "\n".join(fact["body"] for fact in facts), facts) for moment, facts in told if facts]
     words = [words_of(text) - FRAME - said.common for _, text, _ in with_fact]
     tally.moments += len(told)

@@ -193,7 +193,7 @@ def is_reflection_due(machine: Machine) -> bool:
     if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
         return False
     has_ended, last = waits
-    if config.reflect_extractor == "model" and problems.find_resting(machine.store, "learning", machine.now()):
+    if config.reflect_extractor == "model" and problems.find_waiting_retry(machine.store, "learning", machine.now()):
         return False
     return has_ended or not 0 <= machine.now() - last < config.reflect_interval * 60_000
 

@@ -30,7 +30,7 @@ class Moment:
     given: Any
 
 
-Told = tuple[Moment, list[dict[str, str]]]
+MomentFacts = tuple[Moment, list[dict[str, str]]]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class History:
         return find
 
 
-def tell(moments: Iterable[Moment], history: History, budget: int) -> list[Told]:
+def replay_moments(moments: Iterable[Moment], history: History, budget: int) -> list[MomentFacts]:
     """Return what each moment is told, none of it twice in a session; ``moments`` are in the order of time."""
     left: dict[str, int] = defaultdict(lambda: budget)
     told: set[tuple[str, str]] = set()

@@ -42,8 +42,10 @@ def replay(
     for kind, tally in found.items():
         title, moment_name = TITLES[kind]
         moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
-        counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
-        say(f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)")
+        counts = (
+            f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used ({tally.unused_share:.1%} of all)"
+        )
+        say(f"{title}: {moments}, {counts}" if tally.moments else f"{title}: no {moment_name} in your sessions yet")
         if tally.with_fact:
             say(f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance")
         for moment, text, is_used in tally.told if show else ():

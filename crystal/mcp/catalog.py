@@ -175,7 +175,7 @@ _IDS: Schema = {
 
 _SOURCE = text("Only this source, by its name.", 60)
 
-_OWN = (
+_DEFINITIONS = (
     SEARCHING,
     REMEMBERING,
     Tool(
@@ -334,7 +334,7 @@ _OWN = (
     ),
 )
 
-TOOLS = tuple(replace(tool, properties={**tool.properties, "response_format": FORMAT}) for tool in _OWN)
+TOOLS = tuple(replace(tool, properties={**tool.properties, "response_format": FORMAT}) for tool in _DEFINITIONS)
 
 CONNECTOR = (
     Tool("search", "Search the memory", f"{SEARCHING.description} Each result has an id for fetch.",

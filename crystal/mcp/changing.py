@@ -97,7 +97,7 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
             hint = "look at the new preview: call crystal_forget without confirm"
             raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
         if more := whole.lines_beyond(seen):
-            return _preview(client, whole, f"{len(more)} lines with the words were not in the preview; confirm again")
+            return _preview(client, whole, f"{len(more)} more lines have the words; show the user, and confirm again")
         done = carry_out(machine, whole)
     client.previews.pop(token, None)
     data = _data(whole, (), done)
@@ -158,7 +158,7 @@ def _preview(client: ClientContext, plan: ForgetPlan, *notes: str) -> ToolAnswer
     if plan.still_held:
         told.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.source_files:
-        told.append(f"{len(plan.source_files)} files of the user's sources have these words; they stay and are found")
+        told.append(f"{len(plan.source_files)} files of the user's sources also have these words, and keep them")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
         told.append(f"these hits are similar, and would stay: {names}")

@@ -57,7 +57,7 @@ def find_problem(store: Store, part: str) -> LastingProblem | None:
     return store.find(LastingProblem, f"SELECT {COLUMNS} FROM problems WHERE room = ?", (part,))
 
 
-def find_resting(store: Store, part: str, now: int) -> LastingProblem | None:
+def find_waiting_retry(store: Store, part: str, now: int) -> LastingProblem | None:
     """Return the failure of ``part`` if it is not tried again yet, or None."""
     found = find_problem(store, part)
     return found if found is not None and (found.retry_at or 0) > now else None

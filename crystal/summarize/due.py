@@ -15,7 +15,7 @@ from crystal.config.paths import make_private_dir, write_private
 from crystal.errors import CrystalError, TextRefusedError, UnavailableError
 from crystal.llm.ask import InvalidAnswerError, PaidModel, retry_at
 from crystal.store import Store
-from crystal.store.problems import clear_problem, find_resting, record_problem
+from crystal.store.problems import clear_problem, find_waiting_retry, record_problem
 from crystal.store.sessions import sessions
 from crystal.store.sessions.conversations import Session
 from crystal.summarize.actions import session_actions
@@ -92,7 +92,7 @@ class SummaryRun:
         """
         if self.paid is None:
             clear_problem(self.store, PART)
-        elif resting := find_resting(self.store, PART, self.now):
+        elif resting := find_waiting_retry(self.store, PART, self.now):
             self.instead = resting.message
         self._write_all(sessions.due_sessions(self.store, now=self.now, idle_ms=idle_ms, limit=MAX_DUE), should_stop)
         if self.paid is not None and self.instead is None:
@@ -193,4 +193,4 @@ def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     if sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
         return True
     waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=1)
-    return bool(waiting) and find_resting(store, PART, now) is None
+    return bool(waiting) and find_waiting_retry(store, PART, now) is None

@@ -19,7 +19,7 @@ from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
-from crystal.assist.replay import History, Moment, common_words, is_used, tell
+from crystal.assist.replay import History, Moment, common_words, is_used, replay_moments
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.hook.assist import plain_error
@@ -211,6 +211,7 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
         assert crystal("assist", "replay", "--show").out.startswith("<crystal-memory-")
     done = crystal("assist", "replay", "--show")
     assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0% of all)" in done.out
+    assert "after a failed command: no failed command in your sessions yet" in done.out
     assert REASON in done.out
 
 
@@ -218,9 +219,9 @@ def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:
     fact = Fact((("error", plain_error("no such table in here")),), 10, "one", "words")
     moments = [Moment("failure", at, session, "no such table in here") for at, session in
                ((9, "a"), (10, "b"), (11, "one"), (11, "c"), (12, "c"), (20, "d"), (21, "e"))]  # fmt: skip
-    told = [(moment.at, moment.session) for moment, facts in tell(moments, History([fact]), 100) if facts]
+    told = [(moment.at, moment.session) for moment, facts in replay_moments(moments, History([fact]), 100) if facts]
     assert told == [(11, "c"), (20, "d"), (21, "e")]
-    assert not any(facts for _, facts in tell(moments, History([fact]), 1))  # more than the budget
+    assert not any(facts for _, facts in replay_moments(moments, History([fact]), 1))  # more than the budget
 
 
 def test_new_names_or_two_new_words_count_as_use() -> None:
@@ -267,4 +268,4 @@ def test_a_session_is_told_once_of_a_command_that_failed_whatever_the_file() -> 
         for file, end in zip(files, ("", " 2>&1"), strict=True)
     ]
     moments = [Moment("edit", 2 + at, "two", {"file_path": file}) for at, file in enumerate(files)]
-    assert [len(told) for _, told in tell(moments, History(facts), 1_000)] == [1, 0]
+    assert [len(told) for _, told in replay_moments(moments, History(facts), 1_000)] == [1, 0]

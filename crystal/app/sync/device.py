@@ -28,7 +28,7 @@ from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget.forgetting import newest_tombstone
-from crystal.store.problems import clear_problem, find_resting, record_problem
+from crystal.store.problems import clear_problem, find_waiting_retry, record_problem
 from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
 from crystal.store.sync.relay_forgotten import TombstoneProgress, open_again, read_stand, tell_all_again
@@ -115,7 +115,7 @@ def _deliver(
     while True:
         past = PastReport()
         send_forgotten(machine, link)
-        if skip_delay or find_resting(store, PART, now_ms()) is None:
+        if skip_delay or find_waiting_retry(store, PART, now_ms()) is None:
             past = send_some_past(store, link, ldm_home=machine.places.ldm_home, now=now_ms())
         about = {
             "mirror": mirror.told(),
