@@ -169,7 +169,7 @@ def _ready(
     Raises:
         LookupError, OSError, ValueError: There is none, it may be private, or it is not whole.
     """
-    folder = os.path.abspath(cwd)
+    whole = folder = os.path.abspath(cwd)
     for _ in range(MAX_FOLDERS):
         path = os.path.join(context, session_start.context_file(folder)) + SUFFIX
         if os.path.exists(path):
@@ -182,8 +182,9 @@ def _ready(
         header = parse(file.readline(MAX_BYTES))
         facts = [file.readline(MAX_BYTES) for _ in range(int(header["facts"]))]
         keys = file.read(MAX_BYTES)
-    is_whole = len(keys) == int(header["keys"]) * KEY_BYTES
-    if header["folder"] != folder or cwd.startswith(tuple(rules["private_folders"])) or not is_whole:
+    is_cut = len(keys) != int(header["keys"]) * KEY_BYTES
+    private = tuple(rules["private_folders"])
+    if header["folder"] != folder or is_cut or cwd.startswith(private) or whole.startswith(private):
         raise LookupError(cwd)
     return header, facts, keys
 

@@ -130,6 +130,7 @@ def test_what_the_rules_forbid_is_not_told(tmp_path: Path, tell: Tell, rules: di
     lay(tmp_path, rules=Rules(**{"config": "/none", "stamp": "-", "variables": {}, "moments": ("edit",),
                                  "assist_tokens": "2000", **rules}))  # fmt: skip
     assert tell(BEFORE) is None
+    assert tell({**BEFORE, "cwd": "/home/x/../dev/shop"}) is None
 
 
 def test_on_any_doubt_it_is_silent(tmp_path: Path, tell: Tell) -> None:
