@@ -158,13 +158,13 @@ def test_whatever_is_damaged_comes_back_many_times(memory: Memory, harm: str, se
     fuzz(memory, harm, seed)
 
 
-@pytest.mark.parametrize("harm", ["its number alone", "the name of an archive"])
+@pytest.mark.parametrize("harm", ["its number alone", "the name of an archive", "what is forgotten"])
 def test_damage_that_no_page_shows_is_noticed_and_comes_back(memory: Memory, harm: str) -> None:
     data = fold(memory)
     if harm == "its number alone":
         data[60:64] = b"\0\0\0\x97"
     else:
-        at = data.index(b".jsonl.zst") - 9
+        at = data.index(b".jsonl.zst") - 9 if harm == "the name of an archive" else data.index(b'{"lines": [') + 8
         data[at] ^= 1
     (memory.data / "crystal.db").write_bytes(data)
     for command in ("doctor", "status") if harm == "its number alone" else ("doctor",):

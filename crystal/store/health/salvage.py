@@ -98,6 +98,9 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
     # An id that was damaged is no id: the record beside the archive has the memory under its own.
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
+    # What names nothing is no tombstone: the file beside the archive has it whole.
+    store.execute("DELETE FROM tombstones WHERE NOT json_valid(value)")
+    store.execute("DELETE FROM injection_logs WHERE NOT json_valid(chosen) OR NOT json_valid(why)")
     # A harness that does not exist was damaged: the name of the archive tells the right one.
     store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
     _drop_orphans(store)
