@@ -102,7 +102,7 @@ def lay_facts(root: Path) -> None:
         for at in range(0, MAX_KEYS, each)
     ]
     path = root / "memory" / "context" / f"{context_file(str(root))}{SUFFIX}"
-    path.write_bytes(encode_facts(str(root), "p", facts, b"k" * 16))
+    path.write_bytes(encode_facts(str(root), "p", facts, b"k" * 16, b"i"))
 
 
 def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:

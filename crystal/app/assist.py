@@ -19,6 +19,7 @@ from crystal.hook.assist import SUFFIX, plain_error, plain_line
 from crystal.hook.session_start import context_file
 from crystal.model.capture import Memory, Project
 from crystal.store import Store
+from crystal.store.capture.privacy import store_key
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.sessions.contexts import state_of_memory
 from crystal.store.sessions.conversations import turn_texts
@@ -76,7 +77,7 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
         found = facts_in(side, here.machine.memory_of(side), list(rows))
         gone = here.forgotten(side, [fact.session for fact in found])
         facts += [fact for fact in found if fact.session not in gone]
-    content = encode_facts(project.cwd, project.name, facts, os.urandom(16))
+    content = encode_facts(project.cwd, project.name, facts, os.urandom(16), store_key(machine.store))
     with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         if not held or not path.parent.exists():
             return  # what may be told was switched off

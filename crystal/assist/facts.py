@@ -55,15 +55,12 @@ class Fact:
     body: str
     topic: str = ""
 
-    @property
-    def id(self) -> str:
-        """The same for the same topic, on each machine."""
-        return hashlib.blake2b((self.topic or self.body).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-
-    def told(self) -> dict[str, str]:
-        """Return it as the hook reads it, which reads no numbers."""
+    def told(self, secret: bytes = b"") -> dict[str, str]:
+        """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
         tokens = str(len(self.body.encode("utf-8", "surrogatepass")) // 3 + 1)
-        return {"id": self.id, "session": self.session, "tokens": tokens, "body": self.body}
+        topic = (self.topic or self.body).encode("utf-8", "surrogatepass")
+        ident = hashlib.blake2b(topic, digest_size=6, key=secret).hexdigest()
+        return {"id": ident, "session": self.session, "tokens": tokens, "body": self.body}
 
 
 def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:
@@ -103,7 +100,7 @@ def ran(command: str) -> str:
     return RAN.format(command=quote_line(command, MAX_COMMAND))
 
 
-def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes) -> bytes:
+def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes, id_secret: bytes) -> bytes:
     """Return the file of a project: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
 
     Args:
@@ -111,6 +108,7 @@ def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes
         project: Its name.
         facts: The facts; the latest are kept if there are too many.
         secret: The key of the hashes in this file.
+        id_secret: The key of the ids, which outlive this file and what is forgotten.
     """
     kept: list[Fact] = []
     index: dict[bytes, int] = {}
@@ -122,5 +120,5 @@ def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes
     head = f"{HEADER} crystal, {' '.join(quote(HEAD.format(project=project)).split())}"
     sizes = {"facts": str(len(kept)), "keys": str(len(index))}
     header = {"folder": folder, "key": secret.hex(), "head": head, **sizes}
-    lines = [json.dumps(one).encode("ascii") + b"\n" for one in (header, *(fact.told() for fact in kept))]
+    lines = [json.dumps(one).encode("ascii") + b"\n" for one in (header, *(fact.told(id_secret) for fact in kept))]
     return b"".join([*lines, *sorted(b"%s%6d" % pair for pair in index.items())])

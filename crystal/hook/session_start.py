@@ -129,7 +129,8 @@ def _ready(
             return own
     except OSError:
         pass  # nothing is known of this folder
-    if cwd.startswith(tuple(rules["private_folders"])):
+    private = tuple(rules["private_folders"])
+    if cwd.startswith(private) or os.path.abspath(cwd).startswith(private):
         return {"body": None}
     return _read(os.path.join(folder, "default.json"), parse)
 

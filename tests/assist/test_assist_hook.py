@@ -49,7 +49,7 @@ def door(tmp_path: Path) -> Hook:
 def lay(data: Path, facts: list[Fact] = FACTS, rules: Rules = RULES) -> Path:
     write_contexts(data, rules, [])
     path = data / "context" / f"{context_file(SHOP)}.facts"
-    path.write_bytes(encode_facts(SHOP, "shop", facts, b"k" * 16))
+    path.write_bytes(encode_facts(SHOP, "shop", facts, b"k" * 16, b"i"))
     return path
 
 
@@ -156,7 +156,7 @@ def test_a_folder_below_its_project_is_found_and_another_repository_below_is_not
     (shop / "vendor" / "other" / ".git").mkdir(parents=True)
     write_contexts(tmp_path, RULES, [])
     ready = tmp_path / "context" / f"{context_file(str(shop))}.facts"
-    ready.write_bytes(encode_facts(str(shop), "shop", FACTS, b"k"))
+    ready.write_bytes(encode_facts(str(shop), "shop", FACTS, b"k", b"i"))
     assert tell({**BEFORE, "cwd": str(shop / "vendor" / "other")}) is None
     assert REASON in (tell({**BEFORE, "cwd": str(shop / "src" / "deep")}) or "")
 
@@ -182,7 +182,7 @@ def test_hooks_that_run_at_once_tell_a_thing_once(door: Hook) -> None:
 @given(st.lists(st.tuples(st.text(max_size=6), st.integers(0, 9)), max_size=30), st.binary(max_size=16))
 def test_each_key_finds_the_latest_fact(rows: list[tuple[str, int]], secret: bytes) -> None:
     facts = [Fact((("file", name),), at, "s", f"{name} {at}") for name, at in rows]
-    content = encode_facts("/f", "p", facts, secret)
+    content = encode_facts("/f", "p", facts, secret, secret)
     lines = content.split(b"\n")
     header = json.loads(lines[0])
     end = 1 + int(header["facts"])

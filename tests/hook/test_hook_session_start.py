@@ -64,6 +64,7 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
         {"session_id": None},
         {"cwd": None},
         {"cwd": "/secret/new/project"},
+        {"cwd": "/home/dev/../../secret/new/project"},
         {"session_id": "hush-1"},
         {"session_id": "closed"},
         {"hook_event_name": "Stop"},
