@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -158,12 +159,18 @@ def test_whatever_is_damaged_comes_back_many_times(memory: Memory, harm: str, se
     fuzz(memory, harm, seed)
 
 
-@pytest.mark.parametrize("harm", ["its number alone", "the name of an archive", "what is forgotten"])
+@pytest.mark.parametrize("harm", ["its number alone", "the name of an archive", "what is forgotten", "a connection"])
 def test_damage_that_no_page_shows_is_noticed_and_comes_back(memory: Memory, harm: str) -> None:
+    if harm == "a connection":
+        with contextlib.closing(apsw.Connection(str(memory.data / "crystal.db"))) as db:
+            db.execute(
+                "INSERT INTO relay_peers (device_id, side, name, generation, accepted_from, up_prefix, down_prefix,"
+                " paired_at, serials_in) VALUES (x'00', 'device', 'laptop', 1, 1, x'01', x'02', 1, '{\"a\":')"
+            )
     data = fold(memory)
     if harm == "its number alone":
         data[60:64] = b"\0\0\0\x97"
-    else:
+    elif harm != "a connection":
         at = data.index(b".jsonl.zst") - 9 if harm == "the name of an archive" else data.index(b'{"lines": [') + 8
         data[at] ^= 1
     (memory.data / "crystal.db").write_bytes(data)

@@ -145,7 +145,7 @@ def _undecodable(store: Store, deadline: float) -> str | None:
 
 
 _LARGE = ("chunks", "turns")
-_JSON = (
+JSON_COLUMNS = (
     ("tombstones", "value"), ("injection_logs", "chosen"), ("injection_logs", "why"), ("relay_peers", "serials_in"),
     ("relay_peers", "stale"),
 )  # fmt: skip
@@ -156,7 +156,7 @@ def _implausible(store: Store) -> str | None:
     key = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     if key is not None and not is_key(key):
         return "the key of its hashes is damaged"
-    for table, column in _JSON:
+    for table, column in JSON_COLUMNS:
         if store.value(f"SELECT 1 FROM {table} WHERE NOT json_valid({column}) LIMIT 1"):
             return f"table {table}: {column} is no JSON"
     return None

@@ -20,6 +20,7 @@ from crystal.config.harnesses import HARNESSES
 from crystal.store import upgrade
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
+from crystal.store.health.checks import JSON_COLUMNS
 
 _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_skips relay_files".split())
 """Tables that must be consistent with each other: all are salvaged, or none."""
@@ -96,19 +97,27 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):
             store.execute(f"DELETE FROM {table}")
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
-    # An id that was damaged is no id: the record beside the archive has the memory under its own.
-    store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
-    # What names nothing is no tombstone: the file beside the archive has it whole.
-    store.execute("DELETE FROM tombstones WHERE NOT json_valid(value)")
-    store.execute("DELETE FROM injection_logs WHERE NOT json_valid(chosen) OR NOT json_valid(why)")
-    # A harness that does not exist was damaged: the name of the archive tells the right one.
-    store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
-    _drop_orphans(store)
+    _drop_damaged(store, found)
     store.execute(
         "UPDATE sessions SET summarized_turn = CASE WHEN summarized_turn = last_turn THEN -1 ELSE 0 END,"
         " logged_turn = CASE WHEN logged_turn = last_turn THEN -1 ELSE 0 END, last_turn = 0"
     )
     return found
+
+
+def _drop_damaged(store: Store, found: Salvage) -> None:
+    """Delete salvaged rows that crystal cannot have written, and rows that refer to missing ones."""
+    # An id that was damaged is no id: the record beside the archive has the memory under its own.
+    store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
+    # The file beside the archive has a tombstone whole. A connection must be paired again: these numbers of it keep old
+    # messages from being accepted twice.
+    for table, column in JSON_COLUMNS:
+        store.execute(f"DELETE FROM {table} WHERE NOT json_valid({column})")
+        if table == "relay_peers" and store.db.changes():
+            found.partly.append(table)
+    # A harness that does not exist was damaged: the name of the archive tells the right one.
+    store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
+    _drop_orphans(store)
 
 
 def _tables(store: Store) -> list[str]:
