@@ -25,9 +25,9 @@ from crystal.errors import StoreDamagedError
 from crystal.store import Store
 from tests.support.capture_machine import NOW, line
 from tests.support.command import Done, crystal
+from tests.support.damage import HARMS, flip, overwrite_header, zero_page
 from tests.support.whole_memory import ROOT, Memory
 
-PAGE = 4096
 ENOUGH = [f"{session} says {at}" for session in "abc" for at in range(12)]
 
 
@@ -61,48 +61,6 @@ def fold(memory: Memory) -> bytearray:
     with Store.open(memory.data / "crystal.db") as store:
         store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     return bytearray((memory.data / "crystal.db").read_bytes())
-
-
-def flip(data: bytearray, dice: random.Random) -> None:
-    for _ in range(40):
-        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-
-
-def overwrite_header(data: bytearray, dice: random.Random) -> None:
-    data[: dice.choice((16, 100, 512))] = dice.randbytes(100)
-
-
-def zero_page(data: bytearray, dice: random.Random) -> None:
-    at = PAGE * dice.randrange(len(data) // PAGE)
-    data[at : at + PAGE] = bytes(PAGE)
-
-
-def cut(data: bytearray, dice: random.Random) -> None:
-    del data[dice.randrange(len(data)) :]
-
-
-def garble_texts(data: bytearray, dice: random.Random) -> None:
-    """Make texts undecodable where no page check can see it."""
-    at = 0
-    while (at := data.find(b" says ", at + 1)) >= 0:
-        if dice.random() < 0.5:
-            data[at + 1] = 0xFF
-
-
-def garble_definition(data: bytearray, dice: random.Random) -> None:
-    """Damage the definition of the table of vectors, which SQLite hands to its extension."""
-    at = data.index(b"distance_metric") + dice.randrange(15)
-    data[at] = 0xFF
-
-
-HARMS: dict[str, Callable[[bytearray, random.Random], None]] = {
-    "flip": flip,
-    "header": overwrite_header,
-    "page": zero_page,
-    "cut": cut,
-    "texts": garble_texts,
-    "definition": garble_definition,
-}
 
 
 def assert_no_traceback(*words: str) -> Done:
