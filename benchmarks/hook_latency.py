@@ -30,7 +30,7 @@ from crystal.hook.session_start import context_file
 
 LIMIT = 3.0
 SLOWEST_LIMIT = 5.0
-"""How many times the 95th percentile of a bare start the hook's may take."""
+"""Maximum ratio of the hook's 95th percentile to that of a bare start."""
 WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"
 PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "fix the login, please. " * 50}
 LINE = "x = compute(number {}, of the many that there are)"

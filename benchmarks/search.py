@@ -40,7 +40,7 @@ TARGETS = {
     "rare": EXACT, "identifier": EXACT, "path": EXACT, "phrase": EXACT, "prefix": EXACT,
     "project": FILTERED, "session": FILTERED, "role": FILTERED, "month": FILTERED, "1 in 1,000": FILTERED,
 }  # fmt: skip
-"""What each kind of question may take at 500,000 chunks, with its embedding, on an idle machine: median and p95, ms."""
+"""Targets by kind of question at 500,000 chunks, with its embedding, on an idle machine: median and p95, ms."""
 PARTS = {"vectors": ("chunks_vec",), "texts": ("chunks",)}
 
 

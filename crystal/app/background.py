@@ -30,7 +30,7 @@ from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
 SOON_SECONDS = 2.0
-"""How long that person waits at most."""
+"""Maximum time that such a person waits."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
 MAX_SUMMARIES = 100_000

@@ -35,7 +35,7 @@ MomentFacts = tuple[Moment, list[dict[str, str]]]
 
 @dataclass(slots=True)
 class ReplayTally:
-    """What was told at the moments of one kind.
+    """Counts of the moments of one kind, and of the facts told at them.
 
     Attributes:
         moments: How many there were.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import astuple
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -85,23 +85,22 @@ def forget(
             if plan.is_empty:
                 raise typer.Exit(EXIT_NOTHING)
             return
+        stream = sys.stderr if as_json else sys.stdout
+        width = look_of(stream).width
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError(
                     "crystal asks before it forgets, but there is no terminal",
                     hint="look with --dry-run, then run it again with --yes",
                 )
-            stream = sys.stderr if as_json else sys.stdout
-            width = look_of(stream).width
-            say(*_preview_lines(plan, machine.now(), width), stream=stream)
-            typer.confirm("forget all of it for good?", abort=True, err=True)
-        proof, previewed = None, plan
+            _confirm("forget all of it for good?", _preview_lines(plan, machine.now(), width), stream)
         with steps_shown() as progress:
-            plan = complete_plan(machine, plan, progress)
-        if not yes and (more := plan.lines_beyond(previewed)):
-            say("more messages have the words, in a part of a long output that search does not show:", stream=stream)
-            say(*_listed(list(more), machine.now(), width), stream=stream)
-            typer.confirm("forget these, too? (no: nothing is forgotten)", abort=True, err=True)
+            whole = complete_plan(machine, plan, progress)
+        if not yes and (more := whole.lines_beyond(plan)):
+            head = "more messages have the words, in a part of a long output that search does not show:"
+            lines = [head, *_listed(list(more), machine.now(), width)]
+            _confirm("forget these, too? (no: nothing is forgotten)", lines, stream)
+        plan, proof = whole, None
         with steps_shown() as progress:
             if prove:
                 done, proof = carry_out_and_prove(machine, plan, progress)
@@ -116,6 +115,12 @@ def forget(
             f" {len(proof.unread)} could not be read",
             hint="they are listed above; to clean the rest: crystal sync",
         )
+
+
+def _confirm(question: str, lines: Iterable[str], stream: TextIO) -> None:
+    """Print lines and ask; end the command unless the answer is yes."""
+    say(*lines, stream=stream)
+    typer.confirm(question, abort=True, err=True)
 
 
 def _folder_or_name(project: str | None) -> str | None:

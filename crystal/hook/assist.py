@@ -1,4 +1,4 @@
-"""What the hook tells before an edit and after a failed command, from one file that the worker keeps ready.
+"""Tell facts before an edit and after a failed command, from one file that the worker keeps ready.
 
 ``main.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
 us. On any doubt it says nothing. ``crystal assist replay`` and the worker use its functions too, so that what is
@@ -31,7 +31,7 @@ MAX_LINES = 400
 MAX_FOLDERS = 64
 MIN_CHARACTERS = 8
 MIN_SHARE = 0.5
-"""Which share of the lines that an edit replaces one earlier edit must have written."""
+"""Minimum share of the lines that an edit replaces which one earlier edit must have written."""
 MIN_ERROR, MIN_ERROR_WORDS = 15, 3
 LOCK_TRIES, LOCK_SECONDS = 25, 0.002
 _PLAIN = str.maketrans("'`", '""')

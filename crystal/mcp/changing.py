@@ -91,12 +91,13 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
         raise UsageError("confirm belongs to another preview than these arguments", hint="preview it again")
     with open_machine() as machine:
         plan = _planned(client, machine, request)
-        whole = complete_plan(machine, plan)
-        seen = plan if previewed is None or previewed.is_brief else whole
-        if seen.token != token and not _only_repeats(previewed, seen, client.session):
+        if previewed is not None and not previewed.is_brief:
+            plan = complete_plan(machine, plan)  # as it was shown
+        if plan.token != token and not _only_repeats(previewed, plan, client.session):
             hint = "look at the new preview: call crystal_forget without confirm"
             raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
-        if more := whole.lines_beyond(seen):
+        whole = complete_plan(machine, plan)
+        if more := whole.lines_beyond(plan):
             return _preview(client, whole, f"{len(more)} more lines have the words; show the user, and confirm again")
         done = carry_out(machine, whole)
     client.previews.pop(token, None)

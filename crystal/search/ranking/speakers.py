@@ -38,7 +38,7 @@ ENDING_CHARS = 80
 OTHER_SPEAKER_PENALTY = 0.1
 """Among people: what a text loses whose speaker is not the one whom the question names."""
 THINKING_PENALTY = 0.2
-"""What an agent's thinking loses: its answer says the same to the user."""
+"""Penalty for an agent's thinking: its answer says the same to the user."""
 
 Sides = npt.NDArray[np.float64]
 """For the user and the assistant: how many passages, and the sum of the logarithms of their words."""

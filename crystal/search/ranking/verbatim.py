@@ -32,7 +32,7 @@ FIRST_PAGE = 50
 Terms = Sequence[tuple[Sequence[str], float]]
 """Words with their weights, as ``Index.scores`` takes them."""
 TierOf = Callable[[str], int | None]
-"""How exactly a text matches: 0 is as written, None is no match."""
+"""Degree of a match: 0 is as written, None is no match."""
 
 _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
