@@ -18,6 +18,7 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.mirror import OpenMirror, open_mirror
 
 if TYPE_CHECKING:
+    from crystal.app.about import ThingHistory
     from crystal.app.blame import Blame
     from crystal.app.fixes import KnownFix
     from crystal.app.source_list import SourceState
@@ -185,6 +186,12 @@ class Crystal:
         from crystal.app.fixes import fix
 
         return fix(self._whole(), error, project=project)
+
+    def about(self, thing: str, *, project: str | None = None) -> ThingHistory:
+        """Return the history of a file, symbol, error, branch and the like: in the project first, then in all."""
+        from crystal.app.about import about
+
+        return about(self._whole(), thing, project=project)
 
     def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
