@@ -323,10 +323,8 @@ class Crystal:
         from crystal.app.forget import plan_forget
         from crystal.forgetting.request import ForgetRequest
 
-        names = tuple(map(str, targets))
-        return plan_forget(
-            self._machine, ForgetRequest(names, query, session, project, self._moment(before, "before"), key)
-        )
+        names, end = tuple(map(str, targets)), self._moment(before, "before")
+        return plan_forget(self._machine, ForgetRequest(names, query, session, project, end, key))
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
         """Delete permanently what a plan lists. It cannot be restored."""
@@ -394,8 +392,7 @@ class Crystal:
         return replace(self._machine, mirror=self._mirrored())
 
     def _mirror_store(self) -> Store | None:
-        mirrored = self._mirrored()
-        return None if mirrored is None else mirrored.store
+        return self._whole().mirror_store
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
         from crystal.timewords.parse import parse_when

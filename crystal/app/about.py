@@ -39,7 +39,7 @@ MAX_FAILURES = 5
 """Errors for which a cure is looked for, the latest."""
 MAX_SESSIONS = 40
 """Sessions whose other files are counted, the latest."""
-MAX_NEIGHBOURS = 10
+MAX_RELATED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Event:
     removed: int = 0
 
 
-class Neighbour(NamedTuple):
+class RelatedFile(NamedTuple):
     """A file that was edited in sessions that dealt with the thing, and in how many of them."""
 
     file: str
@@ -89,14 +89,14 @@ class ThingHistory:
         kind: What it is.
         events: The latest first.
         sessions: In how many sessions they are.
-        neighbours: The files that were edited in most of them.
+        related: The files that were edited in most of them.
     """
 
     thing: str
     kind: ThingKind
     events: tuple[Event, ...]
     sessions: int
-    neighbours: tuple[Neighbour, ...]
+    related: tuple[RelatedFile, ...]
 
 
 def about(machine: Machine, thing: str, *, project: str | None = None, is_only: bool = False) -> ThingHistory:
@@ -143,7 +143,7 @@ class _History:
         """Return the history, with what the thing has to do with."""
         sessions = dict.fromkeys(one.session_id for one in events if one.session_id)
         kind: ThingKind = "branch" if self._kind == "name" and self._is_branch() else self._kind
-        return ThingHistory(self._thing, kind, tuple(events), len(sessions), tuple(self._neighbours([*sessions])))
+        return ThingHistory(self._thing, kind, tuple(events), len(sessions), tuple(self._related([*sessions])))
 
     def _projects(self, store: Store) -> Sequence[int] | None:
         return None if self._project is None else project_ids(store, self._project)
@@ -177,7 +177,7 @@ class _History:
                 call = one.succeeded
                 yield Event("fixed", done, one.error, call.at, call.session_id, call.uuid, call.project, call.device)
 
-    def _neighbours(self, sessions: Sequence[str]) -> Iterator[Neighbour]:
+    def _related(self, sessions: Sequence[str]) -> Iterator[RelatedFile]:
         """Yield the other files that were edited in the sessions, those of most sessions first."""
         counted = Counter[str]()
         for name in sessions[:MAX_SESSIONS]:
@@ -187,7 +187,7 @@ class _History:
                 rows = [] if row is None else queries.changed_rows(store, session=row, projects=self._projects(store))
                 files |= {relative(one.path, one.cwd, one.folder) for one in rows}
             counted.update(file for file in files if not self._pattern.search(file))
-        yield from (Neighbour(file, count) for file, count in counted.most_common(MAX_NEIGHBOURS))
+        yield from (RelatedFile(file, count) for file, count in counted.most_common(MAX_RELATED))
 
     # ------------------------------------------------------------------------------------------------ what was said
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
-MAX_NEIGHBOURS = 5
+MAX_RELATED = 5
 WHY = {"edited": "asked", "failed": "command", "fixed": "error"}
 """What the second line of an event is."""
 
@@ -233,8 +233,8 @@ def about(
             *([f"  {WHY[one.what]}: {render.clipped(one_line(one.why), 200)}"] if one.why else []),
             f"  {look.dim(place)}",
         )
-    if found.neighbours:
-        files = [f"{one_line(file)} ({number})" for file, number in found.neighbours[:MAX_NEIGHBOURS]]
+    if found.related:
+        files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
         say(f"edited in the same sessions: {', '.join(files)}")
     if len(found.events) > most:
         render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")

@@ -177,7 +177,7 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids = ShortIds(machine)
         makers = [_event_item(one, ids) for one in found.events]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
-                "edited_with": [quote_line(one.file, MAX_PATH) for one in found.neighbours]}  # fmt: skip
+                "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
         head = _head(machine, f"{found.kind}; {len(found.events)} events", "nothing is known of it")
         return one_page(makers, data, "events", client.room, head, lambda at: f"the same, offset={at}")
 

@@ -54,7 +54,7 @@ def test_the_history_of_a_file_is_what_was_done_and_said_about_it(store: Store) 
     say(store, "one", NOW + 95, "assistant", "Nothing of mycart.py or cart.pyx is meant.")
     with Crystal() as memory:
         found = memory.about("cart.py")
-        assert (found.kind, found.sessions, found.neighbours) == ("file", 1, ())
+        assert (found.kind, found.sessions, found.related) == ("file", 1, ())
         assert found == memory.about(" shop/cart.py ") or found.events
         told = [(one.what, one.text, one.why, one.uuid) for one in found.events]
     error = ERROR.format(NOW).splitlines()[1]
