@@ -255,10 +255,8 @@ class Crystal:
         """
         from crystal.app.memories import remember
 
-        kept = remember(
-            self._machine, text, category=category, project=project, key=key, session=session, source=source
-        )
-        return self._remembered(kept)
+        named = {"category": category, "project": project, "key": key, "session": session}
+        return self._remembered(remember(self._machine, text, source=source, **named))
 
     def memories(
         self, *, category: str | None = None, project: str | None = None, key: str | None = None,
