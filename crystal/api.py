@@ -255,8 +255,9 @@ class Crystal:
         """
         from crystal.app.memories import remember
 
-        named = {"category": category, "project": project, "key": key, "session": session}
-        return self._remembered(remember(self._machine, text, source=source, **named))
+        return self._remembered(
+            remember(self._machine, text, category=category, project=project, key=key, session=session, source=source)
+        )
 
     def memories(
         self, *, category: str | None = None, project: str | None = None, key: str | None = None,
