@@ -26,7 +26,7 @@ WIDTH, HEIGHT, RADIUS = 720, 280, 115
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DrawnFile:
     """A file of the picture, around the thing in its middle; ``weight`` is the width of the line between them."""
 
     file: str
@@ -73,7 +73,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     )  # fmt: skip
 
 
-def _around(related: Sequence[RelatedFile]) -> Iterator[Node]:
+def _around(related: Sequence[RelatedFile]) -> Iterator[DrawnFile]:
     """Yield the files on an ellipse around the middle, names on the outer side."""
     most = max((one.sessions for one in related), default=1)
     for number, one in enumerate(related):
@@ -81,7 +81,7 @@ def _around(related: Sequence[RelatedFile]) -> Iterator[Node]:
         x, y = WIDTH / 2 + RADIUS * 1.4 * math.cos(angle), HEIGHT / 2 + RADIUS * math.sin(angle)
         name = one.file.rpartition("/")[2]
         anchor = "start" if math.cos(angle) > 0 else "end"
-        yield Node(one.file, name, one.sessions, round(x), round(y), anchor, round(1 + 4 * one.sessions / most, 1))
+        yield DrawnFile(one.file, name, one.sessions, round(x), round(y), anchor, round(1 + 4 * one.sessions / most, 1))
 
 
 def _file_here(machine: Machine, events: Sequence[Event]) -> Path | None:
