@@ -58,6 +58,7 @@ CALLS: list[tuple[str, dict[str, object]]] = [
     ("crystal_changed", {"session": "33333333"}),
     ("crystal_how", {"question": "tests", "all": True}),
     ("crystal_fix", {"error": "cannot add str to int in total", "project": "shop"}),
+    ("crystal_about", {"thing": "cart.py"}),
     ("crystal_status", {}),
     ("crystal_sources_status", {}),
     ("crystal_remember", {"text": "Releases are made on Thursdays."}),
