@@ -38,7 +38,7 @@ REPORTS = ("crystal_status", "crystal_sources_status", "crystal_remember")
 OWN = {"crystal_forget": ("data: ", "to carry it out: ")}
 ANSWER, TEXT = 75, 24
 """Characters that an answer, and each text in it, may cost instead: the fence with its nonce; an id, who and when."""
-TEXTS = ("text", "title", "command", "about", "request", "reason", "error", "steps")
+TEXTS = ("text", "title", "command", "about", "request", "reason", "error", "steps", "why")
 WORDS = (
     "the checkout retries a payment webhook when postgres is slow so we keep each event id unique and answer quickly"
     " migrations run before deploys and a rollback needs the previous image tests fail with connection refused"

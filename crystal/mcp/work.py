@@ -174,15 +174,17 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     with client.reader() as machine:
         home = None if project else client.project(machine)
         found = history(machine, arguments["thing"], project=home[0] if home else project, is_only=bool(project))
-        ids = ShortIds(machine)
-        makers = [_event_item(one, ids) for one in found.events]
+        ids, told = ShortIds(machine), {one.text for one in found.events}
+        makers = [_event_item(one, ids, told) for one in found.events]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
         none = _unless_behind(machine, "nothing is known of it")
         return one_page(makers, data, "events", client.room, none, lambda at: f"offset={at}")
 
 
-def _event_item(one: Event, ids: ShortIds) -> Make:
+def _event_item(one: Event, ids: ShortIds, told: set[str]) -> Make:
+    """Return an event; why it happened is left out of the text if it is the text of an event, too."""
+
     def make(room: int) -> AnswerItem:
         session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
         why = quote_line(one.why, SAID) if one.why else None
@@ -190,9 +192,9 @@ def _event_item(one: Event, ids: ShortIds) -> Make:
             "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
             "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
         }  # fmt: skip
-        head = " ".join(filter(None, (one.what, _size(one), session or ids.memory(one.uuid))))
-        place = place_of(one.at, one.project, one.device, ids.device)
-        return AnswerItem(head, place, f"{text}\n{why}" if why else text, data)
+        place = (*place_of(one.at, one.project, one.device, ids.device), session or ids.memory(one.uuid))
+        shown = f"{text}\n{why}" if why and one.why not in told else text
+        return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
 
     return make
 
