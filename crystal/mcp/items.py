@@ -45,9 +45,9 @@ def place_of(timestamp: int | None, project: str | None, device: str | None, her
     return day, " ".join(part for part in (label(project), other) if part) or "no project"
 
 
-def age_of(timestamp: int, now: int) -> str:
+def age_of(timestamp: int | None, now: int) -> str:
     """Return how long ago something was, in its largest unit: days, weeks, months of 30 days, years."""
-    days = max(0, now - timestamp) // 86_400_000
+    days = max(0, now - (timestamp or 0)) // 86_400_000
     return next(f"{days // size}{unit}" for size, unit in AGES if days >= 2 * size or size == 1)
 
 

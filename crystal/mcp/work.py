@@ -148,7 +148,7 @@ def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
             "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
         }  # fmt: skip
         doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
-        head = f"{doubt}{one.runs}/{one.sessions} {session}"
+        head = f"{doubt}{one.runs} {session}"
         place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
         return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
 
