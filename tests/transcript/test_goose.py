@@ -57,7 +57,9 @@ def test_the_copy_of_a_session_has_the_ids_of_the_original(db: apsw.Connection) 
 def test_a_file_that_the_database_took_over_has_the_same_ids(db: apsw.Connection) -> None:
     for table, column in (("sessions", "id"), ("messages", "session_id")):
         db.execute(f"UPDATE {table} SET {column} = '20260724_110002' WHERE {column} = '20260724_3'")
-    columns = "SELECT role, created_timestamp, content_json FROM messages WHERE session_id = '20260724_110002' ORDER BY id"
+    columns = (
+        "SELECT role, created_timestamp, content_json FROM messages WHERE session_id = '20260724_110002' ORDER BY id"
+    )
     messages = [
         {"id": None, "role": role, "created": at, "content": json.loads(content)}
         for role, at, content in db.execute(columns)
