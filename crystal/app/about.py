@@ -194,9 +194,10 @@ class _History:
     def _said(self) -> Iterator[Event]:
         """Yield what the texts tell that name the thing, each call and its result once."""
         words = " ".join(words_of(self._thing)).replace('"', " ")
+        question = f'"{words}"' if " " in words else words
         filters = Filters(self._project)
         sources, request = prepare_search(
-            self._machine, self._machine.mirror, f'"{words}"', MAX_TEXTS, filters, recency="off"
+            self._machine, self._machine.mirror, question, MAX_TEXTS, filters, recency="off"
         )
         exact = tuple(replace(source, embedder=None) for source in sources)
         hits = [one for one in search(exact, request).hits if self._pattern.search(one.text)]
