@@ -179,13 +179,22 @@ def failures_with(store: Store, errors: Collection[int] | None, projects: Sequen
 
 def steps_after(store: Store, turn: int) -> list[WorkStep]:
     """Return what the same agent did in the session after a call, in order."""
-    rows = store.rows(
+    return _steps(store, "f.id = ? AND t.subagent IS f.subagent AND t.id > f.id", (turn, MAX_STEPS))
+
+
+def steps_of_session(store: Store, session: int, before: int) -> list[WorkStep]:
+    """Return what the agent of a session did until a moment, in order; without its subagents."""
+    row = "(SELECT min(id) FROM turns WHERE session = ?1)"
+    return _steps(store, f"f.id = {row} AND t.subagent IS NULL AND t.ts < ?2", (session, before, -1))
+
+
+def _steps(store: Store, condition: str, values: tuple[int, ...]) -> list[WorkStep]:
+    return store.all(
+        WorkStep,
         "SELECT c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM turns f JOIN turns t ON t.session = f.session"
-        " AND t.subagent IS f.subagent AND t.id > f.id JOIN work_calls c ON c.turn = t.id WHERE f.id = ?"
-        " ORDER BY c.turn, c.part LIMIT ?",
-        (turn, MAX_STEPS),
+        f" JOIN work_calls c ON c.turn = t.id WHERE {condition} ORDER BY c.turn, c.part LIMIT ?",
+        values,
     )
-    return [WorkStep(*row) for row in rows]
 
 
 def call_ends(store: Store, chunks: Collection[int]) -> dict[int, CallEnd]:
