@@ -39,7 +39,8 @@ def main() -> None:
             assert crystal(*words).code == 0
         opened = open_reader()
         browser = MemoryBrowser(thread.submit(opened.__enter__).result(), thread, "retry with backoff timeout")
-        (HERE / "tui.svg").write_text(FONT_FACES.sub("", asyncio.run(_picture(browser))), encoding="utf-8")
+        picture = FONT_FACES.sub("", asyncio.run(_picture(browser))).replace("/home/ada/", "/home/you/")
+        (HERE / "tui.svg").write_text(picture, encoding="utf-8")
         thread.submit(opened.__exit__, None, None, None).result()
 
 

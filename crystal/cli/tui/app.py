@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from crystal.app.context import Machine
 from crystal.cli.tui import reading
-from crystal.cli.tui.reading import PER_PAGE, Block, ConversationPage, Entry, EntryList
+from crystal.cli.tui.reading import PER_PAGE, ConversationPage, EntryList, ListEntry, TurnBlock
 from crystal.errors import CrystalError
 
 Result = TypeVar("Result")
@@ -71,7 +71,7 @@ class MemoryBrowser(App[None]):
     def __init__(self, machine: Machine, executor: Executor, query: str = "") -> None:
         super().__init__()
         self._machine, self._executor, self._query = machine, executor, query
-        self._entries: list[Entry] = []
+        self._entries: list[ListEntry] = []
         self._page: ConversationPage | None = None
         self._is_unfolded = False
 
@@ -165,7 +165,7 @@ class MemoryBrowser(App[None]):
         of = f", turns {page.start + 1} to {page.start + len(page.blocks)} of {page.total}" if page.total > 1 else ""
         self._say(f"{page.title}{of}")
 
-    def _at(self) -> Block | None:
+    def _at(self) -> TurnBlock | None:
         """Return the turn that was asked for, else the first one in sight; None if no conversation is open."""
         if self._page is None:
             return None
@@ -244,13 +244,13 @@ class MemoryBrowser(App[None]):
         self.query_one(OptionList).focus()
 
 
-def _row(entry: Entry) -> Content:
+def _row(entry: ListEntry) -> Content:
     if entry.target is None:
         return Content(entry.text).stylize("bold")
     return Content.assemble(entry.text, "\n", (entry.facts, "dim"))
 
 
-def _widget(block: Block) -> Static | Collapsible:
+def _widget(block: TurnBlock) -> Static | Collapsible:
     """Return the widget of a turn; its text is never read as markup."""
     kind = "focus" if block.is_focus else ""
     if not block.is_folded:

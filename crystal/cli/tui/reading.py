@@ -35,7 +35,7 @@ MAX_BODY = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListEntry:
     """A row of the list.
 
     Attributes:
@@ -54,12 +54,12 @@ class EntryList:
     """A list with its title, and what to say below it."""
 
     title: str
-    entries: Sequence[Entry]
+    entries: Sequence[ListEntry]
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TurnBlock:
     """A turn of a conversation.
 
     Attributes:
@@ -87,7 +87,7 @@ class ConversationPage:
 
     title: str
     target: str
-    blocks: Sequence[Block]
+    blocks: Sequence[TurnBlock]
     start: int
     total: int
 
@@ -108,11 +108,11 @@ def find(machine: Machine, query: str) -> EntryList:
 def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
     """List the sessions, the latest first; with a heading for each day if asked for."""
     found, notes = sessions(machine.store, limit=SESSIONS, mirror=machine.mirror_store)
-    entries, day, now = list[Entry](), "", machine.now()
+    entries, day, now = list[ListEntry](), "", machine.now()
     for one in found:
         date = "undated" if one.last_at is None else f"{local(one.last_at):%A %d %B %Y}"
         if by_day and date != day:
-            entries.append(Entry(date))
+            entries.append(ListEntry(date))
         day = date
         when = "time unknown" if one.last_at is None else ago(one.last_at, now)
         entries.append(_entry(one.title or "without words", one.id, when, one.project, f"{one.turns} turns"))
@@ -133,7 +133,7 @@ def lines_of(machine: Machine, file: str, name: str) -> EntryList:
     """List who wrote the lines of a file; its history by its ``name`` if it is not here."""
     if not Path(file).is_file():
         return history(machine, name)
-    entries, now = list[Entry](), machine.now()
+    entries, now = list[ListEntry](), machine.now()
     for one in blame(machine, file).lines:
         if one.call is not None:
             text = one.call.request or one.call.reason or ""
@@ -144,9 +144,9 @@ def lines_of(machine: Machine, file: str, name: str) -> EntryList:
 
 def cures(machine: Machine, error: str) -> EntryList:
     """List what cured an error."""
-    entries = list[Entry]()
+    entries = list[ListEntry]()
     for one in fix(machine, error):
-        entries.append(Entry(render.one_line(one.error)))
+        entries.append(ListEntry(render.one_line(one.error)))
         entries += [_entry(step.command or f"edited {step.file}", step.call.uuid, "then") for step in one.steps]
         entries.append(_entry(one.command, one.succeeded.uuid, "succeeded"))
     return EntryList("what cured it", entries, "" if entries else "no known cure of this error")
@@ -156,7 +156,9 @@ def open_page(machine: Machine, target: str, start: int | None = None) -> Conver
     """Read a page of a conversation: the one with the target, or the one that begins at ``start``; or a memory."""
     if is_memory_id(target):
         memory = memory_of(machine, target)
-        return ConversationPage("memory", target, [Block(memory.category, harmless(memory.text), False, True)], 0, 1)
+        return ConversationPage(
+            "memory", target, [TurnBlock(memory.category, harmless(memory.text), False, True)], 0, 1
+        )
     mirror, now = machine.mirror_store, machine.now()
     place = find_target(machine.store, target, mirror=mirror)
     if place.session is None:  # text of a file
@@ -168,7 +170,7 @@ def open_page(machine: Machine, target: str, start: int | None = None) -> Conver
     return ConversationPage(render.one_line(title), target, list(_blocks(turns, now, session)), first, total)
 
 
-def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None) -> Iterator[Block]:
+def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None) -> Iterator[TurnBlock]:
     harness, folder = (session.harness, session.cwd) if session else (None, None)
     for turn in turns:
         who = render.speaker(turn.role, turn.tool, harness) + (", subagent" if turn.subagent else "")
@@ -178,7 +180,7 @@ def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None
         name = None if file is None else relative(file, folder)
         error = turn.text if turn.role == "tool_result" and is_failed(turn.text) else None
         head = "  ".join(part for part in (who, when) if part)
-        yield Block(head, harmless(turn.text[:MAX_BODY]), turn.role in FOLDED, turn.focus, file, name, error)
+        yield TurnBlock(head, harmless(turn.text[:MAX_BODY]), turn.role in FOLDED, turn.focus, file, name, error)
 
 
 def _clock(at: int | None, now: int) -> str:
@@ -189,5 +191,5 @@ def _size(event: Event) -> str:
     return f" +{event.added} -{event.removed}" if event.added or event.removed else ""
 
 
-def _entry(text: str, target: str, *facts: str | None) -> Entry:
-    return Entry(render.one_line(text)[:400] or "without words", " · ".join(fact for fact in facts if fact), target)
+def _entry(text: str, target: str, *facts: str | None) -> ListEntry:
+    return ListEntry(render.one_line(text)[:400] or "without words", " · ".join(fact for fact in facts if fact), target)
