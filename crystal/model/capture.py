@@ -180,9 +180,13 @@ class Chunk(NamedTuple):
 
 
 class Project(NamedTuple):
-    """Where work happens: a folder, and what git says of it (None where git says nothing)."""
+    """Where work happens: a folder, and what git says of it (None where git says nothing).
+
+    ``former`` is the identity by which the same project was known until now.
+    """
 
     cwd: str
     git_root: str | None = None
     remote: str | None = None
     name: str = ""
+    former: str | None = None
