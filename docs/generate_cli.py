@@ -54,6 +54,7 @@ MORE: dict[str, str] = {
     "blame": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-blame).",
     "how": "See [how it is done here](../how-to/see-who-wrote-it.md#how-is-it-done-here) and [its JSON](json.md#crystal-how).",  # noqa: E501
     "fix": "See [what cured an error](../how-to/see-who-wrote-it.md#what-cured-this-error) and [its JSON](json.md#crystal-fix).",  # noqa: E501
+    "about": "See [the history of a thing](../how-to/see-who-wrote-it.md#what-happened-to-this) and [its JSON](json.md#crystal-about).",  # noqa: E501
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
@@ -102,6 +103,7 @@ EXITS: dict[str, str] = {
     "sessions": READS,
     "changed": READS,
     "how": READS,
+    "about": READS,
     "fix": f"2 also when no error is given, {READS}",
     "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
     "projects": f"1 when there is no such project or folder, {WRITES}",

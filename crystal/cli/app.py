@@ -39,6 +39,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "blame": ("work", "Show which session wrote lines of a file, and why."),
         "how": ("work", "Show the commands that did something here."),
         "fix": ("work", "Show what cured an error here before."),
+        "about": ("work", "Show the history of a file, a symbol, an error or a branch."),
         "assist": ("assist", "Count facts for the agent in past sessions, and how many it used."),
         "projects": ("projects", "List projects; rename, join, split or mark them."),
         "memories": ("memories", "List memories; edit, hide or restore them, show former versions."),
