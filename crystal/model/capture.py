@@ -183,10 +183,7 @@ class Chunk(NamedTuple):
 
 
 class Project(NamedTuple):
-    """Where work happens: a folder, and what git says of it (None where git says nothing).
-
-    ``former`` is the identity by which the same project was known until now.
-    """
+    """Where work happens: a folder, what git says of it (None: nothing), and the identity it had until now."""
 
     cwd: str
     git_root: str | None = None
