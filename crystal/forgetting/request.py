@@ -18,6 +18,7 @@ from crystal.store.forget.forgetting import Tombstone, TombstoneKind
 from crystal.store.forget.forgotten_rows import ForgottenSource
 
 if TYPE_CHECKING:
+    from crystal.forgetting.match.archive_lines import SearchedArchives
     from crystal.sync.cleaning import SealedOutbox
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ class ForgetPlan:
         needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.
         is_brief: True if a large memory was not searched for all repetitions; see ``complete``.
         unread: Messages of a large memory that may have the words, too, and were not read yet.
+        searched: What archives have of it. Kept in memory only: an interrupted deletion searches again.
     """
 
     wish: ForgetRequest
@@ -136,6 +138,7 @@ class ForgetPlan:
     needles: tuple[str, ...] = field(default=(), repr=False)
     is_brief: bool = False
     unread: int = 0
+    searched: SearchedArchives | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_empty(self) -> bool:
