@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError
@@ -15,10 +15,9 @@ from crystal.model.capture import Memory
 from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, TombstoneKind
-from crystal.store.forget.forgotten_rows import ForgottenSource
+from crystal.store.forget.forgotten_rows import ForgottenSource, KeptRow
 
 if TYPE_CHECKING:
-    from crystal.forgetting.match.archive_lines import SearchedArchives
     from crystal.sync.cleaning import SealedOutbox
 
 T = TypeVar("T")
@@ -77,6 +76,30 @@ class Selection:
     def add(self, said: ForgottenSource) -> None:
         """Select the line or memory that says something."""
         (self.lines if said.uuid else self.memories).add(said.uuid or said.uid)
+
+
+class ArchivedMatch(NamedTuple):
+    """Archived line to delete: its place, its own id, those of its turns, and the reason."""
+
+    row: KeptRow
+    number: int
+    because: Because
+    uuid: str | None = None
+    turns: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """Return what the line and its turns are named by; of a copy, the line alone."""
+        turns = () if self.because == "copy" else self.turns
+        return {name for name in (self.uuid, *turns) if name is not None}
+
+
+class SearchedArchives(NamedTuple):
+    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again."""
+
+    ids: frozenset[str] = frozenset()
+    rows: frozenset[KeptRow] = frozenset()
+    matches: tuple[ArchivedMatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from crystal.forgetting.match.archive_lines import ArchiveSearch, SearchedArchives, began_at
+from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
-from crystal.forgetting.request import ForgetContext, Progress, Selection, counted
+from crystal.forgetting.request import ForgetContext, Progress, SearchedArchives, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines

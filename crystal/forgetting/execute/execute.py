@@ -15,9 +15,8 @@ from crystal.capture.lock import try_lock
 from crystal.config.paths import delete_file
 from crystal.errors import CrystalError, UnavailableError
 from crystal.forgetting.execute import delete_rows, file_cleanup
-from crystal.forgetting.match.archive_lines import SearchedArchives
 from crystal.forgetting.plan.planner import complete
-from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
+from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten, SearchedArchives
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.search.index import discard
 from crystal.store import Store

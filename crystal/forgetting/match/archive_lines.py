@@ -10,13 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import Terms, may_hold, readable
-from crystal.forgetting.request import Because
+from crystal.forgetting.request import ArchivedMatch, Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
@@ -25,30 +24,6 @@ from crystal.transcript.reader import is_forgotten, reader_of
 
 READ_ALONE = frozenset({CLAUDE_CODE})
 """Programs whose transcript lines name themselves and their turns without the lines before them."""
-
-
-class ArchivedMatch(NamedTuple):
-    """Archived line to delete: its place, its own id, those of its turns, and the reason."""
-
-    row: KeptRow
-    number: int
-    because: Because
-    uuid: str | None = None
-    turns: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> set[str]:
-        """Return what the line and its turns are named by; of a copy, the line alone."""
-        turns = () if self.because == "copy" else self.turns
-        return {name for name in (self.uuid, *turns) if name is not None}
-
-
-class SearchedArchives(NamedTuple):
-    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again."""
-
-    ids: frozenset[str] = frozenset()
-    rows: frozenset[KeptRow] = frozenset()
-    matches: tuple[ArchivedMatch, ...] = ()
 
 
 class ArchiveSearch:

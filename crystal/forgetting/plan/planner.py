@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, SearchedArchives, began_at
+from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
@@ -28,7 +28,17 @@ from crystal.forgetting.plan.select import (
     select,
     sessions_meant,
 )
-from crystal.forgetting.request import Because, ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Selection, counted
+from crystal.forgetting.request import (
+    ArchivedMatch,
+    Because,
+    ForgetContext,
+    ForgetItem,
+    ForgetPlan,
+    ForgetRequest,
+    SearchedArchives,
+    Selection,
+    counted,
+)
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
