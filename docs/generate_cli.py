@@ -46,6 +46,7 @@ MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "web": "See [looking at it in the browser](../how-to/page.md).",
+    "tui": "See [searching and reading in the terminal](../how-to/terminal.md).",
     "access": "See [ask the memory from anywhere](../how-to/ask-from-anywhere.md).",
     "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
@@ -99,6 +100,7 @@ EXITS: dict[str, str] = {
     "search": READS,
     "access": f"1 when there is no such project or access, {READS}",
     "web": f"4 also when the port is taken, {READS}",
+    "tui": f"2 also without a terminal, 3 when textual is not installed, {READS}",
     "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
     "changed": READS,

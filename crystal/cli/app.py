@@ -50,6 +50,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "reflect": ("reflect", "Learn from what was said since the last time."),
         "usage": ("usage", "Show what was learned and told, and what it cost."),
         "web": ("web", "Show the memory as a page in the browser."),
+        "tui": ("tui", "Search and read in the terminal, with the keyboard."),
         "context": ("context", "Show the context that a new session here would get."),
         "statusline": ("status", "Print a line for Claude Code's status line."),
     },
