@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,10 @@ from crystal.store.health.checks import drop_turns
 from crystal.work.mentions import kind_of_name, mentions, sentences_with, shortened, words_of
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
-from tests.support.store_factory import NOW, add_turn, open_store
+from tests.support.store_factory import NOW, add_turn
 from tests.support.work_sessions import ERROR, cured
 
 SHOP = "/a/shop"
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 def say(store: Store, session: str, at: int, role: str, text: str, folder: str = SHOP) -> None:

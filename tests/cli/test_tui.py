@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,25 +13,17 @@ pytest.importorskip("textual")
 
 from textual.widgets import Collapsible, Input, OptionList, Static
 
-from crystal.app.context import default_paths, open_reader
+from crystal.app.context import open_reader
 from crystal.cli.tui.app import MemoryBrowser
 from crystal.cli.tui.reading import PER_PAGE
 from crystal.store import Store
 from tests.support.command import crystal
-from tests.support.store_factory import NOW, add_turn, open_store
+from tests.support.store_factory import NOW, add_turn
 from tests.support.work_sessions import ERROR, cured
 
 pytestmark = pytest.mark.slow
 
 Steps = Callable[[MemoryBrowser, Callable[..., Awaitable[None]]], Awaitable[None]]
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 def browse(steps: Steps, size: tuple[int, int] = (130, 36), query: str = "") -> None:

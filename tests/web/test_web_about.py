@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from crystal.app.context import default_paths
 from crystal.store import Store
-from tests.support.store_factory import NOW, open_store
+from tests.support.store_factory import NOW
 from tests.support.web_client import Client, Elements
 from tests.support.work_sessions import ERROR, cured
 
 NEW = "    return add_up(a) + b"
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_here(
