@@ -38,7 +38,9 @@ class Scorer:
         length = part.arrays["length"].astype(np.float32)
         self._part = part
         self._joined = part.joined.astype(np.float32)
-        self._has_before, self._has_after = np.append(np.float32(0), self._joined), np.append(self._joined, np.float32(0))
+        none = np.zeros(1, np.float32)
+        self._has_before = np.concatenate([none, self._joined])
+        self._has_after = np.concatenate([self._joined, none])
         self._own = _saturation(length, FREE, SPAN)
         self._padded = _saturation(self._with_neighbours(length), FREE_PADDED, SPAN_PADDED)
 
