@@ -30,7 +30,8 @@ _SHOWN = 8
 class SessionSummary:
     """Session as a list entry.
 
-    ``title`` is the given one, the summary's, or the user's first words; empty if there are none.
+    ``title`` is the given one, the summary's, or the user's first words; empty if there are none. ``opening`` are the
+    user's first words.
     """
 
     id: str
@@ -45,6 +46,7 @@ class SessionSummary:
     last_at: int | None
     turns: int
     memory: Memory = "local"
+    opening: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +308,10 @@ def _storable(text: str) -> str:
 
 
 def _summary(store: Store, row: conversations.Session) -> SessionSummary:
-    title = row.title or " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
+    opening = " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
     return SessionSummary(
-        row.session_id, title, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
-        row.started_at, row.last_at, conversations.count_turns(store, row.id),
+        row.session_id, row.title or opening, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
+        row.started_at, row.last_at, conversations.count_turns(store, row.id), opening=opening,
     )  # fmt: skip
 
 
