@@ -17,7 +17,7 @@ from crystal.model.recall import Filters
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
-from crystal.store.search.candidates import candidates, chunks_around
+from crystal.store.search.candidates import candidates, chunks_around, texts_of
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
@@ -331,9 +331,9 @@ def _lone(store: Store, chunk: int, context: int) -> tuple[ShownTurn, ...]:
     """Return a chunk that belongs to no turn: of a memory, or of a file, with ``context`` chunks of it around."""
     memory = memory_of_chunk(store, chunk)
     ids = [chunk] if memory is not None else chunks_around(store, chunk, max(0, context)) or [chunk]
-    found = candidates(store, ids)
+    found, said = candidates(store, ids), dict(texts_of(store, ids))
     shown = [found[ident] for ident in ids if ident in found]
-    texts = [shown_text(one.file, one.text) if memory is None else memory.text for one in shown]
+    texts = [shown_text(one.file, said[one.id]) if memory is None else memory.text for one in shown]
     return tuple(
         ShownTurn(
             one.id, one.uuid, 0, one.role, text, one.ts, focus=one.id == chunk, full_length=len(text), file=one.file
