@@ -117,7 +117,7 @@ def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
     return []
 
 
-class Call:
+class HookCall:
     """What the client says at a moment, and the rules for what it is told.
 
     ``who`` are the session's id and its folder; the other arguments are those of ``answer_at_start``.
@@ -140,7 +140,7 @@ class Call:
         self.packet = os.path.join(self.context, self.session + PACKET)
 
 
-def answer(call: Call) -> "dict[str, object]":
+def answer(call: HookCall) -> "dict[str, object]":
     """Return the answer to the client; empty if there is nothing to tell."""
     moment = MOMENTS[call.event]
     if moment not in call.rules["moments"]:
@@ -165,7 +165,7 @@ def answer_after_compaction(
     """Return the answer of ``answer_at_start``, and what the client's summary left out; with the same arguments."""
     found: dict[str, Any] = session_start.answer_at_start(data_dir, said, who, *given)
     _, env, now, parse, attempt = given
-    more = attempt(lambda: answer(Call(data_dir, said, (who[0], who[2]), env, now, parse))) if who else None
+    more = attempt(lambda: answer(HookCall(data_dir, said, (who[0], who[2]), env, now, parse))) if who else None
     if more and "hookSpecificOutput" in found:
         output = more["hookSpecificOutput"]
         output["additionalContext"] = (
@@ -174,7 +174,7 @@ def answer_after_compaction(
     return {**found, **(more or {})}
 
 
-def act(call: Call, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
+def act(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
     """Print the answer for a moment, or note a summary; return whether the worker should read the session now.
 
     That is while a turn goes on, if the session's packet is missing or too old.
@@ -192,7 +192,7 @@ def act(call: Call, attempt: "Callable[..., Any]", write: "Callable[[dict[str, o
         return True  # the session is new
 
 
-def _note_summary(call: Call) -> None:
+def _note_summary(call: HookCall) -> None:
     """Note which facts of a session its summary has."""
     summary = call.said["last_assistant_message"]
     known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
@@ -213,13 +213,13 @@ def worth_telling(moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
     return found if moment not in PACKETS or any(LEADS in fact for fact in found) else []
 
 
-def _packet(call: Call) -> "tuple[str, list[Fact]]":
+def _packet(call: HookCall) -> "tuple[str, list[Fact]]":
     """Return the heading and the facts of a session's own work."""
     header, facts, _ = _read(call, call.packet)
     return header["head"], [call.parse(fact) for fact in facts]
 
 
-def _matching(call: Call) -> "tuple[str, list[Fact]]":
+def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
     """Return the heading and the facts of the project for an edit or a failed command."""
     path, folder = _find(call.context, call.cwd)
     header, facts, keys = _read(call, path)
@@ -272,7 +272,7 @@ def _find(context: str, cwd: str) -> "tuple[str, str]":
     raise LookupError(cwd)
 
 
-def _read(call: Call, path: str) -> "tuple[dict[str, str], list[bytes], bytes]":
+def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], bytes]":
     """Read a file of facts.
 
     Raises:
@@ -289,7 +289,7 @@ def _read(call: Call, path: str) -> "tuple[dict[str, str], list[bytes], bytes]":
     return header, facts, keys
 
 
-def _choose_facts(call: Call, moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
+def _choose_facts(call: HookCall, moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
     """Return which facts this session is told now, and note them: none twice, and no more than the budget.
 
     Hooks of one session may run at once: the file is locked meanwhile.

@@ -58,7 +58,7 @@ def tell(tmp_path: Path) -> Tell:
     def asked(said: dict[str, Any], env: dict[str, str] | None = None) -> str | None:
         who = said["session_id"], said["cwd"]
         given = str(tmp_path), said, who, env or {}, 5_000_000, hook.parse_hook_input
-        found = hook._attempt(lambda: assist.answer(assist.Call(*given)))
+        found = hook._attempt(lambda: assist.answer(assist.HookCall(*given)))
         context = ((found or {}).get("hookSpecificOutput") or {}).get("additionalContext")
         return None if context is None else unfenced(context)
 
