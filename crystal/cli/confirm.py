@@ -34,11 +34,7 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
 
 
 def ask(question: str, refused: str = "nothing was changed") -> None:
-    """Return if the user says yes; else say what that means and end the command.
-
-    Raises:
-        typer.Abort: The user said no.
-    """
+    """Return if the user says yes; else say what that means, and end the command."""
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:

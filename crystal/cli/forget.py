@@ -163,12 +163,8 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
         look = look_of(sys.stdout)
         say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
-            say(
-                clipped(
-                    f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}",
-                    look.width,
-                )
-            )
+            words = f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}"
+            say(clipped(words, look.width))
         hint("to forget one of them: crystal forget NUMBER")
 
 

@@ -263,7 +263,7 @@ def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[C
         return cuts
     work.spend(text.count(b'"') * CALL // 8)
     pieces = strings_of(text) or ()
-    work.spend(len(pieces) * CALL)
+    work.spend(len(pieces) * CALL // 2)
     for piece in pieces:
         inner = text[piece.start : piece.end]
         telling = _is_telling(piece)

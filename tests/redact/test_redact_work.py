@@ -180,3 +180,20 @@ def test_source_code_full_of_patterns_is_read_once_and_not_again_at_each_level_o
     code = r"    if ($line =~ /^\s*([\w\-]+)\s*:\s*(\d+)$/) { $found{$1} = lc('%41') . $2; }  # by hand" + "\n"
     text = code * 4000 + '$deep = "' + "\\" * 64 + '"; $header = "Authorization: Basic $user"; password=$x\n'
     assert REDACTOR.clean_text(text) == (text, {})
+
+
+def test_a_long_list_of_names_of_keys_in_json_is_kept() -> None:
+    rows = [
+        {
+            "name": f"plugin-{n}",
+            "setup": {
+                "apiKeyField": "plugins.voice.config.apiKey",
+                "optionKey": "voice",
+                "flag": "--voice-api-key KEY",
+            },
+            "env": ["VOICE_API_KEY", "VOICE_TOKEN"],
+        }
+        for n in range(110)
+    ]
+    text = json.dumps(rows, indent=2)
+    assert REDACTOR.clean_text(text) == (text, {})
