@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
@@ -89,28 +91,42 @@ def _period(
     machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Used], hook_runs: Sequence[tuple[int, float]]
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
-    total = ReflectorRun(since)
-    for run in runs:
-        total = add_runs(total, run)
-    assists = [one for one in log if one.at >= since and one.source == ASSIST]
-    told = [one for one in log if one.at >= since and one.source != ASSIST]
+    recent = [one for one in log if one.at >= since]
+    contexts = _sums(one for one in recent if one.source != ASSIST)
+    assists = _sums(one for one in recent if one.source == ASSIST)
+    seen = [one for one in used if one.at >= since]
     hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
-    candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
     return Period(
         len(runs),
-        total,
-        len(told),
-        candidates,
-        selected,
-        sum(one.omitted for one in told),
-        sum(one.tokens for one in told),
-        round(selected / candidates, 3) if candidates else None,
-        sum(len(one.chosen) for one in assists),
-        sum(one.tokens for one in assists),
+        functools.reduce(add_runs, runs, ReflectorRun(since)),
+        *contexts,
+        contexts.coverage,
+        assists.selected,
+        assists.tokens,
         spent_by_purpose(machine.store, since),
-        sum(one.memories for one in used if one.at >= since),
-        sum(one.used for one in used if one.at >= since),
+        sum(one.memories for one in seen),
+        sum(one.used for one in seen),
         hook.runs,
         round(hook.p50_ms or 0.0, 1),
         round(hook.p95_ms or 0.0, 1),
     )
+
+
+class _Sums(NamedTuple):
+    """Sums over what sessions were told, in the order of ``Period``."""
+
+    injections: int
+    candidates: int
+    selected: int
+    omitted: int
+    tokens: int
+
+    @property
+    def coverage(self) -> float | None:
+        """Return the share of the candidates that were selected."""
+        return round(self.selected / self.candidates, 3) if self.candidates else None
+
+
+def _sums(told: Iterable[Injection]) -> _Sums:
+    rows = [(1, one.candidates, len(one.chosen), one.omitted, one.tokens) for one in told]
+    return _Sums(*map(sum, zip(*rows, strict=True))) if rows else _Sums(0, 0, 0, 0, 0)

@@ -15,7 +15,17 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
+from crystal.transcript.line import (
+    Fields,
+    fields_of,
+    format_line,
+    identifier,
+    list_of,
+    milliseconds,
+    objects_of,
+    parse_line,
+    word,
+)
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call, call_and_result, unique_id
@@ -67,8 +77,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
             yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
         else:
             message = fields.get("message")
-            pieces = list_of(fields_of(message).get("parts"))
-            typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+            typed = "".join(_text(piece.get("text")) for piece in objects_of(fields_of(message).get("parts")))
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
@@ -187,16 +196,16 @@ class _Tools:
     """
 
     def __init__(self, response: list[Any], metadata: Fields) -> None:
-        rounds = [fields_of(one) for one in list_of(metadata.get("toolCallRounds"))]
-        calls = [call for one in rounds for call in list_of(one.get("toolCalls")) if isinstance(call, dict)]
+        rounds = objects_of(metadata.get("toolCallRounds"))
+        calls = [call for one in rounds for call in objects_of(one.get("toolCalls"))]
         self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
         self._results = fields_of(metadata.get("toolCallResults"))
         own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]
         ids = [str(piece.get("toolCallId")) for piece in own]
-        is_named = any(ident in self.calls for ident in ids)
-        names = iter(ids if is_named or len(own) != len(self.calls) else self.calls)
-        self._names = {id(piece): next(names) for piece in own}
-        self._is_known = not self.calls or is_named or len(own) == len(self.calls)
+        is_named, is_even = not self.calls.keys().isdisjoint(ids), len(own) == len(self.calls)
+        names = self.calls if is_even and not is_named else ids
+        self._names = {id(piece): name for piece, name in zip(own, names, strict=True)}
+        self._is_known = not self.calls or is_named or is_even
 
     def of(self, piece: Fields) -> Iterator[Part]:
         """Yield the call and the result that an invocation shows."""
