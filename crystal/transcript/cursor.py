@@ -19,13 +19,13 @@ from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import (
     Fields,
+    dicts_of,
     digest,
     fields_of,
     format_line,
     identifier,
     list_of,
     milliseconds,
-    objects_of,
     parse_time,
     word,
 )
@@ -145,7 +145,7 @@ def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str
     prefix = f"bubbleId:{cid}:"
     rows = source.rows(_BUBBLES, (prefix, f"bubbleId:{cid};"))
     stored = {str(key)[len(prefix) :]: value for key, value in rows}
-    inline = objects_of(composer.get("conversation"))
+    inline = dicts_of(composer.get("conversation"))
     headers = [fields_of(one) for one in list_of(composer.get("fullConversationHeadersOnly"))]
     listed = [identifier(one.get("bubbleId")) for one in headers or inline]
     given = {identifier(one.get("bubbleId")): one for one in inline}
@@ -161,9 +161,9 @@ def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) 
     """Return what the composer, its row in the newer table of all, and the workspace tell of it."""
     head = _head_of(source, tables, cid)
     places = [fields_of(one.get("workspaceIdentifier")).get("uri") for one in (composer, head)]
-    repositories = objects_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))
+    repositories = dicts_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))
     places += [one.get("repoPath") for one in repositories]
-    branches = (one.get("branchName") for repo in repositories for one in objects_of(repo.get("branches")))
+    branches = (one.get("branchName") for repo in repositories for one in dicts_of(repo.get("branches")))
     context = Context().with_texts(
         cwd=folder_of_workspace(source.sides) or next(filter(None, map(path_of_uri, places)), None),
         branch=next(branches, None),
@@ -180,7 +180,7 @@ def _head_of(source: Snapshot, tables: set[str], cid: str) -> Fields:
         return next((parse_value(value) for (value,) in rows), {})
     if "ItemTable" not in tables:
         return {}
-    every = objects_of(_value(source, "ItemTable", "composer.composerHeaders").get("allComposers"))
+    every = dicts_of(_value(source, "ItemTable", "composer.composerHeaders").get("allComposers"))
     return next((one for one in every if one.get("composerId") == cid), {})
 
 

@@ -98,7 +98,7 @@ def list_of(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def objects_of(value: object) -> list[Fields]:
+def dicts_of(value: object) -> list[Fields]:
     """Return the objects in a list; empty for anything else."""
     return [one for one in list_of(value) if isinstance(one, dict)]
 

@@ -17,12 +17,12 @@ from typing import Any
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import (
     Fields,
+    dicts_of,
     fields_of,
     format_line,
     identifier,
     list_of,
     milliseconds,
-    objects_of,
     parse_line,
     word,
 )
@@ -77,7 +77,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
             yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
         else:
             message = fields.get("message")
-            typed = "".join(_text(piece.get("text")) for piece in objects_of(fields_of(message).get("parts")))
+            typed = "".join(_text(piece.get("text")) for piece in dicts_of(fields_of(message).get("parts")))
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
@@ -196,8 +196,8 @@ class _Tools:
     """
 
     def __init__(self, response: list[Any], metadata: Fields) -> None:
-        rounds = objects_of(metadata.get("toolCallRounds"))
-        calls = [call for one in rounds for call in objects_of(one.get("toolCalls"))]
+        rounds = dicts_of(metadata.get("toolCallRounds"))
+        calls = [call for one in rounds for call in dicts_of(one.get("toolCalls"))]
         self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
         self._results = fields_of(metadata.get("toolCallResults"))
         own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 
 from crystal.transcript.line import (
     Fields,
+    dicts_of,
     digest,
     fields_of,
     format_line,
     identifier,
     list_of,
-    objects_of,
     parse_line,
     word,
 )
@@ -171,14 +171,14 @@ def _legacy_parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
     is_user = fields.get("role") == "user"
     segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
-    texts = [] if fields.get("is_hidden") else objects_of(segments)
+    texts = [] if fields.get("is_hidden") else dicts_of(segments)
     if is_user:
         yield Part("user", "".join(str(one.get("text") or "") for one in texts))
         return
     for one in texts:
         yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
-    results = objects_of(fields.get("tool_results"))
-    for use in objects_of(fields.get("tool_uses")):
+    results = dicts_of(fields.get("tool_results"))
+    for use in dicts_of(fields.get("tool_uses")):
         own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
         yield from call_and_result(use.get("name"), use.get("input"), _result(own))
 

@@ -56,7 +56,8 @@ def _mask(part: IndexPart, condition: ScopeCondition) -> Mask:
     if kind == "sessions":
         return _numbered(part, "session", json.loads(values[0]))
     times = part.arrays["ts"]
-    return _TIMES[kind](times, values[0]) & (times != NO_TIME)
+    found: Mask = _TIMES[kind](times, values[0]) & (times != NO_TIME)
+    return found
 
 
 def _holds_everywhere(part: IndexPart) -> Mask:
