@@ -18,6 +18,7 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.app.mirror import OpenMirror, open_mirror
 
 if TYPE_CHECKING:
+    from crystal.app.about import ThingHistory
     from crystal.app.blame import Blame
     from crystal.app.fixes import KnownFix
     from crystal.app.source_list import SourceState
@@ -186,6 +187,12 @@ class Crystal:
 
         return fix(self._whole(), error, project=project)
 
+    def about(self, thing: str, *, project: str | None = None) -> ThingHistory:
+        """Return the history of a file, symbol, error, branch and the like: in the project first, then in all."""
+        from crystal.app.about import about
+
+        return about(self._whole(), thing, project=project)
+
     def blame(self, place: str | Path, *, project: str | None = None) -> Blame:
         """Return which session wrote the lines of a file: ``FILE``, ``FILE:LINE`` or ``FILE:LINE-LINE``."""
         from crystal.app.blame import blame
@@ -248,10 +255,9 @@ class Crystal:
         """
         from crystal.app.memories import remember
 
-        kept = remember(
-            self._machine, text, category=category, project=project, key=key, session=session, source=source
+        return self._remembered(
+            remember(self._machine, text, category=category, project=project, key=key, session=session, source=source)
         )
-        return self._remembered(kept)
 
     def memories(
         self, *, category: str | None = None, project: str | None = None, key: str | None = None,
@@ -316,10 +322,8 @@ class Crystal:
         from crystal.app.forget import plan_forget
         from crystal.forgetting.request import ForgetRequest
 
-        names = tuple(map(str, targets))
-        return plan_forget(
-            self._machine, ForgetRequest(names, query, session, project, self._moment(before, "before"), key)
-        )
+        names, end = tuple(map(str, targets)), self._moment(before, "before")
+        return plan_forget(self._machine, ForgetRequest(names, query, session, project, end, key))
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
         """Delete permanently what a plan lists. It cannot be restored."""
@@ -387,8 +391,7 @@ class Crystal:
         return replace(self._machine, mirror=self._mirrored())
 
     def _mirror_store(self) -> Store | None:
-        mirrored = self._mirrored()
-        return None if mirrored is None else mirrored.store
+        return self._whole().mirror_store
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
         from crystal.timewords.parse import parse_when

@@ -46,6 +46,7 @@ MORE: dict[str, str] = {
     "init": "See [your first hour](../tutorial/first-hour.md); what it writes is in [the hook's page](hook.md#6-claude-codes-settings) and in [the layout](layout.md).",  # noqa: E501
     "search": "See [how search works](../explanation/search.md) and [its JSON](json.md#crystal-search).",
     "web": "See [looking at it in the browser](../how-to/page.md).",
+    "tui": "See [searching and reading in the terminal](../how-to/terminal.md).",
     "access": "See [ask the memory from anywhere](../how-to/ask-from-anywhere.md).",
     "statusline": "See [a status line](../how-to/use-from-an-agent.md#a-status-line).",
     "show": "See [its JSON](json.md#crystal-show).",
@@ -54,6 +55,7 @@ MORE: dict[str, str] = {
     "blame": "See [which session wrote it](../how-to/see-who-wrote-it.md) and [its JSON](json.md#crystal-blame).",
     "how": "See [how it is done here](../how-to/see-who-wrote-it.md#how-is-it-done-here) and [its JSON](json.md#crystal-how).",  # noqa: E501
     "fix": "See [what cured an error](../how-to/see-who-wrote-it.md#what-cured-this-error) and [its JSON](json.md#crystal-fix).",  # noqa: E501
+    "about": "See [the history of a thing](../how-to/see-who-wrote-it.md#what-happened-to-this) and [its JSON](json.md#crystal-about).",  # noqa: E501
     "agents": "See [its JSON](json.md#crystal-agents).",
     "projects": "See [projects](../how-to/projects.md) and [its JSON](json.md#crystal-projects).",
     "sources": "See [searching your files](../how-to/search-your-files.md) and [its JSON](json.md#crystal-sources).",
@@ -98,10 +100,12 @@ EXITS: dict[str, str] = {
     "search": READS,
     "access": f"1 when there is no such project or access, {READS}",
     "web": f"4 also when the port is taken, {READS}",
+    "tui": f"2 also without a terminal, 3 when textual is not installed, {READS}",
     "show": f"1 when nothing has that id or place, {READS}",
     "sessions": READS,
     "changed": READS,
     "how": READS,
+    "about": READS,
     "fix": f"2 also when no error is given, {READS}",
     "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
     "projects": f"1 when there is no such project or folder, {WRITES}",

@@ -17,10 +17,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from crystal.store import upgrade
+from crystal.app.context import default_paths
+from crystal.store import Store, upgrade
 from tests.support.examples import QUICK, THOROUGH
 from tests.support.fresh_store import copy_schema
 from tests.support.homes import live_in
+from tests.support.store_factory import open_store
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
 # Before a merge a property is tried more often: .ci/run says --hypothesis-profile=thorough.
@@ -113,6 +115,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home.mkdir()
     live_in(home, monkeypatch)
     return home
+
+
+@pytest.fixture
+def store(home: Path) -> Iterator[Store]:
+    """This machine's memory, empty and open."""
+    places = default_paths()
+    places.data_dir.mkdir(parents=True)
+    with open_store(places.data_dir) as store:
+        yield store
 
 
 @pytest.fixture(autouse=True, scope="session")

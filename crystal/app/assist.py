@@ -12,7 +12,7 @@ from crystal.app.fixes import FixStep, KnownFix, known_cures
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.app.work import relative
 from crystal.assist.decisions import find_reason
-from crystal.assist.facts import Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
+from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
 from crystal.capture.lock import await_lock
 from crystal.config.paths import delete_file, system_errors, write_derived
 from crystal.hook.assist import SUFFIX, plain_error, plain_line
@@ -63,11 +63,7 @@ def _is_fresh(machine: Machine, path: Path) -> bool:
 
 
 def _write(machine: Machine, here: ContextSources, project: Project, path: Path) -> None:
-    """Write the file of a project, unless something was forgotten meanwhile, or is not deleted yet.
-
-    The lock is held for a moment only: a process that waits longer for it deletes the contexts.
-    Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves
-    it behind.
+    """Write the file of a project.
 
     Raises:
         UsageError, UnavailableError: The system refuses.
@@ -77,7 +73,22 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
         found = facts_in(side, here.machine.memory_of(side), list(rows))
         gone = here.forgotten(side, [fact.session for fact in found])
         facts += [fact for fact in found if fact.session not in gone]
-    content = encode_facts(project.cwd, project.name, facts, os.urandom(16), store_key(machine.store))
+    origin = HEAD.format(project=project.name)
+    write_facts(
+        machine, path, encode_facts(project.cwd, origin, facts, os.urandom(16), store_key(machine.store)), before
+    )
+
+
+def write_facts(machine: Machine, path: Path, content: bytes, before: tuple[int, ...]) -> None:
+    """Write a file of facts, unless something was forgotten since ``before``, or is not deleted yet.
+
+    The lock is held for a moment only: a process that waits longer for it deletes the contexts.
+    Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves
+    it behind.
+
+    Raises:
+        UsageError, UnavailableError: The system refuses.
+    """
     with await_lock(machine.places.data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         if not held or not path.parent.exists():
             return  # what may be told was switched off

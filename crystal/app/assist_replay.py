@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 
 from crystal.app.assist import facts_in
+from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
 from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.app.work import relative
 from crystal.assist import facts as wording
 from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
+from crystal.hook.assist import BEHIND_NS, MOMENTS, is_in_summary
 from crystal.store import Store
-from crystal.store.sessions.conversations import said_after, session_starts, turn_texts
+from crystal.store.sessions.conversations import (
+    Session,
+    list_sessions,
+    said_after,
+    session_starts,
+    session_turns,
+    turn_texts,
+)
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
 
 MAX_TURNS = 100_000
-KINDS = ("edit", "failure")
+SUBAGENTS = ("Agent", "Task")
+"""The tools with which Claude Code begins a subagent."""
 FRAME = words_of(" ".join(value for value in vars(wording).values() if isinstance(value, str)))
 """The words of every sentence that is told."""
 
@@ -30,7 +42,7 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
         machine: This machine.
         is_wanted: Whether a session, by its id, is judged; the others still tell of what was done before.
     """
-    tallies, said = {kind: ReplayTally() for kind in KINDS}, _Said(machine.store)
+    tallies, said = {kind: ReplayTally() for kind in MOMENTS.values()}, _Said(machine.store)
     for rows in _projects(machine):
         history = History(facts_in(machine.store, "local", rows))
         moments = [one for one in _moments(machine.store, rows) if is_wanted(one.session)]
@@ -63,7 +75,34 @@ def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
     failed = failed_commands(store, rows)
     outputs = turn_texts(store, [result for result, *_ in failed])
     found += [Moment("failure", at, session, outputs[result][1]) for result, at, session in failed]
+    sessions = list_sessions(store, projects=rows, since=None, before=None, limit=MAX_TURNS)
+    found += chain.from_iterable(map(partial(_own_moments, store), sessions))
     return sorted(found, key=lambda one: one.at)
+
+
+def _own_moments(store: Store, session: Session) -> Iterator[Moment]:
+    """Yield the compactions of a session and the subagents that it began, with what its own packet told then.
+
+    The packet is as old as the hook may find it: of the end of the last turn, or of two minutes before.
+    """
+    turns, asked = session_turns(store, session.id), 0
+    wanted = [one.id for one in turns if one.role == "summary" or one.tool in SUBAGENTS]
+    texts = turn_texts(store, wanted)
+    for at, turn in enumerate(turns):
+        moment, folder = turn.ts or 0, session.cwd or ""
+        made = max(asked, moment - BEHIND_NS // 1_000_000)
+        said = texts[turn.id][1] if turn.id in texts else ""
+        if turn.role == "user":
+            asked = moment
+        elif turn.role == "summary":
+            told = [one.told() for one in packet_of(store, session.id, folder, made)]
+            left = [fact for fact in told if not is_in_summary(fact["body"], said)]
+            yield Moment("compaction", moment, session.session_id, left, said)
+        elif turn.role == "tool_call" and turn.tool in SUBAGENTS:
+            results = (one.id for one in turns[at:] if one.role == "tool_result" and one.tool == turn.tool)
+            answer = texts.get(next(results, 0), (0, ""))[1]
+            own = [one.told(str(turn.id).encode()) for one in packet_of(store, session.id, folder, made)]
+            yield Moment("subagent", moment, session.session_id, own, said, answer)
 
 
 class _Said:
@@ -76,11 +115,14 @@ class _Said:
         }
         self.common = common_words([set().union(*(words for _, words in one)) for one in self._words.values()])
 
-    def around(self, session: str, moment: int) -> tuple[set[str], set[str]]:
+    def around(self, moment: Moment) -> tuple[set[str], set[str]]:
         """Return the words of a session until a moment, the call itself with them, and after it."""
-        said = self._words.get(session, [])
-        before = set().union(*(words for at, words in said if at <= moment))
-        return before, set().union(*(words for at, words in said if at > moment))
+        said, given = self._words.get(moment.session, []), (moment.before, moment.after)
+        before = set().union(*(words for at, words in said if at <= moment.at))
+        after = set().union(*(words for at, words in said if at > moment.at))
+        return tuple(
+            words if text is None else words_of(text) for text, words in zip(given, (before, after), strict=True)
+        )  # type: ignore[return-value]
 
 
 def _judge(tally: ReplayTally, told: Sequence[MomentFacts], said: _Said) -> None:
@@ -88,7 +130,7 @@ def _judge(tally: ReplayTally, told: Sequence[MomentFacts], said: _Said) -> None
     words = [words_of(text) - FRAME - said.common for _, text, _ in with_fact]
     tally.moments += len(told)
     for at, (moment, text, facts) in enumerate(with_fact):
-        around = said.around(moment.session, moment.at)
+        around = said.around(moment)
         used = is_used(words[at], *around, is_name=IS_NAME.search)
         tally.used += used
         tally.by_chance += is_used(words[at - len(words) // 2], *around, is_name=IS_NAME.search)

@@ -24,6 +24,7 @@ from crystal.context.choosing import (
     user_title,
 )
 from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
+from crystal.hook.assist import MOMENTS
 from crystal.hook.main import truthy
 from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project
@@ -159,8 +160,7 @@ VARIABLES = (
     "CRYSTAL_CONTEXT_ENABLED",
     "CRYSTAL_CONTEXT_TOKENS",
     "CRYSTAL_ASSIST_MODE",
-    "CRYSTAL_ASSIST_EDIT",
-    "CRYSTAL_ASSIST_FAILURE",
+    *(f"CRYSTAL_ASSIST_{name.upper()}" for name in MOMENTS.values()),
     "CRYSTAL_ASSIST_TOKENS",
     "CRYSTAL_PRIVATE_PROJECTS",
     "CRYSTAL_PRIVATE_SESSIONS",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
@@ -92,41 +91,33 @@ def _period(
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
     recent = [one for one in log if one.at >= since]
-    contexts = _sums(one for one in recent if one.source != ASSIST)
-    assists = _sums(one for one in recent if one.source == ASSIST)
-    seen = [one for one in used if one.at >= since]
+    told = [one for one in recent if one.source != ASSIST]
+    candidates, selected, omitted, tokens = _sums(told)
+    _, assisted, _, assisted_tokens = _sums(one for one in recent if one.source == ASSIST)
+    seen = [(one.memories, one.used) for one in used if one.at >= since]
+    memories, used_afterwards = map(sum, zip((0, 0), *seen, strict=True))
     hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
     return Period(
         len(runs),
         functools.reduce(add_runs, runs, ReflectorRun(since)),
-        *contexts,
-        contexts.coverage,
-        assists.selected,
-        assists.tokens,
+        len(told),
+        candidates,
+        selected,
+        omitted,
+        tokens,
+        round(selected / candidates, 3) if candidates else None,
+        assisted,
+        assisted_tokens,
         spent_by_purpose(machine.store, since),
-        sum(one.memories for one in seen),
-        sum(one.used for one in seen),
+        memories,
+        used_afterwards,
         hook.runs,
         round(hook.p50_ms or 0.0, 1),
         round(hook.p95_ms or 0.0, 1),
     )
 
 
-class _Sums(NamedTuple):
-    """Sums over what sessions were told, in the order of ``Period``."""
-
-    injections: int
-    candidates: int
-    selected: int
-    omitted: int
-    tokens: int
-
-    @property
-    def coverage(self) -> float | None:
-        """Return the share of the candidates that were selected."""
-        return round(self.selected / self.candidates, 3) if self.candidates else None
-
-
-def _sums(told: Iterable[Injection]) -> _Sums:
-    rows = [(1, one.candidates, len(one.chosen), one.omitted, one.tokens) for one in told]
-    return _Sums(*map(sum, zip(*rows, strict=True))) if rows else _Sums(0, 0, 0, 0, 0)
+def _sums(told: Iterable[Injection]) -> tuple[int, ...]:
+    """Return the sums of candidates, chosen, omitted, and tokens."""
+    rows = [(one.candidates, len(one.chosen), one.omitted, one.tokens) for one in told]
+    return tuple(map(sum, zip((0, 0, 0, 0), *rows, strict=True)))

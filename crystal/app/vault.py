@@ -27,12 +27,12 @@ from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetRequest
 from crystal.memories.rules import MEMORY_ID, checked_category, cleaned_key, cleaned_text
 from crystal.model.recall import Remembered
-from crystal.sources.file_content import text_of
+from crystal.sources.file_content import encoded, text_of
 from crystal.sources.scan import SkippedFile
 from crystal.store.memories import memories
 from crystal.store.search.scope import is_within
 from crystal.vault.folder import KeptFile
-from crystal.vault.note import MemoryNote, changed_fields, parse_note, text_of_memory, with_id
+from crystal.vault.note import MemoryNote, changed_fields, parse_note, text_of_memory, unfinished, with_id
 
 SETTING = "vault.folder"
 SOURCE = "vault"
@@ -134,11 +134,11 @@ class VaultSync:
         self.report = VaultReport(str(self.vault.root), left_behind=self.vault.left_behind)
         self.changes = VaultChanges()
         self.vault.check()
-        if not restores:
-            self.vault.refuse_all_gone()
         self._known = {one.id: one for one in list_memories(machine, status=None, limit=EVERY)}
         self._gone = memories.forgotten_memories(machine.store)
         self._look(restores=restores)
+        if not restores:
+            self.vault.refuse_all_gone()
 
     # ------------------------------------------------------------------------------------------------------- looking
 
@@ -146,12 +146,13 @@ class VaultSync:
         copies = list(self.vault.copies())
         self.changes.left += copies
         skipped = {one.path for one in copies}
+        originals = {str(Path(path).with_name(self.vault.copied_from(path) or "-")) for path in skipped}
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
         for one in self._by_memory(_without_old_names([one for one in found if one is not None])):
             self._judge(one)
         for path, kept in list(self.vault.kept.items()):
             memory = self._known.get(kept.memory or "")
-            if memory is None or memory.status != "active" or self.vault.is_there(path):
+            if memory is None or memory.status != "active" or path in originals or self.vault.is_there(path):
                 continue
             if restores or kept.version != memory.updated_at:
                 del self.vault.kept[path]  # it is written again
@@ -161,6 +162,7 @@ class VaultSync:
     def _read(self, path: str) -> FoundNote | None:
         content = self.vault.read(path)
         text, why = ("", "a link") if content is None else text_of(content)
+        why = why or unfinished(text)
         if content is None or why is not None:
             self.changes.left.append(SkippedFile(path, f"not read: {why}"))
             return None
@@ -299,7 +301,7 @@ class VaultSync:
 
     def _with_id(self, one: FoundNote, ident: str) -> FoundNote:
         text = with_id(one.text, ident)
-        data = text.encode("utf-8", "replace")
+        data = encoded(text, one.data)
         if not self.vault.put(one.path, data, one.data):
             raise UsageError("it was changed while it was read", hint="run it again: crystal vault sync")
         return replace(one, data=data, text=text)

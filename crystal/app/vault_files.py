@@ -12,7 +12,7 @@ from crystal.app.memory_queries import list_memories
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, UsageError
 from crystal.model.recall import Remembered
-from crystal.sources.file_content import text_of
+from crystal.sources.file_content import encoded, text_of
 from crystal.sources.scan import SkippedFile
 from crystal.sources.sync import hash_key
 from crystal.store.capture.privacy import store_key
@@ -99,7 +99,7 @@ def _memory_file(machine: Machine, vault: Vault, path: str, one: Remembered, lef
         if not is_same and vault.is_kept(path, content.data):
             left.append(SkippedFile(path, HIDES))
             return content.data
-    return render_note(one, before, keeps_body=is_same).encode()
+    return encoded(render_note(one, before, keeps_body=is_same), content.data)
 
 
 def _index(found: Iterable[tuple[Remembered, str]]) -> str:

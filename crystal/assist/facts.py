@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crystal.hook.assist import key_of
+from crystal.hook.assist import LEADS, key_of
 from crystal.text.fence import HEADER
 from crystal.text.quoting import quote, quote_line
 from crystal.work.calls import command_key
@@ -35,6 +35,13 @@ CURED = (
 EDITED = "the agent edited {file}"
 ADDING = ', adding "{line}"'
 RAN = 'the agent ran "{command}"'
+SO_FAR = "of this session so far; the words of the user, and what the agent edited and ran"
+BEGUN = 'The user had asked first: "{said}".'
+LAST = 'Later the user had asked: "{said}".'
+STATED = 'The user had said: "{said}".'
+TOUCHED = 'Edited in this session: "{file}".'
+FAILING = 'This command ran more than once here, and failed when it ran last: "{command}".'
+WORKING = 'This command ran more than once here, and succeeded when it ran last: "{command}".'
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Fact:
         session: The session that it is from; it is never told in that one.
         body: What is told.
         topic: What it is about; of facts with one topic, a session is told one. Empty: its words.
+        leads: Whether a packet is worth telling for it: a decision, or something that fails.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -54,13 +62,15 @@ class Fact:
     session: str
     body: str
     topic: str = ""
+    leads: bool = False
 
     def told(self, secret: bytes = b"") -> dict[str, str]:
         """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
         tokens = str(len(self.body.encode("utf-8", "surrogatepass")) // 3 + 1)
         topic = (self.topic or self.body).encode("utf-8", "surrogatepass")
         ident = hashlib.blake2b(topic, digest_size=6, key=secret).hexdigest()
-        return {"id": ident, "session": self.session, "tokens": tokens, "body": self.body}
+        fields = {"id": ident, "session": self.session, "tokens": tokens, "body": self.body}
+        return {**fields, LEADS: "yes"} if self.leads else fields
 
 
 def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:
@@ -100,12 +110,12 @@ def ran(command: str) -> str:
     return RAN.format(command=quote_line(command, MAX_COMMAND))
 
 
-def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes, id_secret: bytes) -> bytes:
-    """Return the file of a project: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
+def encode_facts(folder: str, origin: str, facts: Iterable[Fact], secret: bytes, id_secret: bytes) -> bytes:
+    """Return the file of a project or a session: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
 
     Args:
         folder: The project's folder.
-        project: Its name.
+        origin: Of what the facts are, in the words of the fence.
         facts: The facts; the latest are kept if there are too many.
         secret: The key of the hashes in this file.
         id_secret: The key of the ids, which outlive this file and what is forgotten.
@@ -117,7 +127,7 @@ def encode_facts(folder: str, project: str, facts: Iterable[Fact], secret: bytes
         if keys and len(index) + len(keys) <= MAX_KEYS:
             index.update(dict.fromkeys(keys, len(kept)))
             kept.append(fact)
-    head = f"{HEADER} crystal, {' '.join(quote(HEAD.format(project=project)).split())}"
+    head = f"{HEADER} crystal, {' '.join(quote(origin).split())}"
     sizes = {"facts": str(len(kept)), "keys": str(len(index))}
     header = {"folder": folder, "key": secret.hex(), "head": head, **sizes}
     lines = [json.dumps(one).encode("ascii") + b"\n" for one in (header, *(fact.told(id_secret) for fact in kept))]

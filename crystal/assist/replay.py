@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.assist.facts import Fact
-from crystal.hook.assist import facts_for_edit, facts_for_failure
+from crystal.hook.assist import PACKETS, facts_for_edit, facts_for_failure, worth_telling
 
 MIN_WORDS = 2
 MAX_RARE = 3
@@ -22,12 +22,23 @@ MAX_RARE = 3
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment at which something could have been told: ``given`` are a tool's arguments, or a command's output."""
+    """A moment at which something could have been told.
+
+    Attributes:
+        kind: One of those in ``crystal.hook.assist.MOMENTS``.
+        at: When, ms.
+        session: In which session.
+        given: A tool's arguments, a command's output, or the facts of the session's own packet.
+        before: All that the agent knows then; None: what its session said until then.
+        after: What the agent says later; None: what its session does.
+    """
 
     kind: str
     at: int
     session: str
     given: Any
+    before: str | None = None
+    after: str | None = None
 
 
 MomentFacts = tuple[Moment, list[dict[str, str]]]
@@ -87,11 +98,8 @@ def replay_moments(moments: Iterable[Moment], history: History, budget: int) -> 
     told: set[tuple[str, str]] = set()
     found = []
     for moment in moments:
-        find, now = history.at(moment.at), list[dict[str, str]]()
-        known = (
-            facts_for_edit(moment.given, "", find) if moment.kind == "edit" else facts_for_failure(moment.given, find)
-        )
-        for fact in known:
+        now = list[dict[str, str]]()
+        for fact in _known(moment, history.at(moment.at)):
             seen, tokens = (moment.session, fact["id"]), int(fact["tokens"])
             if fact["session"] != moment.session and seen not in told and tokens <= left[moment.session]:
                 told.add(seen)
@@ -99,6 +107,12 @@ def replay_moments(moments: Iterable[Moment], history: History, budget: int) -> 
                 now.append(fact)
         found.append((moment, now))
     return found
+
+
+def _known(moment: Moment, find: Callable[..., dict[str, str] | None]) -> list[dict[str, str]]:
+    if moment.kind in PACKETS:
+        return worth_telling(moment.kind, moment.given)
+    return facts_for_edit(moment.given, "", find) if moment.kind == "edit" else facts_for_failure(moment.given, find)
 
 
 def is_used(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from crystal.config.table import Config
-from crystal.model.capture import Origin
+from crystal.model.capture import ID_END, Origin
 from crystal.store import Store
 from crystal.store.capture.privacy import PrivatePeriod, marks
 from crystal.store.search.isolated import outermost
@@ -45,7 +45,7 @@ class Policy(NamedTuple):
     def closed_now(self, session_id: str) -> str | None:
         """Return why everything that is added to this session just now is private, None if it is not."""
         for mark in self.marks:
-            if mark.until_at is None and mark.session_id in (None, session_id):
+            if mark.until_at is None and _is_of(mark, session_id):
                 return f"private-{mark.reason}"
         return self._by_session(session_id)
 
@@ -66,7 +66,7 @@ class Policy(NamedTuple):
             self.projects
             or self.has_private_lines
             or self._by_session(session_id)
-            or any(mark.session_id in (None, session_id) for mark in self.marks)
+            or any(_is_of(mark, session_id) for mark in self.marks)
         )
 
     def reasons(
@@ -125,11 +125,13 @@ class Policy(NamedTuple):
         return told
 
     def _by_session(self, session_id: str) -> str | None:
-        return BY_SESSION if any(fnmatch.fnmatchcase(session_id, glob) for glob in self.sessions) else None
+        names = {session_id, session_id.partition(ID_END)[0]}
+        is_private = any(fnmatch.fnmatchcase(name, glob) for name in names for glob in self.sessions)
+        return BY_SESSION if is_private else None
 
     def _reason(self, session_id: str, line: LineFacts, at: int | None, cwd: str | None) -> str | None:
         for mark in self.marks:
-            if mark.session_id not in (None, session_id) or at is None:
+            if not _is_of(mark, session_id) or at is None:
                 continue
             if mark.from_at <= at and (mark.until_at is None or at < mark.until_at) and _is_in(mark.folder, cwd):
                 return f"private-{mark.reason}"
@@ -143,6 +145,10 @@ class Policy(NamedTuple):
 def policy_of(store: Store, config: Config) -> Policy:
     """Return what is private now, by the settings and by the marks that were set; copies of lines are not asked for."""
     return Policy(marks(store), config.private_projects, config.private_sessions)
+
+
+def _is_of(mark: PrivatePeriod, session_id: str) -> bool:
+    return mark.session_id in (None, session_id, session_id.partition(ID_END)[0])
 
 
 def _is_in(folder: str | None, cwd: str | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 AGENT_VARIABLES = ("CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
 """Agents set one of them in the shells that they start."""
-RECALLING = frozenset("search show sessions memories get recall changed blame how fix assist".split())
+RECALLING = frozenset("search show sessions memories get recall changed blame how fix about assist".split())
 """The commands that print recalled text, but for ``context``, which prints the fence itself."""
 
 

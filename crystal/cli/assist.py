@@ -14,7 +14,12 @@ from crystal.cli.render import count_words, say
 from crystal.text.harmless import harmless
 
 commands = typer.Typer(help="Count facts for the agent in past sessions, and how many it used.", no_args_is_help=True)
-TITLES = {"edit": ("before an edit", "edit"), "failure": ("after a failed command", "failed command")}
+TITLES = {
+    "edit": ("before an edit", "edit"),
+    "failure": ("after a failed command", "failed command"),
+    "compaction": ("after a compaction", "compaction"),
+    "subagent": ("to a subagent", "subagent"),
+}
 
 
 @commands.callback()

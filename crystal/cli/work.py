@@ -1,4 +1,4 @@
-"""``crystal changed``, ``blame``, ``how`` and ``fix``: what was done here before, and why."""
+"""``crystal changed``, ``blame``, ``how``, ``fix`` and ``about``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
+MAX_RELATED = 5
+WHY = {"edited": "asked", "failed": "command", "fixed": "error"}
+"""What the second line of an event is."""
 
 
 def changed(
@@ -185,6 +188,56 @@ def fix(
             say(*(f"    - {one_line(line)}" for line in step.removed))
             say(*(f"    + {one_line(line)}" for line in step.added))
         say(f"  then it succeeded: turn {one.succeeded.uuid}")
+
+
+def about(
+    thing: Annotated[
+        list[str],
+        typer.Argument(help="A file, a symbol, an error, a package, a person, a branch, #123.", metavar="THING"),
+    ],
+    project: OnlyProject = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="Of all projects, not only of this folder's.")] = False,
+    limit: Limit = "20",
+    as_json: AsJson = False,
+) -> None:
+    """Show the history of a thing: what was edited, run, cured, decided and said about it.
+
+    crystal looks in this folder's project first, then in all. What matters most is shown, the latest first.
+    """
+    from crystal.app.about import about, most_telling
+
+    most, name = whole_number(limit, "--limit"), " ".join(thing)
+    if not name.strip():
+        raise UsageError("there is nothing to look for", hint="run: crystal about src/cart.py")
+    with open_reader() as machine:
+        now, place = machine.now(), _here(machine, project, everywhere=everywhere)
+        found = about(machine, name, project=place, is_only=project is not None)
+        _note_behind(machine, project)
+    if as_json:
+        print_json({**record(found), "events": [record(one) for one in found.events]})
+        return
+    if not found.events:
+        say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
+        return
+    look, shown = look_of(sys.stdout), most_telling(found.events, most)
+    kind = "" if found.kind == "name" else f" ({found.kind})"
+    say(f"{look.bold(one_line(found.thing))}{kind}: {count_words(len(found.events), 'event')} in"
+        f" {count_words(found.sessions, 'session')}")  # fmt: skip
+    for one in shown:
+        when = "time unknown" if one.at is None else clock(one.at, now)
+        times = f" {one.times} times" if one.times > 1 else ""
+        size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        place = ", ".join(part for part in (when, one.project, f"crystal show {one.uuid}") if part)
+        say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}")
+        say(
+            *([f"  {WHY[one.what]}: {render.clipped(one_line(one.why), 200)}"] if one.why else []),
+            f"  {look.dim(place)}",
+        )
+    if found.related:
+        files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
+        say(f"edited in the same sessions: {', '.join(files)}")
+    if len(found.events) > most:
+        render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")
 
 
 def _fix_record(one: KnownFix) -> dict[str, object]:

@@ -16,6 +16,7 @@ from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS, WRITERS
 from crystal.config.setting import Alias, Setting, meant, only_for, setting
 from crystal.errors import UsageError
+from crystal.hook.assist import MOMENTS
 
 __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
 
@@ -257,13 +258,15 @@ class Config:
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells Claude Code facts from earlier sessions: before an edit and after a failed command. "
+        "Whether crystal tells Claude Code facts unasked, at the moments that the settings below choose. "
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(
         True, BOOLEAN, "Tell before an edit why its lines were written, and what failed after edits of the file."
     )
     assist_failure: bool = setting(True, BOOLEAN, "Tell after a failed command what cured the same error before.")
+    assist_compaction: bool = setting(True, BOOLEAN, "Tell after a compaction what its summary left out of the work.")
+    assist_subagent: bool = setting(True, BOOLEAN, "Tell a subagent what its session has decided and done so far.")
     assist_tokens: int = setting(
         2_000, whole(100, 100_000), "About how many tokens of such facts one session gets at most."
     )
@@ -331,9 +334,9 @@ class Config:
 
     @property
     def assist_moments(self) -> tuple[str, ...]:
-        """Return the moments at which the agent is told facts: ``edit`` and ``failure``."""
-        moments = {"edit": self.assist_edit, "failure": self.assist_failure}
-        return tuple(name for name, is_on in moments.items() if is_on and self.assist_mode == "on")
+        """Return the moments at which the agent is told facts."""
+        moments = [name for name in MOMENTS.values() if getattr(self, f"assist_{name}")]
+        return tuple(moments) if self.assist_mode == "on" else ()
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import SessionContext
-from crystal.hook.assist import STATE, SUFFIX
+from crystal.hook.assist import PACKET, SAID, STATE, SUFFIX
 from crystal.hook.session_start import TOLD_SOURCES, context_file
 from crystal.store.sessions.contexts import ASSIST, Injection
 
@@ -77,7 +77,7 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext
     files = {DEFAULT if one.cwd is None else context_file(one.cwd): _content(one) for one in ready}
     try:
         for path in folder.iterdir():
-            is_told = path.suffix == SUFFIX and rules.moments
+            is_told = path.suffix in (SUFFIX, PACKET) and rules.moments
             if path.name not in files and path.name != RULES and not is_told:
                 path.unlink(missing_ok=True)
         for name, content in files.items():
@@ -134,7 +134,7 @@ def settle_told(path: Path) -> None:
 def _read_state(path: Path) -> Injection | None:
     """Return which facts assist told a session until now."""
     try:
-        rows = [line.split() for line in path.read_text("ascii").splitlines()]
+        rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != SAID]
         times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)
         chosen, why = tuple(row[2] for row in rows), dict(Counter(row[1] for row in rows))
     except (OSError, ValueError, LookupError):

@@ -176,9 +176,8 @@ class _Run:
         finally:
             self._book()
         usable = {sha: vector for sha, vector in made.items() if vector is not None}
-        stored = vectors.put_vectors(
-            self.store, generation, [(ident, usable[sha]) for ident, sha, _ in waiting if sha in usable]
-        )
+        found = [(ident, usable[sha]) for ident, sha, _ in waiting if sha in usable]
+        stored = vectors.put_vectors(self.store, generation, found)
         new = min(stored, len(usable))
         self.embedded += new
         self.reused += stored - new + len(copied)

@@ -18,6 +18,7 @@ from crystal.summarize.wording import cut, one_line, sentences
 from crystal.text.fence import HEADER, fenced
 from crystal.text.quoting import quote
 from crystal.timewords.parse import iso
+from crystal.work.outcomes import outcome_of
 
 BRIEF_TOKENS = 4_000
 CHARACTERS_PER_TOKEN = 4
@@ -27,12 +28,6 @@ _ASKED, _SENTENCE, _LISTED, _TURN = 1_200, 240, 12, 1_500
 _SHARE = 0.1
 """Each list takes at most so much of a brief; the last turns take what is left."""
 
-_FAILED = re.compile(
-    r"\A\s*(?:<[a-z_]+>\s*)?(?:Error\b|Command failed|Traceback )"
-    r"|\bexit(?:ed)?(?: with)?(?: code| status)?:? *(?:code )?(?!0\b)-?\d+",
-    re.IGNORECASE,
-)
-_FAILED_CHARACTERS = 400
 _DECIDED = re.compile(
     r"\b(?:decided?|decision|agreed?|instead of|rather than|from now on|we(?:'ll| will| should)|let's|must(?: not)?"
     r"|never|always|don't|do not|prefer|keep|stick (?:to|with)|go(?:ing)? with)\b",
@@ -140,7 +135,7 @@ def _worked(turns: Sequence[ShownTurn]) -> Iterator[SummaryTurn]:
         if turn is None or turn.role != "tool_call":
             continue
         result = following if following is not None and following.role == "tool_result" else results.get(_key(turn))
-        if result is not None and not _FAILED.search(result.text[:_FAILED_CHARACTERS]):
+        if result is not None and not outcome_of(result.text).exit:
             yield SummaryTurn(turn.hit, turn.role, turn.text, turn.tool, turn.timestamp, None, turn.full_length)
 
 

@@ -1,4 +1,4 @@
-"""Tell facts before an edit and after a failed command, from one file that the worker keeps ready.
+"""Tell facts at the moment when they matter, from files that the worker keeps ready.
 
 ``main.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
 us. On any doubt it says nothing. ``crystal assist replay`` and the worker use its functions too, so that what is
@@ -6,7 +6,8 @@ measured is what is told.
 
 The file of a project has a line of JSON with its folder, its key, its heading and how many facts and keys it has; a
 line of JSON for each fact; then, sorted, ``KEY_BYTES`` for each key: a keyed hash in hexadecimal, the number of its
-fact.
+fact. The packet of a session is such a file, too: all of its facts are told after a compaction, unless the client's own
+summary has them, and to a subagent.
 """
 
 import os
@@ -22,8 +23,20 @@ if TYPE_CHECKING:
     Fact = dict[str, str]
     Find = Callable[..., "Fact | None"]
 
-MOMENTS = {"PreToolUse": "edit", "PostToolUseFailure": "failure"}
-SUFFIX = ".facts"
+MOMENTS = {
+    "PreToolUse": "edit",
+    "PostToolUseFailure": "failure",
+    "SessionStart": "compaction",
+    "SubagentStart": "subagent",
+}
+PACKETS = {"compaction", "subagent"}
+SUFFIX, PACKET = ".facts", ".packet"
+SAID = "0"
+"""The tokens of a fact that was not told, because the client's summary has it."""
+BEHIND_NS = 120 * 1_000_000_000
+"""Age from which a packet is made again while a turn goes on."""
+LEADS = "leads"
+"""The key of a packet's facts for which it is worth telling."""
 STATE = ".assist"
 MAX_BYTES = 2 << 20
 KEY_BYTES = 22
@@ -121,7 +134,116 @@ def answer(
     rules = session_start.rules_for(data_dir, session, env, parse)
     if not rules or moment not in rules["moments"]:
         return {}
-    header, facts, keys = _ready(os.path.join(data_dir, "context"), cwd, rules, parse)
+    if moment in PACKETS:
+        head, known = _packet(data_dir, session, cwd, rules, parse)
+        agent = said.get("agent_id") or ""  # whose context has nothing of what the session was told
+        known = [{**fact, "id": f"{''.join(filter(str.isalnum, agent))}{fact['id']}"} for fact in known]
+    else:
+        head, known = _matching(data_dir, said, cwd, rules, parse)
+        known = [fact for fact in known if fact["session"] != session]
+    told = _choose_facts(data_dir, session, moment, known, int(rules["assist_tokens"]), now) if known else []
+    if not told:
+        return {}
+    context = session_start.fenced("\n".join([head, *(fact["body"] for fact in told)]))
+    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+
+
+def answer_after_compaction(
+    data_dir: str, said: "dict[str, Any]", who: "tuple[str, str, str] | None", *given: "Any"
+) -> "dict[str, object]":
+    """Return the answer of ``answer_at_start``, and what the client's summary left out; with the same arguments."""
+    found: dict[str, Any] = session_start.answer_at_start(data_dir, said, who, *given)
+    _, env, now, parse, attempt = given
+    more = attempt(answer, data_dir, said, (who[0], who[2]), env, now, parse) if who else None
+    if more and "hookSpecificOutput" in found:
+        for output in (more["hookSpecificOutput"], found["hookSpecificOutput"]):
+            output["additionalContext"] = (
+                f"{found['hookSpecificOutput']['additionalContext']}\n{output['additionalContext']}"
+            )
+    return {**found, **(more or {})}
+
+
+def act(
+    data_dir: str,
+    said: "dict[str, Any]",
+    who: "tuple[str, str]",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+    attempt: "Callable[..., Any]",
+    write: "Callable[[dict[str, object]], None]",
+) -> bool:
+    """Print the answer for a moment, or note a summary; return whether the worker should read the session now.
+
+    That is while a turn goes on, if the session's packet is missing or too old; the other arguments as ``answer``.
+    """
+    given = data_dir, said, who, env, now, parse
+    if said["hook_event_name"] not in MOMENTS:
+        if said.get("agent_type") == "":  # the client's own helper: it has written the summary of a compaction
+            note_summary(*given)
+        return False
+    write(attempt(answer, *given) or {})
+    rules = session_start.rules_for(data_dir, who[0], env, parse)
+    if not rules or not PACKETS & {*rules["moments"]}:
+        return False
+    try:
+        return now - os.stat(os.path.join(data_dir, "context", who[0] + PACKET)).st_mtime_ns > BEHIND_NS
+    except OSError:
+        return True  # the session is new
+
+
+def note_summary(
+    data_dir: str,
+    said: "dict[str, Any]",
+    who: "tuple[str, str]",
+    env: "dict[str, str]",
+    now: int,
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> None:
+    """Note which facts of a session its summary has, which the client's helper just wrote; arguments as ``answer``."""
+    rules = session_start.rules_for(data_dir, who[0], env, parse)
+    if rules and "compaction" in rules["moments"]:
+        _, known = _packet(data_dir, *who, rules, parse)
+        summary = said["last_assistant_message"]
+        facts = [{**fact, "tokens": SAID} for fact in known if is_in_summary(fact["body"], summary)]
+        _choose_facts(data_dir, who[0], "summary", facts, int(rules["assist_tokens"]), now)
+
+
+def is_in_summary(body: str, summary: str) -> bool:
+    """Return whether a summary has two thirds of the words that a fact quotes; they may stand anywhere in it."""
+    words = [word.strip("\"'`,:;()[]{}<>.!?*-=|&$") for word in body[body.find('"') :].lower().split()]
+    long = [word for word in words if len(word) > 2]
+    plain = summary.lower()
+    return 3 * sum(word not in plain for word in long) <= len(long)
+
+
+def worth_telling(moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
+    """Return the facts, or nothing of a packet in which no fact leads."""
+    found = list(facts)
+    return found if moment not in PACKETS or any(LEADS in fact for fact in found) else []
+
+
+def _packet(
+    data_dir: str, session: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
+) -> "tuple[str, list[Fact]]":
+    """Return the heading and the facts of a session's own work."""
+    path = os.path.join(data_dir, "context", session + PACKET)
+    header, facts, _ = _read(path, cwd, rules, parse)
+    return header["head"], [parse(fact) for fact in facts]
+
+
+def _matching(
+    data_dir: str,
+    said: "dict[str, Any]",
+    cwd: str,
+    rules: "dict[str, Any]",
+    parse: "Callable[[bytes], dict[str, Any]]",
+) -> "tuple[str, list[Fact]]":
+    """Return the heading and the facts of the project for an edit or a failed command."""
+    path, folder = _find(os.path.join(data_dir, "context"), cwd)
+    header, facts, keys = _read(path, cwd, rules, parse)
+    if header["folder"] != folder:
+        raise LookupError(cwd)
     secret = bytes.fromhex(header["key"])
 
     def find(*parts: str) -> "Fact | None":
@@ -134,19 +256,9 @@ def answer(
             low, high = (middle + 1, high) if here < key else (low, middle)
         return None
 
-    is_edit = moment == "edit"
-    known = (
-        facts_for_edit(said["tool_input"], header["folder"], find)
-        if is_edit
-        else facts_for_failure(said["error"], find)
-    )
-    others = [fact for fact in known if fact["session"] != session]
-    told = _choose_facts(data_dir, session, moment, others, int(rules["assist_tokens"]), now) if others else []
-    if not told:
-        return {}
-    body = "\n".join([header["head"], *(fact["body"] for fact in told)])
-    context = session_start.fenced(body)
-    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+    if said["hook_event_name"] == "PreToolUse":
+        return header["head"], facts_for_edit(said["tool_input"], folder, find)
+    return header["head"], facts_for_failure(said["error"], find)
 
 
 def _replaced(given: "dict[str, Any]") -> "list[str]":
@@ -161,30 +273,42 @@ def _replaced(given: "dict[str, Any]") -> "list[str]":
     return gone
 
 
-def _ready(
-    context: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
+def _find(context: str, cwd: str) -> "tuple[str, str]":
+    """Return the file of the project that a folder is in, and its folder: that one, else the nearest with ``.git``.
+
+    Raises:
+        LookupError: There is none.
+    """
+    folder = os.path.abspath(cwd)
+    for _ in range(MAX_FOLDERS):
+        path = os.path.join(context, session_start.context_file(folder)) + SUFFIX
+        if os.path.exists(path):
+            return path, folder
+        above = os.path.dirname(folder)
+        if above == folder or os.path.exists(os.path.join(folder, ".git")):
+            break
+        folder = above
+    raise LookupError(cwd)
+
+
+def _read(
+    path: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "tuple[dict[str, str], list[bytes], bytes]":
-    """Read the file of the project that a folder is in: that of the folder, else of the nearest one with ``.git``.
+    """Read a file of facts.
 
     Raises:
         LookupError, OSError, ValueError: There is none, it may be private, or it is not whole.
     """
-    whole = folder = os.path.abspath(cwd)
-    for _ in range(MAX_FOLDERS):
-        path = os.path.join(context, session_start.context_file(folder)) + SUFFIX
-        if os.path.exists(path):
-            break
-        above = os.path.dirname(folder)
-        if above == folder or os.path.exists(os.path.join(folder, ".git")):
-            raise LookupError(cwd)
-        folder = above
     with open(path, "rb") as file:
         header = parse(file.readline(MAX_BYTES))
         facts = [file.readline(MAX_BYTES) for _ in range(int(header["facts"]))]
         keys = file.read(MAX_BYTES)
-    is_cut = len(keys) != int(header["keys"]) * KEY_BYTES
     private = tuple(rules["private_folders"])
-    if header["folder"] != folder or is_cut or cwd.startswith(private) or whole.startswith(private):
+    if (
+        len(keys) != int(header["keys"]) * KEY_BYTES
+        or cwd.startswith(private)
+        or os.path.abspath(cwd).startswith(private)
+    ):
         raise LookupError(cwd)
     return header, facts, keys
 
@@ -208,9 +332,9 @@ def _choose_facts(
         _lock(fcntl, state)
         noted = [line.split() for line in os.read(state, 1 << 20).decode("ascii").splitlines()]
         known, left, chosen, lines = {row[2] for row in noted}, budget - sum(int(row[3]) for row in noted), [], ""
-        for fact in facts:
+        for fact in worth_telling(moment, [fact for fact in facts if fact["id"] not in known]):
             tokens = int(fact["tokens"])
-            if fact["id"] not in known and tokens <= left:
+            if tokens <= left:
                 left -= tokens
                 chosen.append(fact)
                 lines += f"{now // 1_000_000} {moment} {fact['id']} {tokens}\n"

@@ -301,6 +301,20 @@ _DEFINITIONS = (
         ("error",),
     ),
     Tool(
+        "crystal_about",
+        "History of a thing",
+        "What happened to a file, a symbol, an error, a package, a branch or #123: edits, failures and their cures, "
+        "decisions, what was said. Use it before you change something that others worked on.",
+        "work:about",
+        "read",
+        {
+            "thing": text("Its name as it is written: src/cart.py, total_price, #123, a line of an error.", 500),
+            "project": text("Another project, by its name."),
+            "offset": number(_OFFSET, 0, 10_000),
+        },
+        ("thing",),
+    ),
+    Tool(
         "crystal_sources_add",
         "Search files too",
         "Index the text files of a folder inside your working folder, so that crystal_search finds them beside "

@@ -1,4 +1,4 @@
-"""``crystal_changed``, ``crystal_blame``, ``crystal_how`` and ``crystal_fix``: what was done here before, and why."""
+"""``crystal_changed``, ``_blame``, ``_how``, ``_fix`` and ``_about``: what was done here before, and why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from crystal.app.about import Event
+from crystal.app.about import about as history
 from crystal.app.blame import BlamedLines
 from crystal.app.blame import blame as blame_lines
 from crystal.app.context import Machine
@@ -163,6 +165,37 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [_fix_item(one, ids) for one in found]
         head = _head(machine, "what was done before the same command succeeded", "no known cure of this error")
         return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
+
+
+def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return the history of a thing."""
+    project, offset = arguments.get("project"), arguments.get("offset") or 0
+    refuse_folder(project)
+    with client.reader() as machine:
+        home = None if project else client.project(machine)
+        found = history(machine, arguments["thing"], project=home[0] if home else project, is_only=bool(project))
+        ids = ShortIds(machine)
+        makers = [_event_item(one, ids) for one in found.events]
+        data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
+                "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
+        head = _head(machine, f"{found.kind}; {len(found.events)} events", "nothing is known of it")
+        return one_page(makers, data, "events", client.room, head, lambda at: f"the same, offset={at}")
+
+
+def _event_item(one: Event, ids: ShortIds) -> Make:
+    def make(room: int) -> AnswerItem:
+        session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
+        why = quote_line(one.why, SAID) if one.why else None
+        data: Json = {
+            "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
+            "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
+        }  # fmt: skip
+        size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        head = f"{one.what}{size} {session or ids.memory(one.uuid)}"
+        place = place_of(one.at, one.project, one.device, ids.device)
+        return AnswerItem(head, place, f"{text}\n{why}" if why else text, data)
+
+    return make
 
 
 def _head(machine: Machine, some: str, none: str) -> Callable[[int], str]:

@@ -12,6 +12,9 @@ Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "sub
 
 LedgerState = Literal["captured", "private", "skipped"]
 
+ID_END = "~"
+"""Ends an agent's own id of a session, where crystal adds to it because it is not unique."""
+
 Memory = Literal["local", "mirror"]
 """Where something was found: in this machine's own store, or in its copy of the home machine's."""
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from crystal.reflect.statement_patterns import find_statement, read_rules
+
 MAX_CHARACTERS = 2_000
 MAX_SENTENCE = 300
 MIN_QUOTED_WORDS = 3
@@ -18,7 +20,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)|;\s+|(?<=\u3002)")
 
 # A message that is not typed: tags, fences and marks of programs, or it begins with a sign, a time or a log level.
 _MARKED = re.compile(
-    r"```|~~~|<[\w/!?|]|\[(?:recalled|INST|/INST)\]|^(?![`\w])|^\d{1,4}[-:]\d\d\b|^(?:INFO|WARN|DEBUG|TRACE)"
+    r"```|~~~|<[\w/!?|]|\[(?:recalled|INST|/INST)\]|^(?![`\w])|^\d{1,4}[-:]\d\d\b|^\w{1,2}\) "
+    r"|^(?:INFO|WARN|DEBUG|TRACE)"
 )
 _SIGN = re.compile(r"[>|#$%<]")
 _LABEL = re.compile(r"([^`]{1,60}?):\s")
@@ -28,31 +31,13 @@ _OWN_LABEL = re.compile(
     r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b",
     re.IGNORECASE,
 )
-_INTRODUCES = re.compile(
-    r"\b(?:log|logs|mail|e-?mail|message|slack|chat|wiki|page|issue|ticket|article|post|paste[ds]?|transcript|output"
-    r"|says?|said|wrote|writes|quote[ds]?|readme|docs?|documentation|prompt|spec|text|error|according|suggests?"
-    r"|claims?|states?|insists?|answer|forum|comment|copied|got this|grammar|spelling|proofread|translat\w+|rephrase"
-    r"|pretend|imagine|e\.g\.|(?:previous|prior|above) instructions|you are (?:an?|now)"
-    r"|you (?:\w+ ){0,2}(?:told|answered|suggested|proposed|replied))(?!\w)",
-    re.IGNORECASE,
-)
-_REPORTS = re.compile(
-    r"\b(?:(?:docs?|documentation|readme|spec|linter|guide|page|article|forum|wiki|issue|ticket|prompt|log"
-    r"|model|compiler"
-    r"|internet|blog|stack ?overflow|book|manual|someone|somebody|people|he|she|they|colleagues?"
-    r"|customers?|users?|\w+ team)"
-    r"\s+(?:\w+\s+){0,3}?(?:says?|said|claims?|recommends?|suggests?|states?|prefers?|wants?|thinks?|wrote"
-    r"|writes|told|tells|asked)"
-    r"|you (?:\w+ ){0,2}(?:said|told|wrote|answered|claimed|suggested|replied)"
-    r"|according to|rules? such as|example rules?)\b|https?://",
-    re.IGNORECASE,
-)
 
 
 def own_sentences(message: str) -> Iterator[str]:
     """Yield the sentences of a message that its author says in his own name, each with its final sign.
 
-    Nothing of a message of several lines: they are pasted, quoted, or put together by a program.
+    Nothing of a message of several lines: they are pasted, quoted, or put together by a program. No rule after a
+    sentence that may say whose words follow.
 
     Args:
         message: The whole text of a turn of the user.
@@ -61,14 +46,17 @@ def own_sentences(message: str) -> Iterator[str]:
     plain = _SPAN.sub("`", line)
     if not line or len(message) > MAX_CHARACTERS or len(line.splitlines()) > 1 or _MARKED.search(plain):
         return
+    gates, is_own = read_rules()[1], True
     for sentence in _sentences(line):
         label = _LABEL.match(sentence)
         if _SIGN.match(sentence) or is_quoting(sentence) or (label is not None and _OWN_LABEL.match(label[1]) is None):
             return
-        if len(sentence) <= MAX_SENTENCE:
+        is_rule = find_statement(sentence) is not None
+        if len(sentence) <= MAX_SENTENCE and (is_own or not is_rule or gates["GOES_ON"].match(sentence)):
             yield sentence
-        if _INTRODUCES.search(sentence):
+        if gates["INTRODUCES"].search(sentence):
             return
+        is_own = is_own and (is_rule or gates["BARE"].fullmatch(sentence) is not None)
 
 
 def _sentences(line: str) -> Iterator[str]:
@@ -87,4 +75,4 @@ def is_quoting(sentence: str) -> bool:
     """Return True if a sentence reports what somebody else says."""
     quotes = (max(found, key=len) for found in _QUOTED.findall(_SPAN.sub("", sentence)))
     quoted = max((len(found.split()) for found in quotes), default=0)
-    return quoted >= MIN_QUOTED_WORDS or _REPORTS.search(sentence) is not None
+    return quoted >= MIN_QUOTED_WORDS or read_rules()[1]["REPORTS"].search(sentence) is not None

@@ -66,3 +66,8 @@ def text_of(content: FileContent) -> tuple[str, str | None]:
     except UnicodeDecodeError:
         return "", "binary" if b"\0" in data else "not UTF-8"
     return ("", "binary") if "\0" in text else (text.replace("\r\n", "\n"), content.why)
+
+
+def encoded(text: str, before: bytes) -> bytes:
+    """Return a text as a file whose lines end as those of the file before."""
+    return (text.replace("\n", "\r\n") if b"\r\n" in before else text).encode("utf-8", "replace")

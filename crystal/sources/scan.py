@@ -28,7 +28,7 @@ SKIPPED_FOLDERS = frozenset(
 )
 """Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
 _CONFLICT = re.compile(
-    r"(?i)(?P<stem>.+?)(?: \([^()]*conflicted copy[^()]*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
+    r"(?i)(?P<stem>.+?)(?: \(.*conflicted copy.*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
 )
 """Names that Dropbox, Nextcloud, Obsidian Sync and Syncthing give to the second of two versions."""
 _PLACEHOLDER = re.compile(r"\.(.+)\.icloud")

@@ -1,17 +1,19 @@
 """The reader of Goose's sessions: a database, or a file for each session of older versions.
 
 The database takes over the files, and a compaction writes all messages of a session again, at times with other ids and
-always with other row numbers. So a message is told by its time, its role and its content.
+always with other row numbers. So a message is told by its time, its role and its content. Each database counts the
+sessions of a day, so a session is told by that number and by when it began.
 
 Source: the program itself (1.50, schema 16), its public source up to schema 9, and samples.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.model.capture import Role
+from crystal.model.capture import ID_END, Role
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_lines, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
@@ -21,6 +23,7 @@ from crystal.transcript.tables import check_tables, moment_of, object_of, rows_o
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
+_COUNTED = re.compile(r"\d{8}_\d{1,5}")
 _FOR_MODEL = "turnContext"
 """Marks what the program says to the model at each prompt: the time, the folder."""
 _TOOL = "crystalTool"
@@ -51,17 +54,18 @@ class GooseReader(MessageReader, SnapshotReader):
         check_tables(source, needed, read=_READ)
         counts = "SELECT session_id, count(*), max(id) FROM messages GROUP BY session_id"
         told = {session: rest for session, *rest in source.rows(counts)}
-        for row in sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at"))):
-            ident = identifier(row.get("id"))
-            if ident is not None:
-                stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
-                is_subagent = row.get("session_type") == "sub_agent"
-                parent = identifier(row.get("parent_session_id")) or ident
-                yield SessionStamp(parent, stamp, ident) if is_subagent else SessionStamp(ident, stamp)
+        found = sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at")))
+        rows = {ident: row for row in found if (ident := identifier(row.get("id"))) is not None}
+        for ident, row in rows.items():
+            stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
+            name, parent = _name(ident, row), word(row.get("parent_session_id")) or ident
+            is_subagent = row.get("session_type") == "sub_agent"
+            of_parent = _name(parent, rows.get(parent, {}))
+            yield SessionStamp(of_parent, stamp, name) if is_subagent else SessionStamp(name, stamp)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session."""
-        session = conversation.subagent or conversation.session
+        session = (conversation.subagent or conversation.session).partition(ID_END)[0]
         if _is_database(source):
             row = next(rows_of(source, "sessions", "WHERE id = ?", (session,)), {})
             stored = rows_of(source, "messages", "WHERE session_id = ? ORDER BY id", (session,))
@@ -80,7 +84,7 @@ class GooseReader(MessageReader, SnapshotReader):
         metadata = fields_of(fields.get("metadata"))
         is_hidden, is_for_model = metadata.get("userVisible") is False, _FOR_MODEL in metadata
         own: Role = "summary" if is_hidden else "user" if fields.get("role") == "user" else "assistant"
-        for item in map(fields_of, _items(fields)):
+        for item in map(fields_of, list_of(fields.get("content"))):
             kind, text = item.get("type"), block_text(item)
             if "toolCall" in item:
                 yield call(*_call(item))
@@ -102,6 +106,12 @@ READER = GooseReader()
 
 def _is_database(source: Snapshot) -> bool:
     return source.path.suffix == ".db"
+
+
+def _name(ident: str, row: Fields) -> str:
+    """Return the id of a session that no session of another database has."""
+    is_counted = "created_at" in row and _COUNTED.fullmatch(ident)
+    return f"{ident}{ID_END}{digest(row['created_at'])[:8]}" if is_counted else ident
 
 
 def _document(source: Snapshot) -> tuple[Fields, list[Fields]]:
@@ -132,7 +142,7 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
     tools: dict[str, str | None] = {}
     used: Counter[str] = Counter()
     for message, is_copy in zip(messages, _copies(messages), strict=True):
-        items = [fields_of(item) for item in _items(message)]
+        items = [fields_of(item) for item in list_of(message.get("content"))]
         tools.update({str(item.get("id")): _call(item)[0] for item in items if "toolCall" in item})
         named = [{**item, _TOOL: tools.get(str(item.get("id")))} if "toolResult" in item else item for item in items]
         told = [(item.get("type"), item.get("text") or item.get("thinking") or item.get("id")) for item in items]
@@ -148,16 +158,12 @@ def _copies(messages: list[Fields]) -> Iterator[bool]:
         if _FOR_MODEL in fields_of(message.get("metadata")):
             yield False
             continue
-        said = "\n".join(block_text(item) for item in _items(message))
+        said = "\n".join(block_text(item) for item in list_of(message.get("content")))
         is_prompt = message["role"] == "user" and bool(said) and "metadata" not in message
         yield is_prompt and is_after_summary and said == last
         if is_prompt:
             last = said
         is_after_summary = "metadata" in message or (is_after_summary and not is_prompt)
-
-
-def _items(fields: Fields) -> list[object]:
-    return list_of(fields.get("content"))
 
 
 def _call(item: Fields) -> tuple[str | None, object]:

@@ -15,17 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
-from crystal.transcript.line import (
-    Fields,
-    dicts_of,
-    fields_of,
-    format_line,
-    identifier,
-    list_of,
-    milliseconds,
-    parse_line,
-    word,
-)
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call, call_and_result, unique_id
@@ -77,7 +67,8 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
             yield from _answer(list_of(fields["response"]), fields_of(fields_of(fields.get("result")).get("metadata")))
         else:
             message = fields.get("message")
-            typed = "".join(_text(piece.get("text")) for piece in dicts_of(fields_of(message).get("parts")))
+            pieces = list_of(fields_of(message).get("parts"))
+            typed = "".join(_text(fields_of(piece).get("text")) for piece in pieces)
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
@@ -196,8 +187,8 @@ class _Tools:
     """
 
     def __init__(self, response: list[Any], metadata: Fields) -> None:
-        rounds = dicts_of(metadata.get("toolCallRounds"))
-        calls = [call for one in rounds for call in dicts_of(one.get("toolCalls"))]
+        rounds = map(fields_of, list_of(metadata.get("toolCallRounds")))
+        calls = [call for one in rounds for call in map(fields_of, list_of(one.get("toolCalls"))) if call]
         self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
         self._results = fields_of(metadata.get("toolCallResults"))
         own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]

@@ -12,17 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.line import (
-    Fields,
-    dicts_of,
-    digest,
-    fields_of,
-    format_line,
-    identifier,
-    list_of,
-    parse_line,
-    word,
-)
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, call_and_result
@@ -171,14 +161,14 @@ def _legacy_parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
     is_user = fields.get("role") == "user"
     segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
-    texts = [] if fields.get("is_hidden") else dicts_of(segments)
+    texts = [] if fields.get("is_hidden") else [*map(fields_of, list_of(segments))]
     if is_user:
         yield Part("user", "".join(str(one.get("text") or "") for one in texts))
         return
     for one in texts:
         yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
-    results = dicts_of(fields.get("tool_results"))
-    for use in dicts_of(fields.get("tool_uses")):
+    results = [*map(fields_of, list_of(fields.get("tool_results")))]
+    for use in filter(None, map(fields_of, list_of(fields.get("tool_uses")))):
         own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
         yield from call_and_result(use.get("name"), use.get("input"), _result(own))
 

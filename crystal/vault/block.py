@@ -173,13 +173,9 @@ def _entry(lines: list[str]) -> BlockEntry:
     raw = "\n".join(lines).rstrip()
     mark = _MARK.search(raw)
     item = _ITEM.match(lines[0])
-    said = _MARK.sub("", raw if item is None else _undented(raw[item.end() :]))
+    said = _MARK.sub("", raw if item is None else re.sub(r"\n(?:  |\t)", "\n", raw[item.end() :]))
     text = canonical(re.sub(r"<\\(\\*)!--", r"<\1!--", said))
     return BlockEntry(raw, text, *(() if mark is None else mark.groups()))
-
-
-def _undented(text: str) -> str:
-    return re.sub(r"\n(?:  |\t)", "\n", text)
 
 
 def canonical(text: str) -> str:

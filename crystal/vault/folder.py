@@ -96,15 +96,14 @@ class Vault:
     def refuse_all_gone(self) -> None:
         """Refuse to take it for a person's wish that every memory file is gone: a sync program may be at work.
 
-        A single one may be deleted, if crystal's other files are there.
+        A single one may be deleted, if crystal's other files are there. Files that were renamed must be known as such.
 
         Raises:
             UnavailableError: They are.
         """
         files = [path for path, one in self.kept.items() if one.memory is not None and one.version]
-        others = [path for path in self.kept if path not in files]
-        is_single = len(files) == 1 and any(map(self.is_there, others))
-        if files and not is_single and not self.note_paths() and not any(map(self.is_there, files)):
+        is_single = len(files) == 1 and any(map(self.is_there, self.kept.keys() - set(files)))
+        if files and not is_single and not any(map(self.is_there, files)):
             raise UnavailableError(
                 f"all memory files are gone from {self.root}: {len(files)}; nothing was forgotten",
                 hint="bring them back, or let crystal write them again: crystal vault sync --restore",
@@ -145,14 +144,11 @@ class Vault:
     def copies(self) -> Iterator[SkippedFile]:
         """Yield conflict copies of crystal's files, which are never merged."""
         folders = [self.root, *(self.root / name for name in (DAILY, SESSIONS))]
-        made = [path for folder in folders for path in folder.glob("*.md")]
-        paths = [path.relative_to(self.root).as_posix() for path in made]
+        paths = [path.relative_to(self.root).as_posix() for folder in folders for path in folder.glob("*.md")]
         for path in [*self.note_paths(), *paths]:
             original = self.copied_from(path)
-            is_ours = (
-                path.startswith(f"{MEMORIES}/") or str(PurePosixPath(path).with_name(original or "-")) in self.kept
-            )
-            if original is not None and is_ours:
+            beside = str(PurePosixPath(path).with_name(original or "-"))
+            if original is not None and (path.startswith(f"{MEMORIES}/") or beside in self.kept):
                 yield SkippedFile(path, f"a conflict copy of {original}: take from it what you need, then delete it")
 
     # ------------------------------------------------------------------------------------------------- reading, writing

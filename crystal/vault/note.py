@@ -15,6 +15,8 @@ from crystal.timewords.parse import iso
 
 FIELDS = ("id", "kind", "key", "project", "created", "updated")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<lines>(?:.*\n)*?)---[ \t]*(?:\n|\Z)")
+_ENDLESS = re.compile(r"---[ \t]*\n(?:.*\n)*?id:[ \t]+mem-")
+_MERGE = re.compile(r"^<{7} .*\n(?:.*\n)*?>{7} ", re.MULTILINE)
 _FIELD = re.compile(rf"(?P<name>{'|'.join(FIELDS)}):(?:[ \t]+(?P<value>.*))?")
 
 
@@ -29,6 +31,14 @@ class MemoryNote(NamedTuple):
     def text(self) -> str:
         """Return the text without white space around it, as a memory has it."""
         return self.body.strip()
+
+
+def unfinished(text: str) -> str | None:
+    """Return why a file does not say yet what a memory should be; None if it does."""
+    if _MERGE.search(text):
+        return "a merge is not finished: remove the lines with <<<<<<<, ======= and >>>>>>>"
+    is_endless = _FRONT_MATTER.match(text) is None and _ENDLESS.match(text)
+    return "its front matter does not end: add a line ---" if is_endless else None
 
 
 def parse_note(text: str) -> MemoryNote:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from crystal.app.context import Machine, damage_explained, open_machine, open_reader
 from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, UnavailableError, UsageError
-from crystal.web.pages import forget, health, memories, review, search, session, settings, timeline, usage
+from crystal.web.pages import about, forget, health, memories, review, search, session, settings, timeline, usage
 from crystal.web.rendering import Renderer
 from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues
 from crystal.web.security import Access, Guard, Refusal
@@ -45,6 +45,7 @@ class MenuPage:
 VIEWS = (
     MenuPage("Timeline", "/", "t", timeline.show),
     MenuPage("Search", "/search", "s", search.show),
+    MenuPage("About", "/about", "a", about.show),
     MenuPage("Memories", "/memories", "m", memories.show),
     MenuPage("Review", "/review", "r", review.show),
     MenuPage("Usage", "/usage", "u", usage.show),

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -28,6 +29,7 @@ from crystal.store.capture.hook_runs import add_hook_runs  # noqa: E402
 from crystal.store.sessions.contexts import Injection, add_injection  # noqa: E402
 from tests.support.browser import chromium  # noqa: E402
 from tests.support.command import crystal  # noqa: E402
+from tests.support.docs_sample import call_block, result_block, text_block, write_session  # noqa: E402
 from tests.support.web_memory import MEMORIES, write_year  # noqa: E402
 from tests.support.web_page import serving  # noqa: E402
 
@@ -36,6 +38,7 @@ PICTURES = {
     "timeline": "light",
     "search": "dark",
     "session": "light",
+    "about": "dark",
     "memories": "dark",
     "review": "light",
     "usage": "dark",
@@ -54,6 +57,7 @@ def main() -> None:
             PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring",
         )  # fmt: skip
         session = write_year(home, datetime.now().astimezone())
+        _write_work(home, datetime.now().astimezone())
         for words in (("init", "--yes", "--no-import"), ("backfill",)):
             done = crystal(*words)
             assert done.code == 0, done.err
@@ -61,6 +65,31 @@ def main() -> None:
             crystal("remember", text, "--category", category, *(("--project", project) if project else ()))
         _learn()
         take(session, folder)
+
+
+def _write_work(home: Path, now: datetime) -> None:
+    """Write two sessions that edit some files: in the first, tests fail and are mended."""
+    failed = "Exit code 1\nsrc/prices.py:9: error: unsupported operand type for +: 'Decimal' and 'float'"
+    first = [("user", "Use Decimal for all amounts, please: the sums in prices.py are off by a cent.")]
+    first += _edits("cart.py", "tests/test_prices.py", "stock.py")
+    first += [("assistant", call_block("Bash", command="pytest -q")), ("user", result_block("Bash", failed))]
+    first += [("assistant", text_block("A float is left in prices.py because the tax rate is read from JSON."))]
+    first += _edits("prices.py")
+    first += [("assistant", call_block("Bash", command="pytest -q")), ("user", result_block("Bash", "72 passed"))]
+    second = [("user", "Cache the prices for a minute."), *_edits("prices.py", "cache.py", "tests/test_prices.py")]
+    for days, said in ((20, first), (6, second)):
+        path = (
+            home / ".claude" / "projects" / "-home-you-shop" / f"{uuid.uuid5(uuid.NAMESPACE_URL, f'work{days}')}.jsonl"
+        )
+        write_session(path, iter(said), "/home/ada/shop", now - timedelta(days=days))
+
+
+def _edits(*names: str) -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for name in names:
+        call = call_block("Edit", file_path=f"/home/ada/shop/{name}", old_string="0.0", new_string="Decimal(0)")
+        found += [("assistant", call), ("user", result_block("Edit", f"{name} has been updated."))]
+    return found
 
 
 def _learn() -> None:
@@ -83,7 +112,7 @@ def views(session: str) -> dict[str, str]:
     return {
         "timeline": "/", "search": "/search?q=retry+with+backoff+timeout", "session": f"/session/{session}",
         "unfolded": f"/session/{session}", "memories": "/memories", "memory": "/memories", "health": "/health",
-        "review": "/review", "usage": "/usage",
+        "review": "/review", "usage": "/usage", "about": "/about?thing=prices.py",
         "settings": "/settings", "forget": "/forget?query=webhook", "day": f"/?day={yesterday:%Y-%m-%d}",
         "empty": "/search",
     }  # fmt: skip

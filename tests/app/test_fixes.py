@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,16 +16,8 @@ from crystal.store import Store
 from crystal.store.health.checks import drop_turns
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
-from tests.support.store_factory import NOW, open_store
+from tests.support.store_factory import NOW
 from tests.support.work_sessions import ASKED, ERROR, MISSING, cured, did
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 def test_a_memory_in_which_nothing_was_captured_yet_knows_nothing(store: Store) -> None:

@@ -23,7 +23,7 @@ from crystal.store.work.index import make_again
 from crystal.transcript.parts import call_text
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
-from tests.support.store_factory import add_turn, open_store
+from tests.support.store_factory import add_turn
 
 ONE, TWO = "11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002"
 THREE = "33333333-cccc-4000-8000-000000000003"
@@ -44,14 +44,6 @@ def commit(folder: Path, name: str, lines: list[str], at: int) -> None:
     (folder / name).write_text("\n".join(lines))
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", name, at=at)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 @pytest.fixture

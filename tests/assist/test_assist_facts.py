@@ -22,7 +22,7 @@ from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, replay_moments
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
-from crystal.hook.assist import plain_error
+from crystal.hook.assist import MOMENTS, plain_error
 from crystal.hook.session_start import context_file
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.work.index import make_again
@@ -183,9 +183,9 @@ def test_a_full_disk_is_told_and_stops_nothing_else(machine: Machine, monkeypatc
 def test_switched_off_no_file_is_left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(machine, "one", NOW)
     make_ready(machine)
-    for variable in ({"MODE": "off"}, {"MODE": "ask"}, {"MODE": "on", "EDIT": "false", "FAILURE": "false"}):
+    for variable in ({"MODE": "off"}, {"MODE": "ask"}, {"MODE": "on", **dict.fromkeys(MOMENTS.values(), "false")}):
         for name, value in variable.items():
-            monkeypatch.setenv(f"CRYSTAL_ASSIST_{name}", value)
+            monkeypatch.setenv(f"CRYSTAL_ASSIST_{name.upper()}", value)
         with open_machine() as off:
             assert off.config.assist_moments == ()
             refresh(off)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.assist.facts import Fact, cure_fact, encode_facts, failure_fact, reason_fact
+from crystal.assist.facts import HEAD, Fact, cure_fact, encode_facts, failure_fact, reason_fact
 from crystal.context.prepared import Rules, take_told, write_contexts
 from crystal.hook import assist
 from crystal.hook import main as hook
@@ -49,7 +49,7 @@ def door(tmp_path: Path) -> Hook:
 def lay(data: Path, facts: list[Fact] = FACTS, rules: Rules = RULES) -> Path:
     write_contexts(data, rules, [])
     path = data / "context" / f"{context_file(SHOP)}.facts"
-    path.write_bytes(encode_facts(SHOP, "shop", facts, b"k" * 16, b"i"))
+    path.write_bytes(encode_facts(SHOP, HEAD.format(project="shop"), facts, b"k" * 16, b"i"))
     return path
 
 
@@ -156,7 +156,7 @@ def test_a_folder_below_its_project_is_found_and_another_repository_below_is_not
     (shop / "vendor" / "other" / ".git").mkdir(parents=True)
     write_contexts(tmp_path, RULES, [])
     ready = tmp_path / "context" / f"{context_file(str(shop))}.facts"
-    ready.write_bytes(encode_facts(str(shop), "shop", FACTS, b"k", b"i"))
+    ready.write_bytes(encode_facts(str(shop), HEAD.format(project="shop"), FACTS, b"k", b"i"))
     assert tell({**BEFORE, "cwd": str(shop / "vendor" / "other")}) is None
     assert REASON in (tell({**BEFORE, "cwd": str(shop / "src" / "deep")}) or "")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.command import crystal
 
-ADDED = ["PreToolUse", "PostToolUseFailure"]
+ADDED = ["PreToolUse", "PostToolUseFailure", "SubagentStart"]
 
 
 def events(home: Path) -> list[str]:
@@ -27,7 +27,7 @@ def test_init_asks_for_it_once_on_a_terminal_alone(home: Path) -> None:
         assert "show Claude Code" not in again.out + again.err
     assert crystal("doctor").out.count("no hook for") == 0
     assert crystal("config", "set", "assist.edit", "false").code == 0
-    assert events(home)[5:] == ["PostToolUseFailure"]
+    assert events(home)[5:] == ADDED[1:]
     assert crystal("config", "unset", "assist.mode").code == 0
     assert (home / ".claude" / "settings.json").read_bytes() == before
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from crystal.text.fence import HEADER
-from tests.e2e.fake_anthropic import Use
+from tests.e2e.client import Stream, Terminal
+from tests.e2e.fake_anthropic import Pause, Use
 from tests.support.whole_memory import wait_until
 
 pytestmark = pytest.mark.usefixtures("_modern")
@@ -60,12 +62,73 @@ def test_an_edit_and_a_failed_command_are_told_once_what_was_done_here_before(cl
     memory.verify()
 
 
+RULE = "From now on use three retries for the queue."
+FAR = "." * 180
+"""What is told has only the beginning of a request, and so not the key that the model answers to."""
+CHECK = Use("Bash", {"command": "make lint"})
+STATED, FAILS = f"The user had said: [{RULE}]", "failed when it ran last: [make lint]"
+
+
+def work_is_compacted(client, model, memory):
+    """A rule is stated and a check fails; then a subagent, a compaction, an edit, and a turn that is interrupted."""
+    edit = Use("Write", {"file_path": str(client.project / "worker.py"), "content": f"{OLD}\n"})
+    task = {"description": "count stones", "prompt": "helper-task count", "subagent_type": "general-purpose"}
+    pause = Pause()
+    model.when("good morning", ["Good morning."])
+    model.when("begin now", [CHECK], [CHECK], ["I will keep to it."])
+    model.when("send a helper", [Use("Agent", task)], ["It is on its way."])
+    model.when("helper-task", ["There are seven stones."])
+    model.when("<task-notification>", ["The helper says seven."])
+    model.when("detailed summary of", ["<analysis>x</analysis><summary>They counted stones.</summary>"])
+    model.when("edit it now", [edit], ["Done."])
+    model.when("a long tale", ["Once upon a time", pause, "there was nothing more."])
+    model.when("the next thing", ["About the next one."])
+    with Terminal(client) as terminal:
+        for key, answer in (("good morning", "Good morning."), ("begin now", "I will keep to it.")):
+            terminal.ask(f"{RULE if key == 'begin now' else FAR} {key}", answer)
+            memory.settle()
+        terminal.ask(f"{FAR} send a helper", "The helper says seven.")
+        memory.settle()
+        terminal.type("/compact")
+        terminal.wait_for_line(lambda line: line.get("subtype") == "compact_boundary")
+        terminal.wait_until_idle()
+        assert "hook" not in terminal.screen(), "the user sees no line of crystal"
+        terminal.ask("edit it now", "Done.")
+        terminal.type("a long tale")
+        assert pause.reached.wait(30)
+        terminal.interrupt()
+        pause.go.set()
+        terminal.ask("the next thing", "About the next one.")
+        terminal.leave()
+    memory.settle()
+    sent = [re.sub(r'\\"(.*?)\\"', r"[\1]", model.texts_sent(at)) for at in range(len(model.requests))]
+    helper = next(text for text in sent if "helper-task" in text and "send a helper" not in text)
+    return helper, next(text for text in sent if "edit it now" in text), sent[-1]
+
+
+def test_after_a_compaction_and_in_a_subagent_the_sessions_own_work_is_told_once(client, model, memory):
+    memory.crystal("config", "set", "assist.mode", "on")
+    helper, compacted, last = work_is_compacted(client, model, memory)
+    assert [(text.count(STATED), text.count(FAILS)) for text in (helper, compacted, last)] == [(1, 1)] * 3
+    assert "They counted stones." in compacted
+    memory.verify()
+
+
 def test_with_assist_off_no_hook_is_there_and_nothing_is_told(client, model, memory):
     before = (client.config / "settings.json").read_bytes()
     memory.crystal("config", "set", "assist.mode", "on")
     assert (client.config / "settings.json").read_bytes() != before
     memory.crystal("config", "set", "assist.mode", "off")
     assert (client.config / "settings.json").read_bytes() == before
-    *_, requests = let_sessions_work(client, model, memory)
-    assert not any(HEADER in request for request in requests)
+    let_sessions_work(client, model, memory)
+    model.when("detailed summary of", ["<analysis>x</analysis><summary>They counted stones.</summary>"])
+    with Stream(client) as stream:
+        for prompt in ("raise it", "/compact", "raise it"):
+            stream.send(prompt)
+            while not stream.result() and prompt != "/compact":
+                pass
+        stream.end()
+    memory.settle()
+    assert model.was_told("They counted stones.")
+    assert not model.was_told(HEADER)
     assert not list(memory.data.glob("context/*")) + list(memory.data.glob("told/*"))

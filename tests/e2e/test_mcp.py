@@ -59,7 +59,7 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
     tools = {tool["name"]: tool for tool in inspected(inspector, "--method", "tools/list")["tools"]}
     asked = {
         "crystal_search": ["query=zebra"], "crystal_get": ["id=1"], "crystal_recent": ["all=true"], "crystal_timeline": [],
-        "crystal_changed": [], "crystal_how": ["question=test"], "crystal_fix": ["error=no such file is there"], "crystal_blame": ["file=README.md"],
+        "crystal_changed": [], "crystal_how": ["question=test"], "crystal_fix": ["error=no such file is there"], "crystal_about": ["thing=README.md"], "crystal_blame": ["file=README.md"],
         "crystal_status": [], "crystal_remember": ["text=Zebras sleep", "key=sleep"], "crystal_forget": ["query=zebra"],
         "crystal_sources_add": ["path=docs/pictures"], "crystal_sources_sync": [], "crystal_sources_status": [],
     }  # fmt: skip

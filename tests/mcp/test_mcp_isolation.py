@@ -123,6 +123,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "crystal_blame", {"file": "README.md"}
     yield "crystal_changed", {"since": "30d"}
     yield "crystal_how", {"question": "quokka", "all": True}
+    yield "crystal_about", {"thing": "quokka"}
     yield "crystal_fix", {"error": "TypeError: cannot add quokka to int"}
     yield "crystal_changed", {"session": SECRET[:8]}
     yield "crystal_status", {}

@@ -183,7 +183,7 @@ ARGUMENTS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 SCOPE_OF = {
     "read": "crystal_search crystal_get crystal_recent crystal_timeline crystal_status crystal_sources_status"
-    " search_memory get_recent_conversations memory_search crystal_changed crystal_how crystal_fix search fetch",
+    " search_memory get_recent_conversations memory_search crystal_changed crystal_how crystal_fix crystal_about search fetch",
     "remember": "crystal_remember save_memory",
     "forget": "crystal_forget",
     "": "crystal_sources_add crystal_sources_sync read_memory write_memory crystal_blame",

@@ -43,7 +43,7 @@ def test_every_tool_says_all_of_itself() -> None:
 def test_the_names_that_users_know() -> None:
     assert {tool.name for tool in TOOLS} == {
         "crystal_search", "crystal_remember", "crystal_forget", "crystal_status", "crystal_get", "crystal_recent",
-        "crystal_timeline", "crystal_blame", "crystal_changed", "crystal_how", "crystal_fix", "crystal_sources_add", "crystal_sources_sync", "crystal_sources_status",
+        "crystal_timeline", "crystal_blame", "crystal_changed", "crystal_how", "crystal_fix", "crystal_about", "crystal_sources_add", "crystal_sources_sync", "crystal_sources_status",
     }  # fmt: skip
     assert {tool.name: set(tool.properties) for tool in ALIASES} == {
         "search_memory": {"query", "limit"},

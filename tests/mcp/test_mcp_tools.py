@@ -40,6 +40,7 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
         "crystal_recent": [{}, {"what": "sessions"}, {"all": True}, {"project": "nobody"}, {"offset": 700}],
         "crystal_timeline": [{}, {"since": "2001-01-01", "before": "2001-01-02"}, {"project": "api"}],
         "crystal_changed": [{}, {"session": SHOP[:8]}, {"since": "2001-01-01", "project": "api"}],
+        "crystal_about": [{"thing": "zebra"}, {"thing": "zebra", "project": "api", "offset": 1}],
         "crystal_how": [{"question": "zebra"}, {"question": "zebra", "all": True, "project": "api"}],
         "crystal_fix": [{"error": "TypeError: cannot add zebra to int"}, {"error": "x", "project": "api"}],
         "crystal_status": [{}],

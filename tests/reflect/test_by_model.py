@@ -144,7 +144,7 @@ def test_the_model_sees_the_user_s_own_sentences_alone_and_chooses(
         with desk.open() as machine:
             said(
                 desk, machine, "s1",
-                line(f"Please fix the bug today. {QUARTZ} {MOCKS}", at=NOW),
+                line(f"Please fix the bug today. {MOCKS} {QUARTZ}", at=NOW),
                 line("I would always shout.", role="assistant"),
                 line(call, role="assistant"), line(result),  # type: ignore[arg-type]
                 line("look at this:\n> We use yarn, not pnpm, in this repo."),
@@ -165,7 +165,7 @@ def test_the_model_sees_the_user_s_own_sentences_alone_and_chooses(
 def test_what_the_rules_find_too_has_their_confidence_and_the_same_memory(desk: Desk, server: ChatServer) -> None:
     server.script[:] = [choosing("mock", "quartz")]
     with desk.open() as machine:
-        said(desk, machine, "s1", line(f"{QUARTZ} {MOCKS}", at=NOW))
+        said(desk, machine, "s1", line(f"{MOCKS} {QUARTZ}", at=NOW))
         found = {one.memory.text: (one.memory.id, one.confidence) for one in unreviewed(machine)}
     assert found[MOCKS][1] > 0.8
     desk.set("reflect.extractor", "rules")
@@ -210,7 +210,7 @@ def test_an_answer_of_no_use_is_asked_for_once_more_then_the_rules_read(tmp_path
     with chat_server(Reply(openai_reply(content))) as server:
         desk.set("summary.base_url", server.url)
         with desk.open() as machine:
-            said(desk, machine, "s1", line(f"{QUARTZ} {MOCKS}", at=NOW))
+            said(desk, machine, "s1", line(f"{MOCKS} {QUARTZ}", at=NOW))
             assert texts(machine) == [MOCKS]
             reflect(machine)
             run = last_run(machine)

@@ -77,6 +77,7 @@ LASTING = (
     ("please always run the linter before you commit", "convention"), ("I prefer tabs over spaces", "preference"),
     ("No, use pnpm instead of npm in this repo", "correction"), ("the root cause was a missing index", "cause"),
     ("we chose gRPC over REST because we need streaming", "decision"), ("Use `make lint` to check the code", "command"),
+    ("thanks! migrations are never edited in this repo", "convention"), ("it broke. also, never mock the clock", "convention"),
     ("Marco is the one who reviews migrations.", "fact"), ("remember that staging resets every night", "fact"),
 )  # fmt: skip
 PASSING = (

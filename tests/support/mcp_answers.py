@@ -48,6 +48,7 @@ def queries(rng: random.Random) -> Iterator[tuple[str, dict[str, object]]]:
     yield "crystal_timeline", {"since": "30d", "project": "attic"}
     yield "crystal_changed", {"since": "30d"}
     yield "crystal_how", {"question": "quokka", "all": True}
+    yield "crystal_about", {"thing": "quokka"}
     yield "crystal_fix", {"error": "TypeError: cannot add quokka to int"}
     yield "crystal_changed", {"session": ELSEWHERE[:6]}
     yield "crystal_status", {}

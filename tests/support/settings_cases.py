@@ -52,6 +52,8 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "assist.mode": ("off", '"off"', "off"),
     "assist.edit": ("no", "false", False),
     "assist.failure": ("no", "false", False),
+    "assist.compaction": ("no", "false", False),
+    "assist.subagent": ("no", "false", False),
     "assist.tokens": ("300", "300", 300),
     "context.enabled": ("yes", "true", True),
     "context.tokens": ("300", "300", 300),

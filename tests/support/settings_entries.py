@@ -13,4 +13,4 @@ FOREIGN = {"type": "command", "command": "say done"}
 
 def ours(event: str, command: str = COMMAND) -> dict[str, Any]:
     entry = {"type": "command", "command": command, "timeout": TIMEOUTS.get(event, MATCHER_TIMEOUT)}
-    return {**({"matcher": MATCHERS[event]} if event in MATCHERS else {}), "hooks": [entry]}
+    return {**MATCHERS.get(event, {}), "hooks": [entry]}

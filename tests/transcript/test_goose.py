@@ -10,10 +10,14 @@ from typing import Any
 import apsw
 import pytest
 
+from crystal.api import Crystal
+from crystal.capture.privacy import Policy
+from crystal.store.capture.privacy import PrivatePeriod
 from crystal.transcript.goose import READER
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Record, Snapshot
-from tests.support.agent_samples import database_of
+from tests.support.agent_samples import database_of, lay_out
+from tests.support.command import crystal
 
 SQL = Path(__file__).parents[1] / "data/agents/goose/home/.local/share/goose/sessions/sessions.db.sql"
 
@@ -30,7 +34,8 @@ def records(db: apsw.Connection, session: str) -> list[Record]:
         yield from db.execute(sql, values)  # type: ignore[arg-type]
 
     source = Snapshot(PurePath("sessions.db"), b"", rows, {})
-    [talk] = [one for one in READER.conversations(source) if session in (one.session, one.subagent)]
+    talks = READER.conversations(source)
+    [talk] = [one for one in talks if session in [str(name).partition("~")[0] for name in (one.session, one.subagent)]]
     return list(READER.records(source, talk))
 
 
@@ -50,17 +55,21 @@ def test_the_copy_of_a_session_has_the_ids_of_the_original(db: apsw.Connection) 
 
 
 def test_a_file_that_the_database_took_over_has_the_same_ids(db: apsw.Connection) -> None:
-    columns = "SELECT role, created_timestamp, content_json FROM messages WHERE session_id = '20260724_3' ORDER BY id"
+    for table, column in (("sessions", "id"), ("messages", "session_id")):
+        db.execute(f"UPDATE {table} SET {column} = '20260724_110002' WHERE {column} = '20260724_3'")
+    columns = (
+        "SELECT role, created_timestamp, content_json FROM messages WHERE session_id = '20260724_110002' ORDER BY id"
+    )
     messages = [
         {"id": None, "role": role, "created": at, "content": json.loads(content)}
         for role, at, content in db.execute(columns)
     ]
     lines = [{"description": "Subagent task", "working_dir": "/tmp/demo/shop"}, *messages]
     data = "\n".join(map(json.dumps, lines)).encode()
-    document = Snapshot(PurePath("20260724_3.jsonl"), data, lambda *_: iter(()), {})
+    document = Snapshot(PurePath("20260724_110002.jsonl"), data, lambda *_: iter(()), {})
     [talk] = READER.conversations(document)
     from_file = list(READER.records(document, talk))
-    assert [(one.id, one.line) for one in from_file] == [(one.id, one.line) for one in records(db, "20260724_3")]
+    assert [(one.id, one.line) for one in from_file] == [(one.id, one.line) for one in records(db, "20260724_110002")]
 
 
 def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides_no_prompt(db: apsw.Connection) -> None:
@@ -77,3 +86,24 @@ def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides
     lines = enumerate(complete(one.line, one.context._replace(id=one.id)) for one in records(db, "20260724_1"))
     turns = [(turn.role, turn.text) for turn in READER.turns(lines, "k", subagent=False)]
     assert turns == [("user", "go on"), ("assistant", "Done.")] * 2
+
+
+def test_the_first_session_of_a_day_in_two_databases_is_two_sessions_each_private_by_its_own_id(home: Path) -> None:
+    lay_out("goose", home)
+    assert crystal("backfill").code == 0
+    database = apsw.Connection(str(home / ".local/share/goose/sessions/sessions.db"))
+    database.execute("DELETE FROM messages WHERE session_id <> '20260724_1'")
+    database.execute("UPDATE sessions SET created_at = '2026-07-24 09:00:00'")
+    said = json.dumps([{"type": "text", "text": "another machine's question"}])
+    database.execute("UPDATE messages SET content_json = ?, role = 'user'", (said,))
+    database.close()
+    assert crystal("backfill").code == 0
+    with Crystal.reader() as memory:
+        first, second = (one.id for one in memory.sessions(limit=9) if one.id.startswith("20260724_1"))
+        texts = [{turn.text for turn in memory.show(ident).turns} for ident in (first, second)]
+    assert {"another machine's question"} in texts
+    assert not texts[0] & texts[1]
+    private = Policy(marks=(PrivatePeriod("20260724_1", "environment", 0, None),))
+    assert private.closed_now(first) == private.closed_now(second) == "private-environment"
+    assert private.closed_now("20260724_10~0") is None
+    assert Policy(sessions=("20260724_1",)).closed_now(first) == "private-session"

@@ -177,8 +177,11 @@ def test_a_vault_that_is_gone_deletes_nothing(vault: Path) -> None:
     vault.mkdir()
     done = sync("--yes")
     assert (done.code, "all memory files are gone" in done.err) == (4, True)
+    (vault / "memories").mkdir()
+    (vault / "memories" / "other.md").write_text("a file that came before the others")
+    assert sync("--yes").code == 4
     assert len(texts()) == 2
-    vault.rmdir()
+    shutil.rmtree(vault)
     away.rename(vault)
     assert sync().out.endswith("nothing new\n")
     shutil.rmtree(vault / "memories")
@@ -222,7 +225,7 @@ def test_conflict_copies_are_named_and_never_merged(vault: Path) -> None:
     names = [
         f"{path.stem}.sync-conflict-20261125-101112-ABCDEFG.md", f"{path.stem} (Anna's conflicted copy 2026-11-25).md",
         f"{path.stem} (conflicted copy 2026-11-25 101112).md", f"{path.stem} (Conflicted copy box 202611251011).md",
-        f"{path.stem} 2.md", f"{path.stem} (1).md",
+        f"{path.stem} 2.md", f"{path.stem} (1).md", f"{path.stem} (Ann's Mac (2)'s conflicted copy 2026-11-25).md",
     ]  # fmt: skip
     for name in names:
         (vault / "memories" / name).write_text("other words")
@@ -234,7 +237,38 @@ def test_conflict_copies_are_named_and_never_merged(vault: Path) -> None:
     assert left["memories/Copied.md"].startswith(f"has the id of memories/{path.name}")
     assert "MEMORY.sync-conflict-20261125-101112-ABCDEFG.md" in left
     assert len(left) == len(names) + 2
+    for name in (path.name, *names[4:6]):
+        (vault / "memories" / name).unlink()
+    (vault / "memories" / "Copied.md").unlink()
+    assert sync("--yes").code == 0
     assert len(texts()) == 2
+
+
+def test_a_file_in_the_middle_of_an_edit_or_a_merge_changes_nothing(vault: Path) -> None:
+    path = note(vault, "drink")
+    whole = path.read_text()
+    for broken, why in (
+        (whole.replace("\n---\n", "\n", 1), "its front matter does not end"),
+        (f"<<<<<<< HEAD\n{whole}=======\n{whole}>>>>>>> laptop\n", "a merge is not finished"),
+        (whole.replace("updated:", "<<<<<<< HEAD\nx: y\n=======\n>>>>>>> laptop\nupdated:"), "a merge is not finished"),
+    ):
+        path.write_text(broken)
+        done = sync("--yes")
+        assert (done.code, f"memories/{path.name}: not read: {why}" in done.out) == (0, True)
+        assert path.read_text() == broken
+        assert "okapis drink tea" in texts()
+
+
+def test_the_ends_of_lines_stay_as_they_are(vault: Path) -> None:
+    path = note(vault, "drink")
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    before = path.read_bytes()
+    assert sync().out.endswith("nothing new\n")
+    assert path.read_bytes() == before
+    path.write_bytes(before.replace(b"tea", b"coffee"))
+    assert sync().code == 0
+    assert b"coffee\r\n" in path.read_bytes()
+    assert b"\n" not in path.read_bytes().replace(b"\r\n", b"")
 
 
 def test_forgetting_cleans_the_vault_at_once_and_its_proof_names_what_a_person_changed(vault: Path) -> None:

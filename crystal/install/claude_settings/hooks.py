@@ -28,7 +28,11 @@ TIMEOUTS: Mapping[str, int] = {
     "SessionStart": 10,
     "UserPromptSubmit": 5,
 }
-MATCHERS: Mapping[str, str] = {"PreToolUse": "Edit|Write|MultiEdit|NotebookEdit", "PostToolUseFailure": "Bash"}
+MATCHERS: Mapping[str, Mapping[str, str]] = {
+    "PreToolUse": {"matcher": "Edit|Write|MultiEdit|NotebookEdit"},
+    "PostToolUseFailure": {"matcher": "Bash"},
+    "SubagentStart": {},
+}
 """The events of assist, and the tools for which they run."""
 MATCHER_TIMEOUT = 5
 EMPTY = "{}\n"
@@ -62,8 +66,7 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
             if old is not None and old.value != command:
                 text = jsontext.replace(old, command).apply(text)
             continue
-        matcher = {"matcher": MATCHERS[event]} if event in MATCHERS else {}
-        group = {**matcher, "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
+        group = {**MATCHERS.get(event, {}), "hooks": [{"type": "command", "command": command, "timeout": timeout}]}
         text = json_entries.with_entry(text, Entry(("hooks", event), group))
     return text
 

@@ -16,6 +16,9 @@ _TURN = (
     "id, uuid, part, session, segment, offset, role, tool, subagent, ts, project, branch, message_id, model,"
     " full_length"
 )
+_NAMED = (
+    "(session_id = ?1 OR session_id BETWEEN ?1 || '~' AND ?1 || '~~')"  # the agent's own id, see model.capture.ID_END
+)
 _CHUNK = "id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch, subagent, ts"
 
 
@@ -191,9 +194,9 @@ def _touch_session(
 
 def end_session(store: Store, session_id: str, at: int) -> None:
     """Note that a session has ended. Its summary is due now."""
-    store.execute("UPDATE sessions SET ended_at = ? WHERE session_id = ?", (at, session_id))
+    store.execute(f"UPDATE sessions SET ended_at = ?2 WHERE {_NAMED}", (session_id, at))
 
 
 def reopen_session(store: Store, session_id: str) -> None:
     """Note that a session continues after its end."""
-    store.execute("UPDATE sessions SET ended_at = NULL WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))
+    store.execute(f"UPDATE sessions SET ended_at = NULL WHERE {_NAMED} AND ended_at IS NOT NULL", (session_id,))

@@ -154,6 +154,14 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
     )
 
 
+def requests_of(store: Store, session: int, before: int) -> list[str]:
+    """Return the beginnings of what the user asked in a session until a moment, in order."""
+    sql = "SELECT id FROM turns WHERE session = ? AND role = 'user' AND subagent IS NULL AND ts < ? ORDER BY ts, offset"
+    turns = store.all(int, sql, (session, before))
+    texts = turn_texts(store, turns, 2_000)
+    return [texts[turn][1] for turn in turns if turn in texts]
+
+
 _COLUMNS = "id, uuid, part, role, tool, subagent, ts, offset, branch, message_id, model, full_length"
 _ORDER = "ts, coalesce(subagent, ''), offset, part, id"
 

@@ -49,6 +49,19 @@ class FailedRun(NamedTuple):
     run: WorkStep
 
 
+class CallEnd(NamedTuple):
+    """What a call did, and how it ended; None: nobody knows. ``folder`` and ``cwd`` are as of ``ChangedRow``."""
+
+    turn: int
+    is_edit: bool
+    what: str
+    exit: int | None
+    added: int
+    removed: int
+    cwd: str | None
+    folder: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
     """A call of a tool that did something.
@@ -105,10 +118,12 @@ def changed_rows(
     since: int | None = None,
     before: int | None = None,
     projects: Sequence[int] | None,
+    key: int | None = None,
 ) -> list[ChangedRow]:
-    """Return the edits of a session, a time and projects (None: of all), oldest first."""
+    """Return the edits of a session, a time, files by the hash of their own name, and projects, oldest first."""
     conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
-    for condition, value in (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before)):
+    narrowing = (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before), ("c.key = ?", key))
+    for condition, value in narrowing:
         if value is not None:
             conditions.append(condition)
             values.append(value)
@@ -164,13 +179,38 @@ def failures_with(store: Store, errors: Collection[int] | None, projects: Sequen
 
 def steps_after(store: Store, turn: int) -> list[WorkStep]:
     """Return what the same agent did in the session after a call, in order."""
-    rows = store.rows(
+    return _steps(store, "f.id = ? AND t.subagent IS f.subagent AND t.id > f.id", (turn, MAX_STEPS))
+
+
+def steps_of_session(store: Store, session: int, before: int) -> list[WorkStep]:
+    """Return what the agent of a session did until a moment, in order; without its subagents."""
+    row = "(SELECT min(id) FROM turns WHERE session = ?1)"
+    return _steps(store, f"f.id = {row} AND t.subagent IS NULL AND t.ts < ?2", (session, before, -1))
+
+
+def _steps(store: Store, condition: str, values: tuple[int, ...]) -> list[WorkStep]:
+    return store.all(
+        WorkStep,
         "SELECT c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM turns f JOIN turns t ON t.session = f.session"
-        " AND t.subagent IS f.subagent AND t.id > f.id JOIN work_calls c ON c.turn = t.id WHERE f.id = ?"
-        " ORDER BY c.turn, c.part LIMIT ?",
-        (turn, MAX_STEPS),
+        f" JOIN work_calls c ON c.turn = t.id WHERE {condition} ORDER BY c.turn, c.part LIMIT ?",
+        values,
     )
-    return [WorkStep(*row) for row in rows]
+
+
+def call_ends(store: Store, chunks: Collection[int]) -> dict[int, CallEnd]:
+    """Return how calls ended, by chunks of the calls and of their results."""
+    rows = store.rows(
+        "SELECT k.id, c.turn, c.is_edit, c.what, c.exit, c.added, c.removed, p.cwd, coalesce(p.git_root, p.cwd)"
+        " FROM chunks k JOIN turns t ON t.id = k.turn JOIN work_calls c ON c.turn = t.id OR c.result = t.id"
+        " LEFT JOIN projects p ON p.id = t.project WHERE k.id IN (SELECT value FROM json_each(?)) ORDER BY c.part DESC",
+        (chunks,),
+    )
+    return {chunk: CallEnd(*call) for chunk, *call in rows}
+
+
+def has_branch(store: Store, name: str) -> bool:
+    """Return True if a session was on a branch of this name last."""
+    return store.has("SELECT 1 FROM sessions WHERE branch = ? LIMIT 1", (name,))
 
 
 _BEFORE = (

@@ -1,0 +1,269 @@
+"""The history of a thing: a file, a symbol, an error, a package, a person, a branch, a pull request or a commit.
+
+What was done comes from the work index, what was said from the texts that name the thing, each with its turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from crystal.app.context import Machine
+from crystal.app.fixes import FixStep, fix
+from crystal.app.search import prepare_search
+from crystal.app.work import relative
+from crystal.assist.decisions import find_reason
+from crystal.model.capture import MIRROR_IDS, Memory
+from crystal.model.recall import Filters, Hit
+from crystal.search.engine import search
+from crystal.store import Store
+from crystal.store.search.scope import project_ids
+from crystal.store.sessions.conversations import find_session_row
+from crystal.store.work import queries
+from crystal.store.work.index import hash_for
+from crystal.work.calls import command_key, file_name
+from crystal.work.command_ranking import steps
+from crystal.work.errors import error_lines, plain_error
+from crystal.work.mentions import ThingKind, kind_of_name, mentions, sentences_with, shortened, words_of
+
+EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered"]
+
+CALL_ROLES = ("tool_call", "tool_result")
+MAX_TEXTS = 150
+"""Texts that name the thing which are read, the best."""
+MAX_EDITS = 500
+"""Edits of a file, the latest."""
+MAX_FAILURES = 5
+"""Errors for which a cure is looked for, the latest."""
+MAX_SESSIONS = 40
+"""Sessions whose other files are counted, the latest."""
+MAX_RELATED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the thing.
+
+    Attributes:
+        what: What happened.
+        text: The file, the command, the error, or the sentence that names the thing.
+        why: Of an edit the request that it answered, of an error the command, of a cure the error; else None.
+        at: When, ms; None if nobody knows.
+        session_id: The session.
+        uuid: The turn or the memory, for ``crystal show``.
+        project: The project.
+        device: The machine.
+        times: How often it happened in this session.
+        added: Lines that edits added.
+        removed: Lines that they removed.
+    """
+
+    what: EventKind
+    text: str
+    why: str | None
+    at: int | None
+    session_id: str
+    uuid: str
+    project: str | None
+    device: str
+    times: int = 1
+    added: int = 0
+    removed: int = 0
+
+
+class RelatedFile(NamedTuple):
+    """A file that was edited in sessions that dealt with the thing, and in how many of them."""
+
+    file: str
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThingHistory:
+    """What is known of a thing.
+
+    Attributes:
+        thing: Its name, as it was asked for.
+        kind: What it is.
+        events: The latest first.
+        sessions: In how many sessions they are.
+        related: The files that were edited in most of them.
+    """
+
+    thing: str
+    kind: ThingKind
+    events: tuple[Event, ...]
+    sessions: int
+    related: tuple[RelatedFile, ...]
+
+
+def about(machine: Machine, thing: str, *, project: str | None = None, is_only: bool = False) -> ThingHistory:
+    """Return the history of a thing: in a project; if nothing is known of it there, in all.
+
+    Args:
+        machine: This machine.
+        thing: Its name as it is written: ``src/cart.py``, ``total_price``, ``#123``, a line of an error.
+        project: The project to begin with: its name, or a folder; None for all.
+        is_only: The other projects are not searched.
+    """
+    printed = error_lines(thing) if "\n" in thing.strip() else []
+    name = printed[0].text if printed else " ".join(thing.split())
+    for place in (project,) if project is None or is_only else (project, None):
+        found = _History(machine, name, place)
+        events = found.events()
+        if events:
+            return found.told(events)
+    return ThingHistory(name, kind_of_name(name), (), 0, ())
+
+
+def most_telling(events: Sequence[Event], limit: int) -> list[Event]:
+    """Return the events that tell most, in their order: what was said and what was run come last."""
+    order = sorted(range(len(events)), key=lambda at: (events[at].what in ("said", "ran"), at))
+    return [events[at] for at in sorted(order[:limit])]
+
+
+class _History:
+    """What the memories know of one thing in one project, or in all."""
+
+    def __init__(self, machine: Machine, thing: str, project: str | None) -> None:
+        self._machine, self._thing, self._project = machine, thing, project
+        self._kind, self._pattern = kind_of_name(thing), mentions(thing)
+
+    def events(self) -> list[Event]:
+        """Return the events, the latest first; what happened several times in a session is one."""
+        done = [event for store in self._machine.stores for event in self._edits(store)]
+        if done:
+            self._kind = "file"
+        said = list(self._said())
+        return _merged([*done, *said, *self._fixed(said)])
+
+    def told(self, events: Sequence[Event]) -> ThingHistory:
+        """Return the history, with what the thing has to do with."""
+        sessions = dict.fromkeys(one.session_id for one in events if one.session_id)
+        kind: ThingKind = "branch" if self._kind == "name" and self._is_branch() else self._kind
+        return ThingHistory(self._thing, kind, tuple(events), len(sessions), tuple(self._related([*sessions])))
+
+    def _projects(self, store: Store) -> Sequence[int] | None:
+        return None if self._project is None else project_ids(store, self._project)
+
+    def _is_branch(self) -> bool:
+        return any(queries.has_branch(store, self._thing) for store in self._machine.stores)
+
+    # ------------------------------------------------------------------------------------------------ what was done
+
+    def _edits(self, store: Store) -> Iterator[Event]:
+        """Yield the edits of the file, if the thing is the name or the end of the path of one."""
+        if " " in self._thing:
+            return
+        wanted = self._thing.replace("\\", "/").removeprefix("./")
+        rows = queries.changed_rows(store, projects=self._projects(store), key=hash_for(store)(file_name(self._thing)))
+        rows = [one for one in rows if f"/{one.path}".replace("\\", "/").endswith(f"/{wanted}")][-MAX_EDITS:]
+        calls = queries.calls(store, {one.turn for one in rows}, self._machine.memory_of(store))
+        for one in rows:
+            if call := calls.get(one.turn):
+                path = relative(one.path, one.cwd, one.folder)
+                yield Event("edited", path, call.request, call.at, call.session_id, call.uuid, call.project,
+                            call.device, 1, one.added, one.removed)  # fmt: skip
+
+    def _fixed(self, said: Iterable[Event]) -> Iterator[Event]:
+        """Yield the cures of the error that the thing is, or of the latest errors that name it."""
+        errors = [self._thing] if self._kind == "error" else []
+        errors += dict.fromkeys(one.text for one in said if one.what == "failed" and plain_error(one.text))
+        for one in (one for error in errors[:MAX_FAILURES] for one in fix(self._machine, error, project=self._project)):
+            done = "; ".join(dict.fromkeys(_step(step) for step in one.steps))
+            if self._kind == "error" or self._pattern.search(f"{done} {one.error}"):
+                call = one.succeeded
+                yield Event("fixed", done, one.error, call.at, call.session_id, call.uuid, call.project, call.device)
+
+    def _related(self, sessions: Sequence[str]) -> Iterator[RelatedFile]:
+        """Yield the other files that were edited in the sessions, those of most sessions first."""
+        counted = Counter[str]()
+        for name in sessions[:MAX_SESSIONS]:
+            files = set[str]()
+            for store in self._machine.stores:
+                row = find_session_row(store, name)
+                rows = [] if row is None else queries.changed_rows(store, session=row, projects=self._projects(store))
+                files |= {relative(one.path, one.cwd, one.folder) for one in rows}
+            counted.update(file for file in files if not self._pattern.search(file))
+        yield from (RelatedFile(file, count) for file, count in counted.most_common(MAX_RELATED))
+
+    # ------------------------------------------------------------------------------------------------ what was said
+
+    def _said(self) -> Iterator[Event]:
+        """Yield what the texts tell that name the thing, each call and its result once."""
+        words = " ".join(words_of(self._thing)).replace('"', " ")
+        question = f'"{words}"' if " " in words else words
+        filters = Filters(self._project)
+        sources, request = prepare_search(
+            self._machine, self._machine.mirror, question, MAX_TEXTS, filters, recency="off"
+        )
+        exact = tuple(replace(source, embedder=None) for source in sources)
+        hits = [one for one in search(exact, request).hits if self._pattern.search(one.text)]
+        calls = self._calls([one for one in hits if one.role in CALL_ROLES])
+        told = set[tuple[Memory, int]]()
+        for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does
+            call = calls.get(hit.id)
+            event = self._heard(hit) if hit.role not in CALL_ROLES else call and self._done(hit, call)
+            if event is not None and (call is None or (hit.memory, call.turn) not in told):
+                yield event
+                told |= {(hit.memory, call.turn)} if call else set()
+
+    def _calls(self, hits: Sequence[Hit]) -> dict[int, queries.CallEnd]:
+        """Return how the calls ended that some hits are, or are the results of, by the ids of the hits."""
+        found = dict[int, queries.CallEnd]()
+        for store in self._machine.stores:
+            memory = self._machine.memory_of(store)
+            first = MIRROR_IDS if memory == "mirror" else 0
+            ends = queries.call_ends(store, {one.id - first for one in hits if one.memory == memory})
+            found.update((chunk + first, end) for chunk, end in ends.items())
+        return found
+
+    def _heard(self, hit: Hit) -> Event | None:
+        """Return what a message or a memory tells of the thing; None for thinking, files and what a tool was told."""
+        sentences = sentences_with(self._pattern, hit.text)
+        reasons = [reason for one in sentences if (reason := find_reason(one))]
+        if not sentences:
+            return None
+        if hit.source == "memory":
+            return self._event("remembered", sentences[0], hit)
+        if hit.role == "assistant":
+            return self._event("decided", reasons[0], hit) if reasons else self._event("said", sentences[0], hit)
+        return self._event("asked", sentences[0], hit) if hit.role == "user" and not hit.subagent else None
+
+    def _done(self, hit: Hit, call: queries.CallEnd) -> Event | None:
+        """Return what a call or its result tells of the thing; None for what only shows it."""
+        if hit.role == "tool_result":
+            errors = [line for line in sentences_with(self._pattern, hit.text) if call.exit and plain_error(line)]
+            return self._event("failed", errors[0], hit, command_key(call.what)) if errors else None
+        if call.is_edit:
+            edited = self._event("edited", relative(call.what, call.cwd, call.folder), hit)
+            return None if self._kind == "file" else replace(edited, added=call.added, removed=call.removed)
+        command = command_key(call.what)
+        return self._event("failed" if call.exit else "ran", command, hit) if steps(command) else None
+
+    def _event(self, what: EventKind, text: str, hit: Hit, why: str | None = None) -> Event:
+        line = shortened(self._pattern, text)
+        return Event(what, line, why, hit.timestamp, hit.session_id, hit.uuid, hit.project, hit.device)
+
+
+def _step(step: FixStep) -> str:
+    return step.command or f"edited {file_name(step.file or '')}"
+
+
+def _merged(events: Iterable[Event]) -> list[Event]:
+    """Return the events, the latest first; equal ones of a session as the latest of them, with their number."""
+    same = defaultdict[tuple[str, str, str], dict[str, Event]](dict)
+    for one in events:
+        same[one.session_id, one.what, one.text][one.uuid] = one
+    merged = [
+        replace(
+            max(group.values(), key=lambda one: one.at or 0),
+            times=len(group),
+            added=sum(one.added for one in group.values()),
+            removed=sum(one.removed for one in group.values()),
+        )
+        for group in same.values()
+    ]
+    return sorted(merged, key=lambda one: (-(one.at or 0), one.uuid, one.text))

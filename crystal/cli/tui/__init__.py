@@ -1,0 +1,38 @@
+"""``crystal tui``: the memory in the terminal: ``reading`` answers what is asked, ``app`` shows it with Textual."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from crystal.app.context import open_reader
+from crystal.config.packages import install_command
+from crystal.errors import NotConfiguredError, UsageError
+
+
+def tui(
+    query: Annotated[list[str] | None, typer.Argument(help="What to search for first.", metavar="QUESTION")] = None,
+) -> None:
+    """Search and read in the terminal, with the keyboard alone. Needs the package textual.
+
+    / searches, Enter opens, s lists the sessions, t the days, a tells the history of the file in sight, b who wrote
+    its lines, f what cured the error in sight, x unfolds, Esc goes back, q ends.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("crystal tui needs a terminal", hint="for scripts: crystal search QUESTION --json")
+    try:
+        from crystal.cli.tui.app import MemoryBrowser
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise NotConfiguredError("textual is not installed", hint=f"run: {install_command('textual')}") from error
+    with ThreadPoolExecutor(1) as thread, ExitStack() as opened:
+        machine = thread.submit(opened.enter_context, open_reader()).result()
+        try:
+            MemoryBrowser(machine, thread, " ".join(query or ())).run()
+        finally:
+            thread.submit(opened.close).result()

@@ -1,0 +1,260 @@
+"""The memory in the terminal: a search field, a list, and the conversation that is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import ClassVar, TypeVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import Collapsible, Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from crystal.app.context import Machine
+from crystal.cli.tui import reading
+from crystal.cli.tui.reading import PER_PAGE, ConversationPage, EntryList, ListEntry, TurnBlock
+from crystal.errors import CrystalError
+
+Result = TypeVar("Result")
+PAUSE_SECONDS = 0.12
+"""After the last key: then it is searched."""
+WIDE = 100
+"""Columns from which on the list and the conversation stand side by side."""
+MAX_FOLDED = 90
+
+
+class MemoryBrowser(App[None]):
+    """Shows the memory.
+
+    Args:
+        machine: The memory; used in the executor's thread alone.
+        executor: Runs one call at a time.
+        query: What is searched for first; empty: the sessions are listed.
+    """
+
+    TITLE = "crystal"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Input { border: none; height: 1; padding: 0 1; background: $boost; }
+    #title { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    #conversation > Static { margin: 1 0; }
+    OptionList { border: none; padding: 0; width: 2fr; text-wrap: nowrap; text-overflow: ellipsis; }
+    OptionList, #conversation { scrollbar-size-vertical: 1; }
+    CollapsibleTitle { text-wrap: nowrap; text-overflow: ellipsis; width: 100%; padding: 0; }
+    Collapsible > Contents { padding: 0 0 0 2; }
+    #conversation { width: 3fr; padding: 0 1; border-left: solid $panel; }
+    .focus { border-left: thick $accent; padding-left: 1; }
+    Collapsible { border: none; padding: 0; margin: 0; background: transparent; }
+    .narrow OptionList { width: 1fr; }
+    .narrow #conversation { display: none; border: none; }
+    .narrow.reading OptionList { display: none; }
+    .narrow.reading #conversation { display: block; width: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "ask", "Search"),
+        Binding("s", "sessions", "Sessions"),
+        Binding("t", "days", "Days"),
+        Binding("a", "history", "About"),
+        Binding("b", "lines", "Blame"),
+        Binding("f", "cures", "Fix"),
+        Binding("x", "fold", "Fold"),
+        Binding("n", "page(1)", "Next"),
+        Binding("p", "page(-1)", "Previous", show=False),
+        Binding("escape", "return", "Back"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, machine: Machine, executor: Executor, query: str = "") -> None:
+        super().__init__()
+        self._machine, self._executor, self._query = machine, executor, query
+        self._entries: list[ListEntry] = []
+        self._page: ConversationPage | None = None
+        self._is_unfolded = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the search field, the list and the conversation."""
+        yield Input(self._query, placeholder="Search everything that was said", id="query")
+        yield Static("", id="title")
+        with Horizontal():
+            yield OptionList(id="list")
+            yield VerticalScroll(id="conversation")
+        yield Footer(compact=True)
+
+    def on_mount(self) -> None:
+        """Search, or list the sessions."""
+        if not self._query:
+            self.action_sessions()
+
+    def on_resize(self) -> None:
+        """Show the list and the conversation in turn where there is no room for both."""
+        self.screen.set_class(self.size.width < WIDE, "narrow")
+
+    # ------------------------------------------------------------------------------------------------------ the list
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search as soon as nothing is typed for a moment."""
+        self.run_worker(self._search(event.value.strip()), group="list", exclusive=True)
+
+    def on_input_submitted(self, _: Input.Submitted) -> None:
+        """Go to the list."""
+        self.query_one(OptionList).focus()
+
+    async def _search(self, query: str) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
+        if query:
+            await self._list(lambda machine: reading.find(machine, query))
+        else:
+            await self._list(reading.list_sessions)
+
+    async def _list(self, ask: Callable[[Machine], EntryList]) -> None:
+        """Show a list; what went wrong stands in the title."""
+        found = await self._read(ask)
+        if found is None:
+            return
+        self._entries = list(found.entries)
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(Option(_row(one), disabled=one.target is None) for one in self._entries)
+        self._say(f"{found.title}: {found.note}" if found.note else found.title)
+        if any(one.target for one in self._entries):
+            options.action_first()
+
+    async def _read(self, ask: Callable[[Machine], Result]) -> Result | None:
+        """Ask the memory in its thread; say what went wrong, and return None."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, ask, self._machine)
+        except CrystalError as error:
+            self._say(f"{error.message}; {error.hint}" if error.hint else error.message)
+            return None
+
+    def _say(self, words: str) -> None:
+        self.query_one("#title", Static).update(Content(words))
+
+    def _show_list(self, ask: Callable[[Machine], EntryList]) -> None:
+        self.screen.remove_class("reading")
+        self.query_one(OptionList).focus()
+        self.run_worker(self._list(ask), group="list", exclusive=True)
+
+    # ---------------------------------------------------------------------------------------------- the conversation
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Open what was chosen."""
+        target = self._entries[event.option_index].target
+        if target is not None:
+            self.run_worker(self._open(target), group="conversation", exclusive=True)
+
+    async def _open(self, target: str, start: int | None = None) -> None:
+        page = await self._read(lambda machine: reading.open_page(machine, target, start))
+        if page is None:
+            return
+        self._page, self._is_unfolded = page, False
+        pane = self.query_one("#conversation", VerticalScroll)
+        await pane.remove_children()
+        await pane.mount_all(map(_widget, page.blocks))
+        self.screen.add_class("reading")
+        pane.focus()
+        focus = next((one for one, block in zip(pane.children, page.blocks, strict=True) if block.is_focus), None)
+        if focus is None:
+            pane.scroll_home(animate=False)
+        else:  # it has no place before it was laid out
+            self.call_after_refresh(pane.scroll_to_widget, focus, animate=False, top=True)
+        of = f", turns {page.start + 1} to {page.start + len(page.blocks)} of {page.total}" if page.total > 1 else ""
+        self._say(f"{page.title}{of}")
+
+    def _at(self) -> TurnBlock | None:
+        """Return the turn that was asked for, else the first one in sight; None if no conversation is open."""
+        if self._page is None:
+            return None
+        pane = self.query_one("#conversation", VerticalScroll)
+        seen = [
+            block
+            for one, block in zip(pane.children, self._page.blocks, strict=False)
+            if one.has_focus_within or one.virtual_region.bottom > pane.scroll_y
+        ]
+        return next((one for one in seen if one.is_focus), seen[0] if seen else None)
+
+    def _nearest(self, name: str) -> str | None:
+        """Return what the turn in sight, or one of the page after it, has: a file, or an error."""
+        at = self._at()
+        blocks = list(self._page.blocks) if self._page else []
+        after = blocks[blocks.index(at) :] if at in blocks else []
+        return next((value for one in (*after, *blocks) if (value := getattr(one, name))), None)
+
+    # ------------------------------------------------------------------------------------------------------ the keys
+
+    def action_ask(self) -> None:
+        """Go to the search field."""
+        self.query_one(Input).focus()
+
+    def action_sessions(self) -> None:
+        """List the sessions."""
+        self._show_list(reading.list_sessions)
+
+    def action_days(self) -> None:
+        """List the sessions by day."""
+        self._show_list(lambda machine: reading.list_sessions(machine, by_day=True))
+
+    def action_history(self) -> None:
+        """List what happened to the file in sight, or to what is searched for."""
+        is_read = self.query_one("#conversation").has_focus_within
+        thing = (self._nearest("name") if is_read else None) or self.query_one(Input).value
+        if thing.strip():
+            self._show_list(lambda machine: reading.history(machine, thing))
+        else:
+            self._say("nothing is named: search for a name first, or open a conversation that edits a file")
+
+    def action_lines(self) -> None:
+        """List who wrote the lines of the file in sight."""
+        file, name = self._nearest("file"), self._nearest("name")
+        if file and name:
+            self._show_list(lambda machine: reading.lines_of(machine, file, name))
+        else:
+            self._say("no file is edited here: open a conversation that edits one")
+
+    def action_cures(self) -> None:
+        """List what cured the error in sight."""
+        error = self._nearest("error")
+        if error:
+            self._show_list(lambda machine: reading.cures(machine, error))
+        else:
+            self._say("nothing failed here: open a conversation in which a command failed")
+
+    def action_fold(self) -> None:
+        """Fold or unfold all that tools were told and said."""
+        self._is_unfolded = not self._is_unfolded
+        for one in self.query(Collapsible):
+            one.collapsed = not self._is_unfolded
+
+    def action_page(self, step: int) -> None:
+        """Show the next or the previous page of the conversation."""
+        page = self._page
+        if page is None:
+            return
+        start = page.start + step * PER_PAGE
+        if 0 <= start < page.total or (step < 0 < page.start):
+            self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
+
+    def action_return(self) -> None:
+        """Go back to the list."""
+        self.screen.remove_class("reading")
+        self.query_one(OptionList).focus()
+
+
+def _row(entry: ListEntry) -> Content:
+    if entry.target is None:
+        return Content(entry.text).stylize("bold")
+    return Content.assemble(entry.text, "\n", (entry.facts, "dim"))
+
+
+def _widget(block: TurnBlock) -> Static | Collapsible:
+    """Return the widget of a turn; its text is never read as markup."""
+    kind = "focus" if block.is_focus else ""
+    if not block.is_folded:
+        return Static(Content.assemble((block.head, "bold"), "\n", block.body), classes=kind)
+    first = block.body.partition("\n")[0][:MAX_FOLDED]
+    title = f"{block.head}  {first}".replace("[", "\\[")
+    return Collapsible(Static(Content(block.body)), title=title, collapsed=not block.is_focus, classes=kind)

@@ -1,0 +1,195 @@
+"""Read what the terminal shows: lists of entries, and pages of conversations.
+
+All lists look alike, whatever they are from: each entry leads to a turn, a session or a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crystal.app.about import Event, about, most_telling
+from crystal.app.blame import blame
+from crystal.app.context import Machine
+from crystal.app.fixes import fix
+from crystal.app.memory_queries import memory_of
+from crystal.app.search import prepare_search
+from crystal.app.work import relative
+from crystal.cli import render
+from crystal.memories.rules import is_memory_id
+from crystal.model.capture import hit_name
+from crystal.model.recall import Filters
+from crystal.search.engine import search
+from crystal.sessions.reading import SessionSummary, ShownTurn, find_target, read, read_page, sessions
+from crystal.text.harmless import harmless
+from crystal.timewords.parse import ago, clock, local
+from crystal.work.calls import calls_of
+from crystal.work.outcomes import is_failed
+
+HITS, SESSIONS, EVENTS = 50, 300, 100
+PER_PAGE = 60
+FOLDED = frozenset(("tool_call", "tool_result", "thinking"))
+MAX_BODY = 20_000
+"""Characters of a turn that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListEntry:
+    """A row of the list.
+
+    Attributes:
+        text: What it says.
+        facts: Who, when, where.
+        target: What is opened, as for ``crystal show``; None for a heading.
+    """
+
+    text: str
+    facts: str = ""
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryList:
+    """A list with its title, and what to say below it."""
+
+    title: str
+    entries: Sequence[ListEntry]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBlock:
+    """A turn of a conversation.
+
+    Attributes:
+        head: Who said it, and when.
+        body: What was said.
+        is_folded: Whether only its first line is shown until it is unfolded.
+        is_focus: Whether it was asked for.
+        file: The file that the call edits, else None.
+        name: The same below the session's folder.
+        error: What a failed call printed, else None.
+    """
+
+    head: str
+    body: str
+    is_folded: bool
+    is_focus: bool
+    file: str | None = None
+    name: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """A page of a conversation; ``start`` turns are before it, of ``total``."""
+
+    title: str
+    target: str
+    blocks: Sequence[TurnBlock]
+    start: int
+    total: int
+
+
+def find(machine: Machine, query: str) -> EntryList:
+    """Search as ``crystal search`` does, everywhere."""
+    sources, request = prepare_search(machine, machine.mirror, query, HITS, Filters())
+    result = search(sources, request)
+    entries = []
+    for hit in result.hits:
+        who = render.speaker(hit.role, hit.tool, hit.harness)
+        when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, request.now)
+        target = hit.uuid if hit.category else hit_name(hit.id)
+        entries.append(_entry(hit.text, target, who, when, hit.project))
+    return EntryList(f"{len(entries)} hits", entries, "; ".join(result.notes))
+
+
+def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
+    """List the sessions, the latest first; with a heading for each day if asked for."""
+    found, notes = sessions(machine.store, limit=SESSIONS, mirror=machine.mirror_store)
+    entries, day, now = list[ListEntry](), "", machine.now()
+    for one in found:
+        date = "undated" if one.last_at is None else f"{local(one.last_at):%A %d %B %Y}"
+        if by_day and date != day:
+            entries.append(ListEntry(date))
+        day = date
+        when = "time unknown" if one.last_at is None else ago(one.last_at, now)
+        entries.append(_entry(one.title or "without words", one.id, when, one.project, f"{one.turns} turns"))
+    return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
+
+
+def history(machine: Machine, thing: str) -> EntryList:
+    """List what happened to a thing."""
+    found, now = about(machine, thing), machine.now()
+    entries = [
+        _entry(one.text, one.uuid, f"{one.what}{_size(one)}", _clock(one.at, now), one.project)
+        for one in most_telling(found.events, EVENTS)
+    ]
+    return EntryList(f"about {render.one_line(thing)}", entries, "" if entries else "nothing is known of it")
+
+
+def lines_of(machine: Machine, file: str, name: str) -> EntryList:
+    """List who wrote the lines of a file; its history by its ``name`` if it is not here."""
+    if not Path(file).is_file():
+        return history(machine, name)
+    entries, now = list[ListEntry](), machine.now()
+    for one in blame(machine, file).lines:
+        if one.call is not None:
+            text = one.call.request or one.call.reason or ""
+            entries.append(_entry(text, one.call.uuid, f"lines {one.first}-{one.last}", _clock(one.call.at, now)))
+    note = "" if entries else "no session is known to have written its lines"
+    return EntryList(f"who wrote {render.one_line(name)}", entries, note)
+
+
+def cures(machine: Machine, error: str) -> EntryList:
+    """List what cured an error."""
+    entries = list[ListEntry]()
+    for one in fix(machine, error):
+        entries.append(ListEntry(render.one_line(one.error)))
+        entries += [_entry(step.command or f"edited {step.file}", step.call.uuid, "then") for step in one.steps]
+        entries.append(_entry(one.command, one.succeeded.uuid, "succeeded"))
+    return EntryList("what cured it", entries, "" if entries else "no known cure of this error")
+
+
+def open_page(machine: Machine, target: str, start: int | None = None) -> ConversationPage:
+    """Read a page of a conversation: the one with the target, or the one that begins at ``start``; or a memory."""
+    if is_memory_id(target):
+        memory = memory_of(machine, target)
+        return ConversationPage(
+            "memory", target, [TurnBlock(memory.category, harmless(memory.text), False, True)], 0, 1
+        )
+    mirror, now = machine.mirror_store, machine.now()
+    place = find_target(machine.store, target, mirror=mirror)
+    if place.session is None:  # text of a file
+        turns, title, first, total, session = read(machine.store, place, mirror=mirror).turns, "file", 0, 0, None
+    else:
+        page = read_page(machine.store, place, start=start, limit=PER_PAGE, mirror=mirror)
+        turns, title, first, total = page.turns, page.session.title or "without words", page.start, page.total
+        session = page.session
+    return ConversationPage(render.one_line(title), target, list(_blocks(turns, now, session)), first, total)
+
+
+def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None) -> Iterator[TurnBlock]:
+    harness, folder = (session.harness, session.cwd) if session else (None, None)
+    for turn in turns:
+        who = render.speaker(turn.role, turn.tool, harness) + (", subagent" if turn.subagent else "")
+        when = "" if turn.timestamp is None else clock(turn.timestamp, now)
+        calls = calls_of(turn.tool, turn.text) if turn.role == "tool_call" else []
+        file = next((call.what for call in calls if call.is_edit), None)
+        name = None if file is None else relative(file, folder)
+        error = turn.text if turn.role == "tool_result" and is_failed(turn.text) else None
+        head = "  ".join(part for part in (who, when) if part)
+        yield TurnBlock(head, harmless(turn.text[:MAX_BODY]), turn.role in FOLDED, turn.focus, file, name, error)
+
+
+def _clock(at: int | None, now: int) -> str:
+    return "time unknown" if at is None else clock(at, now)
+
+
+def _size(event: Event) -> str:
+    return f" +{event.added} -{event.removed}" if event.added or event.removed else ""
+
+
+def _entry(text: str, target: str, *facts: str | None) -> ListEntry:
+    return ListEntry(render.one_line(text)[:400] or "without words", " · ".join(fact for fact in facts if fact), target)

@@ -1,0 +1,111 @@
+"""About: the history of a file, a symbol, an error or a branch, what it stands with, and who wrote a file's lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from crystal.app.about import Event, RelatedFile, ThingHistory, about, most_telling
+from crystal.app.blame import blame
+from crystal.app.context import Machine
+from crystal.config.paths import system_errors
+from crystal.errors import CrystalError
+from crystal.store.sessions.contexts import project_rows
+from crystal.store.work.queries import RecordedCall
+from crystal.text.harmless import harmless
+from crystal.web.responses import Page, RequestValues
+
+LIMIT = 40
+MAX_LIMIT = 1_000
+MAX_LINES = 2_000
+"""Lines of a file that are shown."""
+WIDTH, HEIGHT, RADIUS = 720, 280, 115
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnFile:
+    """A file of the picture, around the thing in its middle; ``weight`` is the width of the line between them."""
+
+    file: str
+    label: str
+    sessions: int
+    x: float
+    y: float
+    anchor: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLines:
+    """Lines of a file that one session wrote; ``call`` is None if none is known to have written them."""
+
+    first: int
+    text: tuple[str, ...]
+    call: RecordedCall | None
+
+
+def show(machine: Machine, asked: RequestValues) -> Page:
+    """Show the history of a thing, or an empty form."""
+    thing, project, file = asked.text("thing"), asked.text("project"), None
+    found, notes = ThingHistory("", "name", (), 0, ()), list[str]()
+    limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
+    if thing is not None:
+        found = about(machine, thing, project=project, is_only=project is not None)
+        file = _file_here(machine, found.events) if found.kind == "file" else None
+    lines = list[WrittenLines]()
+    if file is not None and asked.text("lines"):
+        try:
+            lines = list(_written(machine, file))
+        except CrystalError as error:
+            notes.append(error.message)
+    return Page(
+        "about.html",
+        f"{thing} · About" if thing else "About",
+        {
+            "thing": thing, "project": project, "found": found, "events": most_telling(found.events, limit),
+            "more": min(MAX_LIMIT, limit * 5) if len(found.events) > limit < MAX_LIMIT else None,
+            "nodes": list(_around(found.related)), "size": (WIDTH, HEIGHT), "has_file": file is not None,
+            "lines": lines, "notes": notes,
+        },
+    )  # fmt: skip
+
+
+def _around(related: Sequence[RelatedFile]) -> Iterator[DrawnFile]:
+    """Yield the files on an ellipse around the middle, names on the outer side."""
+    most = max((one.sessions for one in related), default=1)
+    for number, one in enumerate(related):
+        angle = 2 * math.pi * (number + 0.5) / len(related) - math.pi / 2
+        x, y = WIDTH / 2 + RADIUS * 1.4 * math.cos(angle), HEIGHT / 2 + RADIUS * math.sin(angle)
+        name = one.file.rpartition("/")[2]
+        anchor = "start" if math.cos(angle) > 0 else "end"
+        yield DrawnFile(one.file, name, one.sessions, round(x), round(y), anchor, round(1 + 4 * one.sessions / most, 1))
+
+
+def _file_here(machine: Machine, events: Sequence[Event]) -> Path | None:
+    """Return the latest file edited that is in its project's folder on this machine; nothing else is read."""
+    roots = [(one.name, Path(one.git_root or one.cwd)) for _, one in project_rows(machine.store)]
+    edits = dict.fromkeys((one.project, one.text) for one in events if one.what == "edited")
+    for project, name in edits:
+        for root in (root for known, root in roots if known == project):
+            path = root / name
+            if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+                return path
+    return None
+
+
+def _written(machine: Machine, path: Path) -> Iterator[WrittenLines]:
+    """Yield the lines of a file with the call that wrote them.
+
+    Raises:
+        NotFoundError, UsageError: It is gone, no text, or too long.
+    """
+    found = blame(machine, str(path))
+    with system_errors(path):
+        text = path.read_bytes().decode("utf-8", "replace").split("\n")[:MAX_LINES]
+    for call, group in groupby((one for one in found.lines if one.first <= len(text)), key=lambda one: one.call):
+        same = list(group)
+        shown = text[same[0].first - 1 : same[-1].last]
+        yield WrittenLines(same[0].first, tuple(map(harmless, shown)), call)

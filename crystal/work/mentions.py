@@ -1,0 +1,59 @@
+"""Find where texts name a thing, and what kind of thing a name is. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from crystal.work.errors import error_lines
+
+ThingKind = Literal["file", "error", "branch", "pull request or issue", "commit", "name"]
+
+MAX_LINE = 300
+_NUMBERED = re.compile(
+    r"(?:#|!|(?:pr|pull request|pull|issue|mr)[ /#!]*|https?://\S+/(?:pull|issues|merge_requests)/)(\d+)", re.IGNORECASE
+)
+_COMMIT = re.compile(r"(?=[0-9a-f]*\d)[0-9a-f]{7,40}")
+_MARKS = re.compile(r"^(?:[|>*+-]+ |#{2,6} )+")
+"""What begins a line of a list, a table, a quotation or a heading in Markdown."""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def kind_of_name(thing: str) -> ThingKind:
+    """Return what kind of thing a name is by its form alone: ``name`` for all that the memory must tell."""
+    if _NUMBERED.fullmatch(thing):
+        return "pull request or issue"
+    if _COMMIT.fullmatch(thing):
+        return "commit"
+    return "error" if " " in thing and error_lines(thing) else "name"
+
+
+def words_of(thing: str) -> list[str]:
+    """Return the words that a text has which names a thing, to be searched for: the number of ``#12``."""
+    number = _NUMBERED.fullmatch(thing)
+    return [number[1]] if number else re.findall(r"\S+", thing)
+
+
+def mentions(thing: str) -> re.Pattern[str]:
+    """Return what finds a thing's name in a text: not inside of a longer word, small and capital letters alike."""
+    number = _NUMBERED.fullmatch(thing)
+    if number:
+        return re.compile(
+            rf"(?:[#!]|\b(?:pr|pull|pull request|issues?|merge_requests|mr)[ /#!]*){number[1]}(?!\w)", re.IGNORECASE
+        )
+    longer = r"[0-9a-f]*" if _COMMIT.fullmatch(thing) else ""
+    name = r"\s+".join(map(re.escape, thing.split()))
+    return re.compile(rf"(?<!\w){name}{longer}(?!\w)", re.IGNORECASE)
+
+
+def sentences_with(pattern: re.Pattern[str], text: str) -> list[str]:
+    """Return the sentences and lines of a text that name the thing."""
+    parts = (_MARKS.sub("", " ".join(part.split())).rstrip(" |") for part in _SENTENCE.split(text))
+    return [part for part in parts if pattern.search(part)]
+
+
+def shortened(pattern: re.Pattern[str], line: str) -> str:
+    """Return a line, or the part of a long one that names the thing."""
+    found = pattern.search(line)
+    start = max(0, min((found.start() if found else 0) - MAX_LINE // 3, len(line) - MAX_LINE))
+    return ("…" if start else "") + line[start : start + MAX_LINE] + ("…" if start + MAX_LINE < len(line) else "")

@@ -1,0 +1,60 @@
+"""The page's About view: the history of a thing, the files around it, and who wrote a file's lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crystal.app.context import default_paths
+from crystal.store import Store
+from tests.support.store_factory import NOW
+from tests.support.web_client import Client, Elements
+from tests.support.work_sessions import ERROR, cured
+
+NEW = "    return add_up(a) + b"
+
+
+def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_here(
+    store: Store, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    cured(store, "one", NOW, str(shop), new=NEW)
+    cured(store, "two", NOW + 1_000, "/nowhere/other", new=NEW)
+    (shop / "cart.py").write_text(f"def total(a, b):\n{NEW}\n<script>alert(1)</script>\n")
+    client = Client(shows_bugs=True)
+    page = client.get("/about", params={"thing": "cart.py"}).text
+    assert "What happened" in page
+    assert "Show who wrote its lines" in page
+    assert "fixed" in page
+    links = {one.get("href") or "" for one in Elements(page).named("a")}
+    assert f"/turn/one-{NOW + 10}" in links
+    lines = client.get("/about", params={"thing": "cart.py", "project": "shop", "lines": "1"}).text
+    assert "return add_up(a) + b" in lines
+    assert "&lt;script&gt;" in lines
+    assert "<script>alert" not in lines
+    assert "no known session" in lines
+    assert "Show who wrote" not in client.get("/about", params={"thing": "cart.py", "project": "other"}).text
+    found = client.get("/about", params={"thing": ERROR.format(3).splitlines()[1]}).text
+    assert ">error<" in found
+    assert "edited cart.py" in found
+
+
+def test_a_file_outside_of_the_project_is_not_read(store: Store, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (tmp_path / "secret.py").write_text("hidden words\n")
+    (shop / "cart.py").symlink_to(tmp_path / "secret.py")
+    cured(store, "one", NOW, str(shop))
+    page = Client(shows_bugs=True).get("/about", params={"thing": "cart.py", "lines": "1"}).text
+    assert "hidden words" not in page
+    assert "What happened" in page
+
+
+def test_nothing_known_and_nothing_asked_say_what_to_do(store: Store) -> None:
+    client = Client(shows_bugs=True)
+    assert "Name a file" in client.get("/about").text
+    nothing = client.get("/about", params={"thing": "<b>moon</b>\0"}).text
+    assert "Nothing is known of it" in nothing
+    assert "<b>moon" not in nothing
+    (default_paths().data_dir / "x.bin").write_bytes(b"\0")
+    assert client.get("/about", params={"thing": "x.bin", "lines": "1", "limit": "9" * 30}).status_code == 200
