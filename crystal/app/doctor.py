@@ -178,9 +178,8 @@ def _client(config: Config) -> Iterator[Check]:
 def _hooks_in(facts: SettingsFacts, missing: list[str]) -> Check:
     if facts.plugin and not facts.commands:
         return Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")
-    if missing:
-        return Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
-    return Check("hooks", "ok", f"installed in {facts.path}")
+    broken = Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
+    return broken if missing else Check("hooks", "ok", f"installed in {facts.path}")
 
 
 def _asking(config: Config) -> Iterator[Check]:

@@ -68,20 +68,10 @@ def main(arguments: list[str]) -> None:
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = _attempt(_start_worker, env, note, said)
-    if event in COMPACTING and not is_other:
-        _attempt(_tell_agent, event, data_dir, said, env, now, note)
+    if data_dir and event in COMPACTING and not is_other:
+        _attempt(_tell if event == "SessionStart" else _assist, data_dir, said, env, now, note)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
-
-
-def _tell_agent(
-    event: str, data_dir: "str | None", said: dict[str, object], env: dict[str, str], now: int, note: "str | None"
-) -> None:
-    """Tell facts at a session's start; at the end of another part note what is not to be told."""
-    if data_dir and event == "SessionStart":
-        _tell(data_dir, said, env, now, note)
-    elif data_dir:
-        _assist(data_dir, said, env, now)
 
 
 def _place_all(env: dict[str, str]) -> None:

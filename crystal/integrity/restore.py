@@ -109,8 +109,9 @@ def restore(
     reader = reader_of(states[0].origin.harness)
     root = next(root.folder for root in roots if root.harness == states[0].origin.harness)
     chosen, folder, done = str(project) if project else None, Path(states[0].path).parent, []
+    resumed = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
     if chosen or folder.parent != root:
-        folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
+        folder = resumed
     for state in states:
         is_main = state.origin.subagent is None
         target = folder / reader.path_of(session, "" if is_main else state.mark.transcript.split("/")[-1])
