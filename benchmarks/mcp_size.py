@@ -2,11 +2,12 @@
 
     python benchmarks/mcp_size.py [--memory FOLDER [--code FOLDER]]
 
-A memory of 240 turns of ordinary length (200 to 800 characters) in 12 sessions, and 12 memories, is made in a temporary
-folder; each tool is called as an agent calls it. The text itself are the words that were recalled; what is counted is
-everything in the result that a client passes on. The exit code is 1 when an answer is more than 1.3 times its text.
-With ``--memory`` an existing memory is asked instead, with words that its users said, and the median and the largest of
-each tool are told; ``--code`` is a checkout of what was worked on there, for the tools that read files.
+A memory of 240 turns of ordinary length (200 to 800 characters) in 12 sessions, of turns of one word, of edits and
+commands, and of 12 memories is made in a temporary folder; each tool is called as an agent calls it. The text itself
+are the words that were recalled, or in a report all of it; what is counted is everything that a client passes on.
+The exit code is 1 when an answer is more than ``allowed``: 1.3 times its text, or for a few short texts a fixed number
+of characters more. With ``--memory`` an existing memory is asked instead, with words that its users said, and the
+median and the largest of each tool are told; ``--code`` is a checkout of what was worked on there, for blame.
 """
 
 from __future__ import annotations
@@ -20,16 +21,24 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the memory is made as the tests make theirs
 
+from crystal.credentials.access import SCOPES
 from crystal.mcp.offer import ClientContext
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import HOUR, NOW, add_turn, open_store
+from tests.support.work_sessions import cured
 
 TARGET = 1.3
-TEXTS = ("text", "title", "command", "about", "request", "reason", "error", "steps")
+LONG, ONCE = 200, 40
+"""From how many characters on an answer is long, and a text counts once, however often it is told."""
+REPORTS = ("crystal_status", "crystal_sources_status", "crystal_remember")
+OWN = {"crystal_forget": ("data: ", "to carry it out: ")}
+ANSWER, TEXT = 75, 24
+"""Characters that an answer, and each text in it, may cost instead: the fence with its nonce; an id, who and when."""
+TEXTS = ("text", "title", "command", "about", "request", "reason", "error", "steps", "why")
 WORDS = (
     "the checkout retries a payment webhook when postgres is slow so we keep each event id unique and answer quickly"
     " migrations run before deploys and a rollback needs the previous image tests fail with connection refused"
@@ -43,7 +52,32 @@ CALLS: list[tuple[str, dict[str, object]]] = [
     ("crystal_recent", {"all": True}),
     ("crystal_recent", {"what": "sessions", "all": True}),
     ("crystal_timeline", {"since": "30d"}),
+    ("crystal_search", {"query": "affirmative"}),
+    ("crystal_get", {"key": "k3"}),
+    ("crystal_changed", {"since": "30d"}),
+    ("crystal_changed", {"session": "33333333"}),
+    ("crystal_how", {"question": "tests", "all": True}),
+    ("crystal_fix", {"error": "cannot add str to int in total", "project": "shop"}),
+    ("crystal_about", {"thing": "cart.py"}),
+    ("crystal_status", {}),
+    ("crystal_sources_status", {}),
+    ("crystal_remember", {"text": "Releases are made on Thursdays."}),
+    ("crystal_forget", {"query": "webhook payment"}),
+    ("crystal_forget", {"query": "affirmative"}),
+    ("search_memory", {"query": "postgres"}),
+    ("get_recent_conversations", {"n": 5}),
+    ("read_memory", {}),
 ]
+CONNECTOR: list[tuple[str, dict[str, object]]] = [
+    ("search", {"query": "payment webhook"}),
+    ("fetch", {"id": "100"}),
+    ("fetch", {"id": "s0000003"}),
+]
+
+
+def allowed(itself: int, texts: int) -> float:
+    """Return how many characters an answer may have, given those of its texts and their number."""
+    return max(TARGET * itself, itself + ANSWER + TEXT * texts)
 
 
 def main() -> int:
@@ -57,12 +91,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ.update({"HOME": folder, "LDM_HOME": f"{folder}/.ldm"})
         make_memory(Path(folder) / ".ldm/memory")
-        ratios = list(measure(Tools(), CALLS))
-    for name, arguments, received, itself in ratios:
-        print(f"{received / itself:.2f}  {name} {json.dumps(arguments)}: {received:,} for {itself:,} characters")
-    worst = max(received / itself for *_, received, itself in ratios)
-    print(f"the target of {TARGET} was {'kept' if worst <= TARGET else 'missed'}: {worst:.2f} at most")
-    return 0 if worst <= TARGET else 1
+        remote = Tools(ClientContext(url="https://memory.example"), scopes=SCOPES)
+        answers = [*measure(Tools(ClientContext(folder="/code/shop")), CALLS), *measure(remote, CONNECTOR)]
+        return tell_tools(answers, is_long=True)
 
 
 def make_memory(folder: Path) -> None:
@@ -79,6 +110,9 @@ def make_memory(folder: Path) -> None:
             tool = "Bash" if role == "tool_result" else None
             when = NOW - 300 * HOUR + number * HOUR
             add_turn(store, prose(chance, 200, 800), session=session, ts=when, role=role, tool=tool, project=project)
+        for number in range(4):
+            add_turn(store, "affirmative", session=f"t000000{number}", ts=NOW - number * HOUR, project="/code/shop")
+        cured(store, "33333333-3333-4000-8000-000000000003", NOW - 50 * HOUR, "/code/shop")
     for number in range(12):
         Tools().data("crystal_remember", text=prose(chance, 200, 400), key=f"k{number}")
 
@@ -121,29 +155,55 @@ def asked_of(tools: Tools, code: str) -> Iterator[tuple[str, dict[str, object]]]
                 yield "crystal_blame", {"file": inside, "project": project}
 
 
-def tell_tools(ratios: list[tuple[str, dict[str, object], int, int]]) -> int:
-    """Print the median and the largest ratio of each tool, and the calls that missed the target."""
-    tools = dict[str, list[float]]()
-    for name, arguments, received, itself in ratios:
-        tools.setdefault(name, []).append(received / itself)
-        if received / itself > TARGET:
-            print(f"{received / itself:.2f}  {name} {json.dumps(arguments)}: {received:,} for {itself:,} characters")
+class Answer(NamedTuple):
+    """What a call sent, how much of that is recalled text, and how many texts have a head."""
+
+    name: str
+    arguments: dict[str, object]
+    received: int
+    itself: int
+    texts: int
+
+    @property
+    def ratio(self) -> float:
+        return self.received / self.itself
+
+
+def tell_tools(answers: list[Answer], *, is_long: bool = False) -> int:
+    """Print the median and the largest ratio of each tool, and the calls that cost more than is allowed."""
+    tools, missed = dict[str, list[Answer]](), 0
+    for one in answers:
+        tools.setdefault(one.name, []).append(one)
+        is_missed = one.received > allowed(one.itself, one.texts)
+        missed += is_missed
+        if is_missed or is_long or one.ratio > TARGET:
+            print(f"{one.ratio:.2f}  {one.name} {json.dumps(one.arguments)}: {one.received:,} characters for"
+                  f" {one.itself:,} in {one.texts} texts{' (MISSED)' * is_missed}")  # fmt: skip
     for name, of_tool in tools.items():
-        print(f"{name}: {statistics.median(of_tool):.2f}, at most {max(of_tool):.2f} in {len(of_tool)} answers")
-    return 0 if max(map(max, tools.values())) <= TARGET else 1
+        long = [one.ratio for one in of_tool if one.itself >= LONG] or [0.0]
+        short = [one.received - one.itself for one in of_tool if one.itself < LONG] or [0]
+        print(f"{name}: {statistics.median(long):.2f}, at most {max(long):.2f} in {len(of_tool)} answers; of less than"
+              f" {LONG} characters {max(short)} more")  # fmt: skip
+    print(f"the target of {TARGET} was {f'missed by {missed} answers' if missed else 'kept'}")
+    return 1 if missed else 0
 
 
-def measure(
-    tools: Tools, calls: Iterable[tuple[str, dict[str, object]]]
-) -> Iterator[tuple[str, dict[str, object], int, int]]:
-    """Call each tool; what it sent, and how much of that is recalled text."""
+def measure(tools: Tools, calls: Iterable[tuple[str, dict[str, object]]]) -> Iterator[Answer]:
+    """Call each tool; of a report all but the fence is text, and so are notes and what a preview asks."""
     for name, arguments in calls:
         result = tools.call(name, **arguments)
-        texts = () if result["isError"] else dict.fromkeys(recalled(tools.data(name, **arguments)))
-        itself = sum(map(len, texts))
-        if itself:
-            received = sum(map(len, strings_of({**result, "isError": None})))
-            yield name, arguments, received - len("text"), itself
+        if result["isError"]:
+            continue
+        received = "".join(strings_of({**result, "isError": None})).removeprefix("text")
+        data = tools.data("crystal_get" if name == "fetch" else name, **arguments)
+        lines = received.splitlines()
+        texts = [] if name in REPORTS else [*recalled(data)]
+        texts = texts or lines[1:-1]
+        own = sum(len(line) for line in lines if line.startswith(("note: ", *OWN.get(name, ()))))
+        long = dict.fromkeys(text for text in texts if len(text) >= ONCE)
+        itself = sum(map(len, long)) + sum(len(text) for text in texts if len(text) < ONCE)
+        heads = sum(line.startswith("[") for line in lines) or received.count('"id":')
+        yield Answer(name, arguments, len(received), itself + own, heads)
 
 
 def strings_of(value: Any) -> Iterator[str]:

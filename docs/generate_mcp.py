@@ -41,8 +41,8 @@ Each answer is one text, and nothing is sent twice: there is no `structuredConte
 
 ```text
 <crystal-memory-7k2m9x>
-data: hits 1-2
-[17 user · 2026-11-20 shop laptop] All database tests fail with ECONNREFUSED since this morning. Why?
+data:
+[17 user 2026-11-20 shop laptop] All database tests fail with ECONNREFUSED since this morning. Why?
 [after] PostgreSQL was killed for lack of memory.
 [mem-1a2b3c preference key editor] Tabs, not spaces.
 </crystal-memory-7k2m9x>
@@ -51,7 +51,7 @@ more: offset=2
 
 The whole answer stands in one fence, and its first line begins with `data:`.
 The nonce in the tags (`7k2m9x` here) is random and new for each answer, so a stored text cannot imitate the end of the fence.
-Each text has a head, `[7k2m9x id who · when where]`.
+Each text has a head, `[7k2m9x id who when where]`.
 The nonce is left out of the heads where no text has a line that could be read as a head: one with a bracket, an escape or a sign that is not ASCII before its first ASCII letter or digit.
 Where all texts have one line, each stands behind its head, and needs no nonce either.
 The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
@@ -63,12 +63,14 @@ A session is named by the first 5 characters of its id and a memory by the first
 Inside the fence nothing is invisible: control characters, escape sequences, Unicode's default-ignorable characters (joiners, variation selectors, fillers, tag characters, soft hyphens) and what turns the reading direction are taken out; some emoji and Persian words look plainer for it.
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
-An answer is at most 1.3 times the text that it recalls, for texts of 200 characters and more; `benchmarks/mcp_size.py` measures it, and counts a text once.
-The fixed part is about 80 characters, and 15 to 40 for each text, so short lines cost more in proportion.
-On 155 real sessions of one project (26 November 2026): searches 1.15 times their text in the median and 1.33 at most, `crystal_get` 1.15 and 1.31; lists of messages 1.1, of titles 1.4, of commands 1.3 to 1.6, of paths 1.5, `crystal_blame` 1.35.
-An answer of one path or one word, such as the request "yes", is several times its text.
+An answer is at most 1.3 times the text that it recalls.
+One of a few short texts may instead cost 75 characters (the fence with its nonce, and `more`) and 24 for each text (its id, who and when): an answer of one word has about 100 characters.
+The texts are what was said, titles, paths and commands, and in a report (`crystal_status`, `crystal_remember`) all of it; a text counts once, and notes count as text.
+What the columns of a list mean stands in the tool's description, which a client reads once, and not in each answer.
+`benchmarks/mcp_size.py` measures every tool and fails beyond that; with `--memory` it asks a real memory.
+On 70 real sessions of one project, 84 answers (26 November 2026): searches 1.09 times their text in the median, `crystal_get` 1.04, lists of messages and sessions 1.1, the timeline 1.2, paths 1.25, commands 1.3.
 
-With `response_format` `json` the answer is a JSON object for programs, longer and with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
+With `response_format` `json` the answer is a JSON object for programs, some times longer, with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 
 An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
 `more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.

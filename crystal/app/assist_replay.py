@@ -14,8 +14,10 @@ from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.app.work import relative
 from crystal.assist import facts as wording
 from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
+from crystal.errors import StoreDamagedError
 from crystal.hook.assist import BEHIND_NS, MOMENTS, is_in_summary
 from crystal.store import Store
+from crystal.store.health.checks import database_faults
 from crystal.store.sessions.conversations import (
     Session,
     list_sessions,
@@ -29,6 +31,7 @@ from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
 
 MAX_TURNS = 100_000
+REPAIR = "run: crystal verify --repair"
 SUBAGENTS = ("Agent", "Task")
 """The tools with which Claude Code begins a subagent."""
 FRAME = words_of(" ".join(value for value in vars(wording).values() if isinstance(value, str)))
@@ -41,6 +44,9 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
     Args:
         machine: This machine.
         is_wanted: Whether a session, by its id, is judged; the others still tell of what was done before.
+
+    Raises:
+        StoreDamagedError: What was done has no text, or there is nothing and the store is damaged.
     """
     tallies, said = {kind: ReplayTally() for kind in MOMENTS.values()}, _Said(machine.store)
     for rows in _projects(machine):
@@ -49,6 +55,9 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
         told = replay_moments(moments, history, machine.config.assist_tokens)
         for kind, tally in tallies.items():
             _judge(tally, [one for one in told if one[0].kind == kind], said)
+    faults = [] if any(tally.moments for tally in tallies.values()) else database_faults(machine.store)
+    if faults:
+        raise StoreDamagedError(f"{machine.places.db} is damaged: {faults[0]}", hint=REPAIR)
     return tallies
 
 
@@ -66,18 +75,30 @@ def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
     """Return the edits and the failed commands of a project, in the order of time."""
     edits = changed_rows(store, projects=rows)
     turns = {one.turn for one in edits}
-    texts, tools = turn_texts(store, turns), tools_of(store, turns)
+    texts, tools = _texts(store, turns), tools_of(store, turns)
     found = list[Moment]()
     for one in edits:
         for call in calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1]:
             given = {"file_path": relative(one.path, one.folder), "old_string": "\n".join(call.removed)}
             found.append(Moment("edit", one.at, one.session_id, given))
     failed = failed_commands(store, rows)
-    outputs = turn_texts(store, [result for result, *_ in failed])
+    outputs = _texts(store, {result for result, *_ in failed})
     found += [Moment("failure", at, session, outputs[result][1]) for result, at, session in failed]
     sessions = list_sessions(store, projects=rows, since=None, before=None, limit=MAX_TURNS)
     found += chain.from_iterable(map(partial(_own_moments, store), sessions))
     return sorted(found, key=lambda one: one.at)
+
+
+def _texts(store: Store, turns: set[int]) -> dict[int, tuple[int, str]]:
+    """Return the texts of turns in the work index.
+
+    Raises:
+        StoreDamagedError: A turn has none.
+    """
+    texts = turn_texts(store, turns)
+    if lost := turns - texts.keys():
+        raise StoreDamagedError(f"{store.path} is damaged: {len(lost)} turns have no text", hint=REPAIR)
+    return texts
 
 
 def _own_moments(store: Store, session: Session) -> Iterator[Moment]:

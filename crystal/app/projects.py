@@ -37,12 +37,21 @@ def project_finder(store: Store) -> Callable[[str], Project]:
 
     def find(cwd: str) -> Project:
         found = find_project(cwd)
-        if found.remote is not None or found.git_root is None:
+        if found.git_root is None:
             return found
-        identity = projects.identity_of_root(store, found.git_root) or first_commit(found.git_root)
-        return Project(found.cwd, found.git_root, identity, found.name)
+        if found.remote is None:
+            return found._replace(
+                remote=projects.identity_of_root(store, found.git_root) or first_commit(found.git_root)
+            )
+        former = projects.former_identity(store, found.git_root, found.remote)
+        return found._replace(former=former if former and _is_still(former, found.git_root) else None)
 
     return find
+
+
+def _is_still(former: str | None, root: str) -> bool:
+    """Return whether a folder is the project that was known by an identity: another repository may be there now."""
+    return former is not None and (not former.startswith("commit:") or former == first_commit(root))
 
 
 def find_home(stores: Sequence[Store], folder: str) -> tuple[str, str] | None:
@@ -164,8 +173,7 @@ def find_known(store: Store, wanted: str) -> projects.KnownProject:
     known = projects.known_projects(store)
     found = [one for one in known if word in one.folders or _same_name(one.name, word)]
     if not found:  # a former name, or a folder inside
-        rows = set(project_ids(store, word))
-        found = [one for one in known if rows & set(one.rows)]
+        found = [one for one in known if not set(one.rows).isdisjoint(project_ids(store, word))]
     if len(found) > 1:
         places = ", ".join(one.folders[0] for one in found[:5])
         raise UsageError(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
@@ -195,8 +203,7 @@ def _change(store: Store, row: int) -> ProjectChange:
 def _found_alone(cwd: str) -> Project:
     """Return the project of a folder as git tells it, whatever the store has of it."""
     found = find_project(cwd)
-    identity = found.remote or (found.git_root and first_commit(found.git_root))
-    return Project(found.cwd, found.git_root, identity or None, found.name)
+    return found._replace(remote=found.remote or (found.git_root and first_commit(found.git_root)))
 
 
 def _absolute(folder: str) -> str:

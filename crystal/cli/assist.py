@@ -10,16 +10,13 @@ from crystal.app.context import open_reader
 from crystal.assist.replay import ReplayTally
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, say
+from crystal.cli.render import count_words, note, say
+from crystal.store.notes import count_unindexed
 from crystal.text.harmless import harmless
 
 commands = typer.Typer(help="Count facts for the agent in past sessions, and how many it used.", no_args_is_help=True)
-TITLES = {
-    "edit": ("before an edit", "edit"),
-    "failure": ("after a failed command", "failed command"),
-    "compaction": ("after a compaction", "compaction"),
-    "subagent": ("to a subagent", "subagent"),
-}
+TITLES = {"edit": "before an edit", "failure": "after a failed command",
+          "compaction": "after a compaction", "subagent": "to a subagent"}  # fmt: skip
 
 
 @commands.callback()
@@ -40,12 +37,17 @@ def replay(
     from crystal.app.assist_replay import replay
 
     with open_reader() as machine:
-        found = replay(machine)
+        found, waiting = replay(machine), count_unindexed(machine.store)
+    if waiting:
+        note(
+            f"{waiting} calls of tools and results are not in the work index yet, and so not counted; run: crystal sync"
+        )
     if as_json:
         print_json({kind: _record(tally) for kind, tally in found.items()})
         return
     for kind, tally in found.items():
-        title, moment_name = TITLES[kind]
+        title = TITLES[kind]
+        moment_name = title.partition(" a ")[2] or title.partition(" an ")[2]
         moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
         counts = (
             f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used ({tally.unused_share:.1%} of all)"

@@ -30,4 +30,13 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
             hint="to agree, run it again with --yes",
         )
     say(consequence, stream=sys.stderr)
-    typer.confirm(question, abort=True, err=True)
+    ask(question)
+
+
+def ask(question: str, refused: str = "nothing was changed") -> None:
+    """Return if the user says yes; else say what that means, and end the command."""
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        say(f"crystal: {refused}", stream=sys.stderr)
+        raise

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import astuple
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crystal.cli.confirm import ask
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Yes
 from crystal.cli.progress import steps_shown
@@ -93,13 +94,14 @@ def forget(
                     "crystal asks before it forgets, but there is no terminal",
                     hint="look with --dry-run, then run it again with --yes",
                 )
-            _confirm("forget all of it for good?", _preview_lines(plan, machine.now(), width), stream)
+            say(*_preview_lines(plan, machine.now(), width), stream=stream)
+            ask("forget all of it for good?", "nothing was forgotten")
         with steps_shown() as progress:
             whole = complete_plan(machine, plan, progress)
         if not yes and (more := whole.lines_beyond(plan)):
             head = "more messages have the words, in a part of a long output that search does not show:"
-            lines = [head, *_listed(list(more), machine.now(), width)]
-            _confirm("forget these, too? (no: nothing is forgotten)", lines, stream)
+            say(head, *_listed(list(more), machine.now(), width), stream=stream)
+            ask("forget these, too? (no: nothing is forgotten)", "nothing was forgotten")
         plan, proof = whole, None
         with steps_shown() as progress:
             if prove:
@@ -115,12 +117,6 @@ def forget(
             f" {len(proof.unread)} could not be read",
             hint="they are listed above; to clean the rest: crystal sync",
         )
-
-
-def _confirm(question: str, lines: Iterable[str], stream: TextIO) -> None:
-    """Print lines and ask; end the command unless the answer is yes."""
-    say(*lines, stream=stream)
-    typer.confirm(question, abort=True, err=True)
 
 
 def _folder_or_name(project: str | None) -> str | None:
@@ -167,12 +163,8 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
         look = look_of(sys.stdout)
         say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
-            say(
-                clipped(
-                    f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}",
-                    look.width,
-                )
-            )
+            words = f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}"
+            say(clipped(words, look.width))
         hint("to forget one of them: crystal forget NUMBER")
 
 

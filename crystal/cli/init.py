@@ -98,6 +98,10 @@ class RoleOptions:
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
+    assist: Annotated[
+        str | None,
+        typer.Option(help="Whether Claude Code gets facts unasked.", metavar="on|off|ask", show_default=False),
+    ] = None,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
@@ -168,10 +172,12 @@ def init(
     if paste or "any" in (client or ()):
         _print_for_pasting(client or ["any"])
         return
-    config = this_config()
+    config = this_config({"assist.mode": assist})
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or _proposed(config, asks=asks and config.origin("agent_id") == "default")
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
+    if assist is not None and not dry_run:
+        set_value(config.places.config_file, "assist.mode", assist)
     config = _offer_assist(config) if asks else config
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)

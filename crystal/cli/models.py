@@ -24,6 +24,7 @@ from crystal.app.models import (
     try_on_memory,
     waiting_for,
 )
+from crystal.cli.confirm import ask
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.progress import bar_shown, progress_bar
@@ -293,7 +294,7 @@ def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
     words = f"{one_line(whom)} will receive the text of {many}, and every question that you ask"
     if not sys.stdin.isatty():
         raise UsageError(words, hint=f"if that is what you want: crystal models use {target.name} --yes")
-    typer.confirm(f"{words}. Go on?", abort=True, err=True)
+    ask(f"{words}. Go on?")
 
 
 def _check_usable(target: ModelChoice) -> None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -23,8 +25,7 @@ from crystal.errors import NotConfiguredError
 
 def install_command(*packages: str) -> str:
     """Return the command that installs packages where this crystal can import them."""
-    prefix, python = Path(sys.prefix), shlex.quote(sys.executable)
-    words = shlex.join(packages)
+    prefix, python, words = Path(sys.prefix), shlex.quote(sys.executable), shlex.join(packages)
     if (prefix / "pipx_metadata.json").exists():
         return f"pipx inject {shlex.quote(prefix.name)} {words}"
     if not (prefix / "uv-receipt.toml").exists() and importlib.util.find_spec("pip") is not None:
@@ -72,10 +73,18 @@ def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:
             spec = importlib.util.find_spec(module)
             if spec is None:
                 raise ModuleNotFoundError(f"no module named {module!r}", name=module)
+            if _is_empty(spec):
+                raise ImportError(f"nothing is in it: {spec.origin or 'an empty folder'}", name=module)
             if deep or not (module in _ASKED_BY_NAME or _is_compiled_part_sound(module, spec.origin)):
                 importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a broken package raises anything; this only translates
             yield _broken(module, error)
+
+
+def _is_empty(spec: ModuleSpec) -> bool:
+    """Return True if an empty file or folder is in a package's place, which can be imported."""
+    files = [path for folder in spec.submodule_search_locations or () for path in Path(folder).glob("[!_]*")]
+    return not any(path.is_dir() or path.stat().st_size for path in (*files, Path(spec.origin or os.devnull)))
 
 
 def _is_compiled_part_sound(module: str, origin: str | None) -> bool:

@@ -185,8 +185,9 @@ def _plan_hooks(config: Config, folder: Path, words: Sequence[str]) -> SettingsP
 
 
 def has_hooks(config: Config) -> bool:
-    """Return whether entries of ours are in Claude Code's settings."""
-    return any(settings.read_facts(folder / "settings.json").commands for folder in config.places.claude_dirs)
+    """Return whether Claude Code runs our hooks: by entries in its settings, or by the plugin."""
+    facts = [settings.read_facts(folder / "settings.json") for folder in config.places.claude_dirs]
+    return any(one.commands or one.plugin for one in facts)
 
 
 def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> None:

@@ -210,7 +210,8 @@ _DEFINITIONS = (
     Tool(
         "crystal_recent",
         "The last messages or sessions",
-        "The last messages or sessions of this project, for a quick idea of the state of the work. "
+        "The last messages or sessions of this project, for a quick idea of the state of the work; a session has its "
+        "id, number of turns and last day. "
         "Use it when the user wants to go on with something ('where were we?').",
         "days:recent",
         "read",
@@ -230,8 +231,8 @@ _DEFINITIONS = (
     Tool(
         "crystal_timeline",
         "What happened when",
-        "Which sessions went on and what was remembered, day by day, the latest first. Use it for questions about "
-        "time: 'what did we do last week?', 'when did we start with the migration?'.",
+        "Which sessions went on (id, turns, hour) and what was remembered, day by day, the latest first. Use it for "
+        "questions about time: 'what did we do last week?', 'when did we start with the migration?'.",
         "days:tell",
         "read",
         {
@@ -245,8 +246,8 @@ _DEFINITIONS = (
     Tool(
         "crystal_blame",
         "Why these lines are as they are",
-        "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Use it before "
-        "you change or remove code whose reason you do not know.",
+        "Which past session wrote lines of a file, what the user had asked for, and what the agent said. Each has its "
+        "line numbers and session. Use it before you change or remove code whose reason you do not know.",
         "work:blame",
         "read",
         {
@@ -261,8 +262,8 @@ _DEFINITIONS = (
     Tool(
         "crystal_changed",
         "Which files were changed",
-        "Which files agents edited in a session or since a time, with the sessions. Use it to see what earlier work "
-        "touched.",
+        "Which files agents edited in a session or since a time: lines added and removed, the last day and session, "
+        "the path; … is the folder of the file above. Use it to see what earlier work touched.",
         "work:changed",
         "read",
         {
@@ -276,7 +277,8 @@ _DEFINITIONS = (
     Tool(
         "crystal_how",
         "How it is done here",
-        "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Use it "
+        "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Each with "
+        "how sure that is (from 0 to 1, if below 1), how often it ran, its last session and how long ago. Use it "
         "before you guess a command.",
         "work:how",
         "read",

@@ -11,12 +11,13 @@ from crystal.app.forget import carry_out, complete_plan, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
-from crystal.mcp.items import Make, excerpt, hit_name, kind_of, label, memory_data, place_of
+from crystal.mcp.items import Make, ShortIds, excerpt, hit_name, kind_of, label, memory_data, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
 from crystal.memories.rules import is_as_given
 from crystal.store.isolation import source_via
+from crystal.store.sessions.conversations import chunk_of_uuid
 from crystal.text.fence import fenced
 from crystal.timewords.parse import iso
 
@@ -78,7 +79,7 @@ def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         return _carry_out(client, request, token)
     assert request is not None
     with open_machine() as machine:
-        return _preview(client, _planned(client, machine, request))
+        return _preview(client, machine, _planned(client, machine, request))
 
 
 def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
@@ -98,7 +99,8 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
             raise UsageError("the list has changed since the preview; nothing was forgotten", hint=hint)
         whole = complete_plan(machine, plan)
         if more := whole.lines_beyond(plan):
-            return _preview(client, whole, f"{len(more)} more lines have the words; show the user, and confirm again")
+            note = f"{len(more)} more lines have the words; show the user, and confirm again"
+            return _preview(client, machine, whole, note)
         done = carry_out(machine, whole)
     client.previews.pop(token, None)
     data = _data(whole, (), done)
@@ -150,7 +152,7 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
     }  # fmt: skip
 
 
-def _preview(client: ClientContext, plan: ForgetPlan, *notes: str) -> ToolAnswer:
+def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: str) -> ToolAnswer:
     """Keep a plan until it is confirmed, and show it."""
     client.previews[plan.token] = plan
     while len(client.previews) > MAX_PREVIEWS:
@@ -178,13 +180,16 @@ def _preview(client: ClientContext, plan: ForgetPlan, *notes: str) -> ToolAnswer
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    return bounded([_doomed_item(item) for item in plan.items], compose, client.room)
+    return bounded([_doomed_item(item, machine) for item in plan.items], compose, client.room)
 
 
-def _doomed_item(item: ForgetItem) -> Make:
-    by = "memory" if item.kind == "memory" else kind_of(item.role)[1]
-    place = place_of(item.timestamp, item.project, item.device, "")
-    head = f"{item.kind} {item.uuid} {by} {item.because}".replace("  ", " ")
+def _doomed_item(item: ForgetItem, machine: Machine) -> Make:
+    """Return an item under its short id if it has one, and why it goes if it was not asked for."""
+    chunk = chunk_of_uuid(machine.store, item.uuid) if (item.kind, item.memory) == ("line", "local") else None
+    is_memory, because = item.kind == "memory", "" if item.because == "asked" else item.because
+    ident = ShortIds(machine).memory(item.uuid) if is_memory else hit_name(chunk) if chunk else item.uuid
+    head = " ".join(filter(None, (ident, "memory" if is_memory else kind_of(item.role)[1], because)))
+    place = place_of(item.timestamp, item.project, item.device, machine.config.device)
 
     def make(room: int) -> AnswerItem:
         text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))

@@ -13,13 +13,14 @@ from urllib.parse import quote as quote_url
 from crystal.mcp.items import ShortIds, hit_item
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import Json, ToolAnswer
-from crystal.mcp.reading import get
+from crystal.mcp.reading import SHORT_TITLE, get
 from crystal.mcp.searching import find
 from crystal.text.fence import new_nonce
 from crystal.text.quoting import quote_line
 
 HITS = 10
-TITLE = 100
+TITLE = 300
+"""Characters of a hit in its title: the address and the names of the fields around it take about 60."""
 
 
 def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -43,8 +44,8 @@ def fetch(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     title = about.get("title") or about.get("key") or f"{answer.data['kind']} {quote_line(ident, TITLE)}"
     known = {name: str(about[name]) for name in ("project", "device", "updated_at", "last_at") if about.get(name)}
     return ToolAnswer("", {
-        "id": ident, "title": title, "text": answer.markdown(new_nonce()), "url": address_of(client, ident),
-        "metadata": {"kind": answer.data["kind"], **known},
+        "id": ident, "title": quote_line(title, SHORT_TITLE), "text": answer.markdown(new_nonce()),
+        "url": address_of(client, ident), "metadata": {"kind": answer.data["kind"], **known},
     })  # fmt: skip
 
 

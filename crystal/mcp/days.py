@@ -49,13 +49,8 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             )
             makers = [_session_item(one, ids) for one in found if one.id != own][:count]
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
-
-    def head(at: int) -> str:
-        where = f"of {label(scope)}" if scope else "of all projects"
-        columns = ": id, turns, last day" if what == "sessions" else ""
-        return f"{what} {where}{columns}" if at > offset else f"no {what} {where}"
-
-    return one_page(makers, data, "items", client.room, head, lambda at: f"what={what} offset={at}", limit)
+    none = f"no {what} of {label(scope) if scope else 'all projects'}"
+    return one_page(makers, data, "items", client.room, none, lambda at: f"offset={at}", limit)
 
 
 def _scope(
@@ -100,11 +95,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             makers += [_memory_item(day.date, one, ids) for one in day.memories]
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
-
-    def head(at: int) -> str:
-        return f"{span}: session, hour, turns" if at > offset else f"nothing from {span}"
-
-    return one_page(makers, data, "entries", client.room, head, lambda at: f"the same times, offset={at}", limit)
+    return one_page(makers, data, "entries", client.room, f"nothing from {span}", lambda at: f"offset={at}", limit)
 
 
 def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) -> Make:
@@ -114,7 +105,7 @@ def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) 
         "turns": stretch.turns, "session": session_data(session), "memory": None,
     }  # fmt: skip
     place = place_of(stretch.first, session.project, session.device, ids.device)
-    head = f"{ids.session(session.id)} {local(stretch.first):%H:%M} {stretch.turns}"
+    head = f"{ids.session(session.id)} {stretch.turns} {local(stretch.first):%H:%M}"
     item = AnswerItem(head, place, title, data)
     return lambda _: item
 

@@ -26,6 +26,7 @@ SHORT_SESSIONS = (5, 8, 12)
 SHORT_MEMORY = 10
 AROUND = 300
 MAX_LABEL = 120
+AGES = ((365, "y"), (30, "mo"), (7, "w"), (1, "d"))
 
 WEB_TOOL = re.compile(r"WebFetch|WebSearch|(?:^|_)(?:fetch|crawl|scrape|browse)|web_?search|browser", re.IGNORECASE)
 """The tools whose results come from the network: those of the client, and what servers of tools usually call theirs."""
@@ -42,6 +43,12 @@ def place_of(timestamp: int | None, project: str | None, device: str | None, her
     day = "undated" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
     other = None if device == here else label(device)
     return day, " ".join(part for part in (label(project), other) if part) or "no project"
+
+
+def age_of(timestamp: int | None, now: int) -> str:
+    """Return how long ago something was, in its largest unit: days, weeks, months of 30 days, years."""
+    days = max(0, now - (timestamp or 0)) // 86_400_000
+    return next(f"{days // size}{unit}" for size, unit in AGES if days >= 2 * size or size == 1)
 
 
 def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:

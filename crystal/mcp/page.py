@@ -129,11 +129,10 @@ def answered(
 ) -> ToolAnswer:
     """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more.
 
-    A head needs the nonce only where a line of a text may be read as one. If no text has a second line, each item is
-    one line.
+    A head needs the nonce only where a line of a text may be read as one; an item of one line needs one line.
     """
     more = _with_get(more, items)
-    lines = [f"data: {head}", *(f"note: {note}" for note in data.get("notes") or ())]
+    lines = [f"data: {head}".rstrip(), *(f"note: {note}" for note in data.get("notes") or ())]
     said = [item.text.replace(f"\n[{NONCE} ", "\r") for item in items]
     is_list = not any("\n" in text for text in said)
     is_plain = is_list or not any(_LIKE_A_HEAD.search(f"\n{text}") for text in said)
@@ -142,7 +141,7 @@ def answered(
     for item, text in zip(items, said, strict=True):
         new = _new_parts(item.place, before)
         shown = text.replace("\r", f"\n{opened}")
-        lines.append(f"{opened}{item.head}{f' · {new}' if new else ''}{end}{shown}")
+        lines.append(f"{opened}{' '.join(filter(None, (item.head, new)))}{end}{shown}")
         before = item.place or before
     whole: Json = {**data, name: [item.data for item in items], "more": more}
     return ToolAnswer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
@@ -162,7 +161,7 @@ def one_page(
     data: Mapping[str, Any],
     name: str,
     room: int,
-    head: Callable[[int], str],
+    none: str,
     more: Callable[[int], str],
     limit: int | None = None,
 ) -> ToolAnswer:
@@ -173,7 +172,7 @@ def one_page(
         data: The rest of the JSON; ``offset`` is where the page begins.
         name: The JSON field of the items.
         room: Maximum number of characters of the answer.
-        head: Returns the first line, given the offset of the next page; the page is empty if that is ``offset``.
+        none: The first line of a page without items.
         more: Returns how to ask for the next page, given its offset.
         limit: Maximum number of items, None for all that fit.
     """
@@ -183,7 +182,7 @@ def one_page(
         at = offset + len(items)
         is_last = at >= len(makers)
         whole = {**data, "next_offset": None if is_last else at}
-        return answered(head(at), items, name, whole, None if is_last else f"more: {more(at)}")
+        return answered("" if items else none, items, name, whole, None if is_last else f"more: {more(at)}")
 
     return bounded(makers[offset:][:limit], compose, room)
 

@@ -69,7 +69,7 @@ def _of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) 
         further = len(quote(memory.text)) - left
         more = f"more: crystal_get id={ids.memory(memory.id)} start={further}" if left else None
         data = {**NOTHING, "kind": "memory", "memory": items[0].data if items else None}
-        answer = answered("a memory", items, "turns", data, more)
+        answer = answered("", items, "turns", data, more)
         return ToolAnswer(answer.text, {**answer.data, "turns": []})
 
     return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
@@ -146,9 +146,11 @@ def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
     return shown
 
 
-def title_of(session: SessionSummary, most: int = TITLE) -> str:
-    """Return the title of a session: given by the user or the client, else the first words of the user."""
-    return quote_line(session.title, most) or "(without words)"
+def title_of(session: SessionSummary) -> str:
+    """Return the first words of the user in a session, behind its title if that is another."""
+    is_same = session.opening.startswith(session.title.rstrip("…"))
+    told = session.opening if is_same else f"{session.title}: {session.opening}".removesuffix(": ")
+    return quote_line(told, TITLE) or "(without words)"
 
 
 def session_data(session: SessionSummary) -> Json:
@@ -169,7 +171,10 @@ def _head(conversation: Conversation, ids: ShortIds, kind: str) -> tuple[str, st
     branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
     place = " ".join(place_of(session.last_at, session.project, session.device, ids.device))
     turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
-    title, told = title_of(session, SHORT_TITLE), " ".join(turn.text[:SHORT_TITLE] for turn in conversation.turns[:1])
+    title, told = (
+        quote_line(session.title, SHORT_TITLE),
+        " ".join(turn.text[:SHORT_TITLE] for turn in conversation.turns[:1]),
+    )
     named = "" if told.startswith(title.rstrip("…")) else f": {title}"
     words = f"session {name}, {turns}, {place}{branch}{named}"
     return name, words, {**NOTHING, "kind": kind, "session": session_data(session)}

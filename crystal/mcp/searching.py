@@ -47,16 +47,12 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             )
         found = find(machine, client, arguments, offset + limit + 1)
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
-        ids, told = ShortIds(machine), {hit.uuid for hit in found.hits[: offset + limit]}
+        ids, told = ShortIds(machine), {name for hit in found.hits[: offset + limit] for name in (hit.uuid, hit.text)}
         makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in found.hits]
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
-
-    def head(at: int) -> str:
-        return f"hits {offset + 1}-{at}" if at > offset else "nothing found"
-
-    return one_page(makers, data, "hits", client.room, head, lambda at: f"offset={at}", limit)
+    return one_page(makers, data, "hits", client.room, "nothing found", lambda at: f"offset={at}", limit)
 
 
 def _around(hit: Hit, told: set[str], is_asked: bool) -> dict[str, Neighbour]:
@@ -64,8 +60,10 @@ def _around(hit: Hit, told: set[str], is_asked: bool) -> dict[str, Neighbour]:
     said = {where: one for where, one in (("before", hit.before), ("after", hit.after)) if one is not None}
     if is_asked:
         return said
-    new = {where: one for where, one in said.items() if len(hit.text) < SHORT and one.uuid not in told}
-    told.update(one.uuid for one in new.values())
+    if len(hit.text) >= SHORT:
+        return {}
+    new = {where: one for where, one in said.items() if told.isdisjoint((one.uuid, one.text))}
+    told.update(name for one in new.values() for name in (one.uuid, one.text))
     return new
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
 from crystal.errors import NotFoundError, UsageError
-from crystal.mcp.items import Make, ShortIds, excerpt, label, place_of
+from crystal.mcp.items import Make, ShortIds, age_of, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
@@ -43,15 +43,15 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         folders = [one.path.rpartition("/")[0] for one in found]
         above = ["", *folders[:-1]]
         above[offset : offset + 1] = [""]  # a page begins with a whole path
-        makers = [_file_item(one, folder, ids) for one, folder in zip(found, above, strict=False)]
-
-        def head(at: int) -> str:
-            return f"{len(found)} files edited; …: in the folder above" if at > offset else "no known edit"
-
-        return one_page(makers, {"offset": offset}, "files", client.room, head, lambda at: f"the same, offset={at}")
+        makers = [
+            _file_item(one, folder, ids, is_named=session is None) for one, folder in zip(found, above, strict=False)
+        ]
+        return one_page(makers, {"offset": offset}, "files", client.room, "no known edit", lambda at: f"offset={at}")
 
 
-def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds) -> Make:
+def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, *, is_named: bool) -> Make:
+    """Return an edited file; its last session unless the answer is about one."""
+
     def make(_: int) -> AnswerItem:
         sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
         path = quote_line(one.path, MAX_PATH)
@@ -59,12 +59,16 @@ def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds) -> Make:
             "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
             "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
         }  # fmt: skip
-        place = (*place_of(one.last_at, one.project, None, ids.device), " ".join(sessions))
+        place = (*place_of(one.last_at, one.project, None, ids.device), *(sessions[-1:] if is_named else ()))
         folder, slash, name = one.path.rpartition("/")
         shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
-        return AnswerItem(f"+{one.added} -{one.removed}", place, shown, data)
+        return AnswerItem(_size(one) or "+0", place, shown, data)
 
     return make
+
+
+def _size(one: ChangedFile | Event) -> str:
+    return f"+{one.added}" * (one.added > 0) + f"-{one.removed}" * (one.removed > 0)
 
 
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -87,12 +91,9 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             for (key, group), before in zip(groups.items(), asked, strict=False)
         ]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
-        data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0}
-
-        def head(_: int) -> str:
-            return f"{missing} lines of no known session" if missing else "lines, session"
-
-        return one_page(makers, data, "lines", client.room, head, lambda _: "ask for fewer lines: first, last")
+        data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0,
+                "notes": [f"{missing} lines of no known session"] * (missing > 0)}  # fmt: skip
+        return one_page(makers, data, "lines", client.room, "", lambda _: "ask for fewer lines: first, last")
 
 
 def _inside(client: ClientContext, path: str) -> Path:
@@ -134,9 +135,8 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_commands(machine, arguments["question"], project=home[0] if home else project)
         ids = ShortIds(machine)
         makers = [_command_item(one, ids) for one in found]
-        head = _head(machine, "certainty, runs/sessions, last session", "no known command did this")
-        more = "the other commands match less; ask with other words"
-        return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: more)
+        head = _unless_behind(machine, "no known command did this")
+        return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: "ask with other words")
 
 
 def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
@@ -147,8 +147,9 @@ def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
             "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
             "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
         }  # fmt: skip
-        head = f"{one.certainty:g} {one.runs}/{one.sessions} {session}"
-        place = place_of(one.call.at, one.call.project, one.call.device, device)
+        doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
+        head = f"{doubt}{one.runs} {session}"
+        place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
         return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
 
     return make
@@ -161,9 +162,8 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     with client.reader() as machine:
         home = None if project else client.project(machine)
         found = known_fixes(machine, arguments["error"], project=home[0] if home else project, is_only=bool(project))
-        ids = ShortIds(machine)
-        makers = [_fix_item(one, ids) for one in found]
-        head = _head(machine, "what was done before the same command succeeded", "no known cure of this error")
+        makers = [_fix_item(one, ShortIds(machine)) for one in found]
+        head = _unless_behind(machine, "no known cure of this error")
         return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
 
 
@@ -174,15 +174,17 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     with client.reader() as machine:
         home = None if project else client.project(machine)
         found = history(machine, arguments["thing"], project=home[0] if home else project, is_only=bool(project))
-        ids = ShortIds(machine)
-        makers = [_event_item(one, ids) for one in found.events]
+        ids, told = ShortIds(machine), {one.text for one in found.events}
+        makers = [_event_item(one, ids, told) for one in found.events]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
-        head = _head(machine, f"{found.kind}; {len(found.events)} events", "nothing is known of it")
-        return one_page(makers, data, "events", client.room, head, lambda at: f"the same, offset={at}")
+        none = _unless_behind(machine, "nothing is known of it")
+        return one_page(makers, data, "events", client.room, none, lambda at: f"offset={at}")
 
 
-def _event_item(one: Event, ids: ShortIds) -> Make:
+def _event_item(one: Event, ids: ShortIds, told: set[str]) -> Make:
+    """Return an event; why it happened is left out of the text if it is the text of an event, too."""
+
     def make(room: int) -> AnswerItem:
         session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
         why = quote_line(one.why, SAID) if one.why else None
@@ -190,19 +192,17 @@ def _event_item(one: Event, ids: ShortIds) -> Make:
             "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
             "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
         }  # fmt: skip
-        size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
-        head = f"{one.what}{size} {session or ids.memory(one.uuid)}"
-        place = place_of(one.at, one.project, one.device, ids.device)
-        return AnswerItem(head, place, f"{text}\n{why}" if why else text, data)
+        place = (*place_of(one.at, one.project, one.device, ids.device), session or ids.memory(one.uuid))
+        shown = f"{text}\n{why}" if why and one.why not in told else text
+        return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
 
     return make
 
 
-def _head(machine: Machine, some: str, none: str) -> Callable[[int], str]:
-    """Return the first line of an answer, by the number of its items; none of them is not the last word yet."""
+def _unless_behind(machine: Machine, none: str) -> str:
+    """Return the first line of an answer without items; that is not the last word while the index is behind."""
     behind = count_unindexed(machine.store)
-    nothing = f"{none}; {behind} calls and results are not in the work index yet" if behind else none
-    return lambda at: some if at else nothing
+    return f"{none}; {behind} calls and results are not in the work index yet" if behind else none
 
 
 def _fix_item(one: KnownFix, ids: ShortIds) -> Make:

@@ -183,9 +183,10 @@ class Chunk(NamedTuple):
 
 
 class Project(NamedTuple):
-    """Where work happens: a folder, and what git says of it (None where git says nothing)."""
+    """Where work happens: a folder, what git says of it (None: nothing), and the identity it had until now."""
 
     cwd: str
     git_root: str | None = None
     remote: str | None = None
     name: str = ""
+    former: str | None = None

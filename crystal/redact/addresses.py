@@ -113,10 +113,11 @@ end the command between them; the pattern."""
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 _FILE_HOST = Lazy(rb"(?i).*\.(?:py|jsx?|tsx?|c|h|cc|[ch]pp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
-_PGPASS_HINT = rb"[\w.*\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}"
+_PGPASS_HINT = rb"[\w.*\]\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}"
 _PGPASS = (
-    rb"(?m)^[ \t]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?(?P<host>[\w.*\-]{1,128}):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}"
-    rb":[\w*.@\-]{1,64}:(?P<v>[^\s\"'\x00\xff]{3,256})[ \t\r]{0,16}$"
+    rb"(?m)(?:^[ \t+]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?|(?P<quote>[\"']))"
+    rb"(?P<host>[\w.*/\-]{1,128}|\[[0-9a-fA-F:\\]{2,40}\]):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}:[\w*.@\-]{1,64}"
+    rb":(?P<v>[^\s\"'\x00\xff]{3,256})(?(quote)[\"']|[ \t\r]{0,16}$)"
 )
 PGPASS_HINTS = (_PGPASS_HINT,)
 

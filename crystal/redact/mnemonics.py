@@ -66,7 +66,7 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
         while (found := compiled(_PHRASE).search(text, at, end)) is not None:
             work.spend(FINDING + 40 * len(found.group()))
             spans = [word.span() for word in _WORD.finditer(text, *found.span())]
-            known = bytes(text[slice(*span)] in _words() for span in spans)
+            known = bytes(map(_words().__contains__, _WORD.findall(text, *found.span())))
             at = found.end()
             if len(spans) == MAX_READ and known[-1]:  # read again from the last run on, which may be cut here
                 last = MAX_READ - 1 - known.rfind(0)

@@ -86,10 +86,8 @@ def is_secret_beside(name: bytes, value: bytes) -> str | None:
 
 def _kind(name: bytes) -> str:
     small = name.lower()
-    for word, kind in ((b"token", "token"), (b"key", "api-key"), (b"cookie", "cookie")):
-        if word in small:
-            return kind
-    return "secret"
+    kinds = ((b"token", "token"), (b"key", "api-key"), (b"cookie", "cookie"))
+    return next((kind for word, kind in kinds if word in small), "secret")
 
 
 def _fits(strong: str, value: bytes, *, shouted: bool = False) -> bool:
@@ -126,13 +124,16 @@ def _assigned(text: bytes, stem: int, work: RedactionWork) -> Span | None:
     found = _assignment_at(text, stem)
     if found is None:
         return None
-    work.spend(FINDING + 2 * CALL)
+    work.spend(2 * CALL)
     quoted = _quoted(text, found.operator.end())
     if _is_working_folder(found):
         return None
     place = _bare_secret(found, work) if quoted is None else _quoted_secret(found, quoted, work)
     kind = "password" if found.strong == "password" else _kind(found.name)
-    return None if place is None else Span(*place, kind, NAMED)
+    if place is None:
+        return None
+    work.spend(FINDING)
+    return Span(*place, kind, NAMED)
 
 
 def _assignment_at(text: bytes, stem: int) -> _Assignment | None:
@@ -311,7 +312,7 @@ _EXPRESSION_ENDS = (b",", b")")
 
 def _beside(text: bytes, start: int, work: RedactionWork) -> Span | None:
     """Judge a value that follows its name without an assignment: a flag, a sentence, SQL, netrc, a declaration."""
-    work.spend(2 * FINDING)
+    work.spend(4 * CALL)
     found = _OTHER.match(text, start)
     value_at = _WORD_VALUE.match(text, found.end()) if found else None
     if found is None or value_at is None:
@@ -319,6 +320,7 @@ def _beside(text: bytes, start: int, work: RedactionWork) -> Span | None:
     value = _value_beside(found, _until_escape(value_at.group()))
     if value is None or is_stand_in(value):
         return None
+    work.spend(FINDING)
     begin = value_at.start()
     end = begin + len(value)
     if len(value) >= _JUDGED - 8:

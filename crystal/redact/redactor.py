@@ -63,7 +63,7 @@ class Redactor:
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
         remember = lru_cache(maxsize=_MAX_REMEMBERED)
         self._settle_short = remember(self._settle)
-        self._examine_short = remember(lambda leaf, name: self._examine(leaf, name, RedactionWork(len(leaf))))
+        self._examine_short = remember(self._examined)
 
     def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
         """Clean one transcript line, given without its newline.
@@ -191,11 +191,18 @@ class Redactor:
                 near = near_markers(leaf) if again else None
                 work = RedactionWork(len(leaf), reserve)
                 return _moved(self._examine(leaf if near is None else near.text, name, work), near, 0)
-            found = self._examine_short(leaf, name)
-            reserve.spend(_LEAF + FINDING * len(found))
+            reserve.spend(_LEAF)  # where the reserve is spent, nothing more is examined
+            found, spent = self._examine_short(leaf, name)
+            reserve.spend(spent - _LEAF)
             return found
         except TooDenseError:
             return [Cut(0, len(leaf), "dense", DENSE, leaf)]
+
+    def _examined(self, leaf: bytes, name: bytes) -> tuple[list[Cut], int]:
+        """Look at a short string; return the work as well, which its line pays each time: what is remembered too."""
+        work = RedactionWork(len(leaf))
+        given = work.left
+        return self._examine(leaf, name, work), given - work.left
 
     def _examine(self, leaf: bytes, name: bytes, work: RedactionWork) -> list[Cut]:
         work.spend(_LEAF)
@@ -256,7 +263,7 @@ def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[C
         return cuts
     work.spend(text.count(b'"') * CALL // 8)
     pieces = strings_of(text) or ()
-    work.spend(len(pieces) * CALL)
+    work.spend(len(pieces) * CALL // 2)
     for piece in pieces:
         inner = text[piece.start : piece.end]
         telling = _is_telling(piece)

@@ -86,7 +86,7 @@ def percent_decoded(source: bytes) -> View | None:
 
 def near_escapes(source: bytes) -> View | None:
     """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
-    return _view_near(source, source.replace(b"\x1b", b"\\"), b"\\")
+    return _view_near(source, _LONE.sub(b" ", source).replace(b"\x1b", b"\\"), b"\\")
 
 
 def near_markers(source: bytes) -> View | None:
@@ -115,6 +115,8 @@ def _text(source: bytes) -> bytes:
 
 _AFTER_BACKSLASH = {b'"': b'"', b"/": b"/", b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
 _AFTER_BACKSLASH |= {b"'": b"'", b"`": b"`"}
+_LONE = Lazy(rb"""\\(?<!\\\\)(?![\\"/ntrbf'`u])""")
+"""A backslash that begins no escape, as in ``\\d``: a text full of them would be read again at each level."""
 _LONG = Lazy(rb"(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4})|\x1b\[[0-9;?]*[A-Za-z])")
 COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -23,6 +23,7 @@ from crystal.store.search.candidates import (
     latest_chunks,
     own_chunk,
     places_of_text,
+    text_of_chunk,
 )
 from crystal.store.search.scope import SearchScope
 
@@ -63,8 +64,9 @@ class SearchedStore:
 class RankedAnswer:
     """One answer: the chunk that stands for it, its score, and each engine's view by name.
 
-    ``similar`` counts answers nearly like it that are not shown. ``row`` and ``tokens`` are for the ranking, as are
-    ``assisted`` (how certainly a person speaks with an assistant there, 0 to 1) and ``among_people``.
+    ``text`` is empty until ``read_text`` has read it. ``similar`` counts answers nearly like it that are not shown.
+    ``row`` and ``tokens`` are for the ranking, as are ``assisted`` (how certainly a person speaks with an assistant
+    there, 0 to 1) and ``among_people``.
     """
 
     ref: Ref
@@ -72,6 +74,7 @@ class RankedAnswer:
     score: float
     ranks: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    text: str = ""
     similar: int = 0
     row: int = -1
     tokens: frozenset[int] = frozenset()
@@ -101,13 +104,21 @@ class RankedAnswer:
 
 
 def read_chunks(places: Sequence[SearchedStore], refs: Iterable[Ref]) -> dict[Ref, Candidate]:
-    """Read everything about some chunks; those that are gone are left out."""
+    """Read everything about some chunks but their texts; those that are gone are left out."""
     wanted = list(refs)
     found: dict[Ref, Candidate] = {}
     for at, place in enumerate(places):
         ids = [ident for where, ident in wanted if where == at]
         found.update(((at, ident), chunk) for ident, chunk in candidates(place.source.store, ids).items())
     return found
+
+
+def read_text(places: Sequence[SearchedStore], answer: RankedAnswer) -> str:
+    """Return the text of an answer, which is read once."""
+    if not answer.text:
+        place, ident = answer.ref
+        answer.text = text_of_chunk(places[place].source.store, ident)
+    return answer.text
 
 
 def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:
@@ -147,7 +158,7 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
     return Hit(
         id=place.source.public_id(ref[1]),
         score=round(answer.score, 6),
-        text=_shown_text(chunk),
+        text=_shown_text(chunk, read_text(places, answer)),
         role=chunk.role,
         session_id=chunk.session_id or "" if session is None else session[1],
         uuid=chunk.uuid or "",
@@ -191,11 +202,11 @@ def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:
     return sum(counts) - sum(map(len, found)) + len(set[tuple[str, int]]().union(*found))
 
 
-def _shown_text(chunk: Candidate) -> str:
+def _shown_text(chunk: Candidate, text: str) -> str:
     """Return a chunk's text without the memory key or the title that precedes it for the engines alone."""
     if chunk.memory is not None and chunk.key is not None and chunk.start == 0:
-        return chunk.text.removeprefix(key_prefix(chunk.key)) or chunk.text
-    return shown_text(chunk.file, chunk.text)
+        return text.removeprefix(key_prefix(chunk.key)) or text
+    return shown_text(chunk.file, text)
 
 
 def freshness(ts: int | None, now: int) -> str:

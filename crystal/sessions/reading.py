@@ -17,7 +17,7 @@ from crystal.model.recall import Filters
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
-from crystal.store.search.candidates import candidates, chunks_around
+from crystal.store.search.candidates import candidates, chunks_around, texts_of
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
@@ -30,7 +30,8 @@ _SHOWN = 8
 class SessionSummary:
     """Session as a list entry.
 
-    ``title`` is the given one, the summary's, or the user's first words; empty if there are none.
+    ``title`` is the given one, the summary's, or the user's first words; empty if there are none. ``opening`` are the
+    user's first words.
     """
 
     id: str
@@ -45,6 +46,7 @@ class SessionSummary:
     last_at: int | None
     turns: int
     memory: Memory = "local"
+    opening: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +308,10 @@ def _storable(text: str) -> str:
 
 
 def _summary(store: Store, row: conversations.Session) -> SessionSummary:
-    title = row.title or " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
+    opening = " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
     return SessionSummary(
-        row.session_id, title, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
-        row.started_at, row.last_at, conversations.count_turns(store, row.id),
+        row.session_id, row.title or opening, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
+        row.started_at, row.last_at, conversations.count_turns(store, row.id), opening=opening,
     )  # fmt: skip
 
 
@@ -329,9 +331,9 @@ def _lone(store: Store, chunk: int, context: int) -> tuple[ShownTurn, ...]:
     """Return a chunk that belongs to no turn: of a memory, or of a file, with ``context`` chunks of it around."""
     memory = memory_of_chunk(store, chunk)
     ids = [chunk] if memory is not None else chunks_around(store, chunk, max(0, context)) or [chunk]
-    found = candidates(store, ids)
+    found, said = candidates(store, ids), dict(texts_of(store, ids))
     shown = [found[ident] for ident in ids if ident in found]
-    texts = [shown_text(one.file, one.text) if memory is None else memory.text for one in shown]
+    texts = [shown_text(one.file, said[one.id]) if memory is None else memory.text for one in shown]
     return tuple(
         ShownTurn(
             one.id, one.uuid, 0, one.role, text, one.ts, focus=one.id == chunk, full_length=len(text), file=one.file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from crystal.app.projects import find_home, project_finder
 from crystal.cli.render import Look
 from crystal.model.capture import Project
 from crystal.store import Store
-from crystal.store.capture.projects import KnownProject, known_projects, project_row
+from crystal.store.capture.projects import KnownProject, join, known_projects, project_row
 from crystal.store.search.scope import project_ids
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 from tests.support.command import crystal
@@ -134,6 +135,56 @@ def test_two_projects_become_one_and_two_again(ready, tmp_path):
 
 
 @pytest.mark.slow
+def known(store: Store, find: Callable[[str], Project], *folders: Path) -> list[tuple[str, ...]]:
+    with store.transaction():
+        for folder in folders:
+            project_row(store, find(str(folder)))
+    return sorted(tuple(sorted(Path(folder).name for folder in one.folders)) for one in known_projects(store))
+
+
+@pytest.mark.parametrize("has_commit", [True, False])
+def test_what_was_joined_or_moved_stays_together_when_the_repository_gets_a_remote_or_another(tmp_path, has_commit):
+    notes, old = tmp_path / "notes", tmp_path / "old"
+    notes.mkdir()
+    old.mkdir() if not has_commit else make_repository(old)
+    with Store.open(tmp_path / "x.db") as store:
+        find = project_finder(store)
+        assert known(store, find, notes, old) == [("notes",), ("old",)]
+        with store.transaction():
+            first, second = known_projects(store)
+            first, second = (first, second) if first.name == "notes" else (second, first)
+            join(store, first.rows, second.rows, "shop", second.identity or "joined:12345678")
+        shop = old.rename(tmp_path / "shop") if has_commit else old
+        whole = [("notes", "old", "shop")] if has_commit else [("notes", "old")]
+        assert known(store, find, notes, shop) == whole
+        if not has_commit:
+            git(shop, "init", "-q")
+        git(shop, "remote", "add", "origin", "https://git.example/shop.git")
+        assert known(store, find, shop) == known(store, find, notes) == whole
+        address = "https://git.example/shop.git"
+        if not has_commit:
+            address = "https://git.example/store.git"
+            git(shop, "remote", "set-url", "origin", address)
+        clone = tmp_path / "clone"
+        git(tmp_path, "init", "-q", "clone")
+        git(clone, "remote", "add", "origin", address)
+        with_clone = [tuple(sorted(("clone", *whole[0])))]
+        assert known(store, find, shop, clone) == known(store, find, notes, clone) == with_clone
+
+
+def test_another_repository_in_the_same_place_gets_nothing_of_the_one_that_moved(tmp_path):
+    place = make_repository(tmp_path / "shop")
+    with Store.open(tmp_path / "x.db") as store:
+        find = project_finder(store)
+        known(store, find, place)
+        moved = place.rename(tmp_path / "moved")
+        git(make_repository(place, "another"), "remote", "add", "origin", "https://git.example/other.git")
+        known(store, find, moved)
+        known(store, find, place)
+        with store.transaction():
+            assert project_ids(store, str(place)) != project_ids(store, str(moved))
+
+
 def test_an_unknown_project_is_named_with_the_next_step(ready):
     done = crystal("projects", "rename", "nowhere", "x")
     assert (done.code, done.err) == (

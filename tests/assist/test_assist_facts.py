@@ -22,6 +22,7 @@ from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
 from crystal.assist.replay import History, Moment, common_words, is_used, replay_moments
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
+from crystal.errors import StoreDamagedError
 from crystal.hook.assist import MOMENTS, plain_error
 from crystal.hook.session_start import context_file
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
@@ -213,6 +214,21 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
     assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0% of all)" in done.out
     assert "after a failed command: no failed command in your sessions yet" in done.out
     assert REASON in done.out
+
+
+def test_a_replay_of_a_damaged_store_says_so_and_what_to_do(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+    machine.store.execute("PRAGMA foreign_keys = OFF")
+    for table, words in (("chunks", "1 turns have no text"), ("projects", "rows that are gone")):
+        machine.store.execute("BEGIN")
+        machine.store.execute(f"DELETE FROM {table}")
+        with pytest.raises(StoreDamagedError, match=words) as raised:
+            replay(machine)
+        machine.store.execute("ROLLBACK")
+        assert raised.value.hint == "run: crystal verify --repair"
+    assert replay(machine)["edit"].moments == 1
+    add_turn(machine.store, "Bash: make", ts=NOW, role="tool_call", tool="Bash")
+    assert "1 calls of tools and results are not in the work index yet" in crystal("assist", "replay").err
 
 
 def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:

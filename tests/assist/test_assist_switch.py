@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from crystal.install.claude_settings.hooks import TIMEOUTS
 from tests.support.command import crystal
 
 ADDED = ["PreToolUse", "PostToolUseFailure", "SubagentStart"]
@@ -32,12 +33,32 @@ def test_init_asks_for_it_once_on_a_terminal_alone(home: Path) -> None:
     assert (home / ".claude" / "settings.json").read_bytes() == before
 
 
+def test_init_takes_the_answer_and_an_empty_list_of_the_users_stays(home: Path) -> None:
+    settings = home / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    original = b'{"hooks": {"PreToolUse": [], "Stop" : [ ]},\n  "model": "x"}\n'
+    settings.write_bytes(original)
+    assert crystal("init", "--yes", "--no-import", "--assist", "on", "--dry-run").out.count("NotebookEdit") == 1
+    assert settings.read_bytes() == original
+    assert crystal("init", "--yes", "--no-import").code == 0
+    off = settings.read_bytes()
+    for mode, added in (("on", {*ADDED}), ("off", {"PreToolUse"}), ("ask", {"PreToolUse"})):
+        assert crystal("init", "--yes", "--no-import", "--assist", mode).code == 0
+        assert crystal("config", "get", "assist.mode").out == f"{mode}\n"
+        assert {*events(home)} - {*TIMEOUTS} == added
+        assert (settings.read_bytes() == off) == (mode != "on")
+    assert crystal("init", "--yes", "--assist", "perhaps").code == 2
+    assert crystal("uninstall", "--yes").code == 0
+    assert settings.read_bytes() == original
+
+
 def test_it_adds_no_hook_where_init_added_none_and_says_so(home: Path) -> None:
     done = crystal("config", "set", "assist.mode", "on")
     assert "does not run crystal's hooks yet" in done.err
     assert not (home / ".claude" / "settings.json").exists()
-    assert (
-        "expected" in crystal("config", "set", "assist.mode", "sometimes").err.lower()
-        or crystal("config", "set", "assist.mode", "sometimes").code == 2
-    )
+    settings = home / ".claude" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text('{"enabledPlugins": {"crystal@crystal": true}}')
+    assert "does not run" not in crystal("config", "set", "assist.mode", "on").err  # the plugin has the entries
+    settings.unlink()
     assert crystal("config", "set", "assist.mode", "sometimes").code == 2

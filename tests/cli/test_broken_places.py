@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.config.packages import PACKAGES
+from crystal.config.packages import PACKAGES, broken_packages
 from crystal.store import Store, upgrade
 from tests.support.capture_machine import line
 from tests.support.command import crystal
@@ -112,6 +112,17 @@ def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path
         if done.returncode:
             assert f"the package {name}" in done.stdout + done.stderr
             assert "pip install" in done.stdout + done.stderr
+
+
+def test_an_empty_file_or_folder_in_the_place_of_a_package_is_no_package(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "numpy.py").touch()
+    (tmp_path / "httpx").mkdir()
+    (tmp_path / "httpx" / "__init__.py").touch()
+    for name in ("numpy", "httpx"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    found = sorted(error.message.partition(":")[0] for error in broken_packages())
+    assert found == [f"the package {name} cannot be loaded" for name in ("httpx", "numpy")]
 
 
 # ------------------------------------------------------------------------------------------------------------- locks

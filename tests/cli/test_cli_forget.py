@@ -57,8 +57,8 @@ def test_a_preview_forgets_nothing(memory: Path) -> None:
 
 
 def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path) -> None:
-    assert crystal("forget", "--query", "quokka", typed="n\n", terminal=True).code == 130
-    assert held(memory)
+    no = crystal("forget", "--query", "quokka", typed="n\n", terminal=True)
+    assert (no.code, no.err.endswith("crystal: nothing was forgotten\n"), held(memory)) == (130, True, True)
     done = crystal("forget", "--query", "quokka", typed="y\n", terminal=True)
     assert done.code == 0, done.err
     assert "forgotten: nothing of it is left on this machine" in done.out
@@ -81,6 +81,7 @@ def test_a_long_output_that_the_preview_did_not_list_is_asked_about(memory: Path
     assert "will be forgotten: 1 message" in seen.out
     assert "more messages have the words, in a part of a long output" in seen.out
     assert (seen.code, held(memory)) == (130, True)
+    assert seen.err.endswith("crystal: nothing was forgotten\n")
     assert crystal("forget", "--query", "quokka", typed="y\ny\n", terminal=True).code == 0
     assert not held(memory)
 

@@ -18,7 +18,7 @@ import pytest
 import crystal
 from crystal.cli.app import COMMANDS, load_command
 from crystal.config.settings_file import read_file
-from crystal.install.claude_settings.hooks import TIMEOUTS
+from crystal.install.claude_settings.hooks import MATCHER_TIMEOUT, MATCHERS, TIMEOUTS
 from crystal.install.clients.entry_text import GUIDANCE
 from crystal.mcp.catalog import TOOLS
 
@@ -49,12 +49,17 @@ def test_the_marketplace_offers_the_plugin_that_stands_beside_it() -> None:
 
 def test_the_plugin_runs_the_events_of_the_settings_with_the_same_limits() -> None:
     groups = manifest("hooks/hooks.json")["hooks"]
-    assert {event: group["hooks"][0]["timeout"] for event, (group,) in groups.items()} == TIMEOUTS
+    timeouts = {**TIMEOUTS, **dict.fromkeys(MATCHERS, MATCHER_TIMEOUT)}
+    assert {event: group["hooks"][0]["timeout"] for event, (group,) in groups.items()} == timeouts
+    assert {event: group.get("matcher") for event, (group,) in groups.items()} == {
+        event: MATCHERS.get(event, {}).get("matcher") for event in timeouts
+    }
 
 
 def test_the_plugin_names_its_own_files_quoted() -> None:
-    commands = {group["hooks"][0]["command"] for (group,) in manifest("hooks/hooks.json")["hooks"].values()}
-    assert commands == {'sh "${CLAUDE_PLUGIN_ROOT}/hooks/run" || true'}
+    for event, (group,) in manifest("hooks/hooks.json")["hooks"].items():
+        which = " assist" if event in MATCHERS else ""
+        assert group["hooks"][0]["command"] == f'sh "${{CLAUDE_PLUGIN_ROOT}}/hooks/run"{which} || true'
     server = manifest(".mcp.json")["mcpServers"]["crystal"]
     assert (server["command"], server["args"]) == (
         "sh",
@@ -153,6 +158,18 @@ def test_the_environment_of_the_readme_is_found(home: Path, env: dict[str, str])
     assert launched(env=env) == hook_of(python)
     code, out, err = launched("mcp", "--more", env=env)
     assert (code, out.startswith(f"{python} -I -c "), out.endswith(" mcp --more\n"), err) == (0, True, True, "")
+
+
+def test_where_nothing_is_prepared_the_moments_of_assist_start_nothing(home: Path, env: dict[str, str]) -> None:
+    python = environment(home / ".local/share/crystal")
+    assert launched("assist", env=env) == NOTHING
+    places = (".ldm/memory", {}), ("x/memory", {"LDM_HOME": f"{home}/x"}), ("y", {"CRYSTAL_DATA_DIR": f"{home}/y"})
+    for place, variables in places:
+        rules = home / place / "context" / "rules.json"
+        rules.parent.mkdir(parents=True)
+        rules.touch()
+        assert launched("assist", env={**env, **variables}) == hook_of(python)
+        rules.unlink()
 
 
 def test_the_variable_goes_before_everything(home: Path, folder: Path, env: dict[str, str]) -> None:

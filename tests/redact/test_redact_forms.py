@@ -258,6 +258,9 @@ def test_words_of_the_list_without_the_checksum_stay() -> None:
         "*:*:*:ada:{}",
         "10.0.0.7:6432:app:ada@example:{}",
         "db.internal:25060:defaultdb:doadmin:{}",
+        "+db.example.com:5432:app:ada:{}",
+        "/var/run/postgresql:5432:app:ada:{}",
+        "[::1]:5432:app:ada:{}",
     ],
 )
 def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
@@ -265,6 +268,12 @@ def test_a_password_goes_from_a_pgpass_line(line: str) -> None:
     assert findings == {"password": 1}
     assert clean.startswith("# comment\n" + line.format("[redacted:password:"))
     assert found(line.format("s3cr3t!pass")) == {"password": 1}
+
+
+def test_a_password_goes_from_a_pgpass_line_that_a_command_writes() -> None:
+    for line in ("echo 'db:5432:app:ada:{}' >> ~/.pgpass", 'printf "db:5432:app:ada:{}" > .pgpass'):
+        assert found(line.format("s3cr3t!pass")) == {"password": 1}
+        assert found(line.format("$PGPASSWORD")) == {}
 
 
 @each_row(

@@ -166,3 +166,35 @@ def test_a_file_of_a_hundred_secrets_is_cleaned_one_by_one() -> None:
     clean, findings = REDACTOR.clean_text("".join(f"NAME_{n}_PASSWORD=hunter{n}x\n" for n in range(60)))
     assert findings == {"password": 60}
     assert clean.count("NAME_") == 60
+
+
+def test_short_strings_are_examined_only_while_their_line_has_work_left() -> None:
+    rows = [
+        f'"key": "\\\\"hunter{n}\\\\" password=hunter{n} -u ada:hunter{n}x http://b:hunter{n}@c' for n in range(3000)
+    ]
+    line = json.dumps({"a": rows, "b": "kept"}).encode()
+    assert calls_of(line) <= MIN_CALLS + 3 * CALLS_PER_BYTE * len(line)
+    assert json.loads(REDACTOR.clean_line(line)[0])["b"] == "kept"
+
+
+def test_source_code_full_of_patterns_is_read_once_and_not_again_at_each_level_of_escaping() -> None:
+    code = r"    if ($line =~ /^\s*([\w\-]+)\s*:\s*(\d+)$/) { $found{$1} = lc('%41') . $2; }  # by hand" + "\n"
+    text = code * 4000 + '$deep = "' + "\\" * 64 + '"; $header = "Authorization: Basic $user"; password=$x\n'
+    assert REDACTOR.clean_text(text) == (text, {})
+
+
+def test_a_long_list_of_names_of_keys_in_json_is_kept() -> None:
+    rows = [
+        {
+            "name": f"plugin-{n}",
+            "setup": {
+                "apiKeyField": "plugins.voice.config.apiKey",
+                "optionKey": "voice",
+                "flag": "--voice-api-key KEY",
+            },
+            "env": ["VOICE_API_KEY", "VOICE_TOKEN"],
+        }
+        for n in range(110)
+    ]
+    text = json.dumps(rows, indent=2)
+    assert REDACTOR.clean_text(text) == (text, {})

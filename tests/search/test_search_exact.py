@@ -210,6 +210,14 @@ def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store
     assert found(store, f'"so {words}"', limit=2) == [only], "what one text has is found wherever it is"
 
 
+def test_a_name_in_its_own_case_is_found_behind_very_many_in_another(store, monkeypatch):
+    monkeypatch.setattr(verbatim, "ENOUGH_CHUNKS", 5)
+    monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
+    exact = add_turn(store, f"{'and much else was said ' * 20}of obj.getUser", session="old", ts=NOW - 9 * DAY)
+    fill(store, *(f"obj.getuser obj.getuser {number}" for number in range(20)))
+    assert found(store, "obj.getUser")[0] == exact
+
+
 def test_a_phrase_that_is_not_in_the_texts_that_were_read_may_be_in_others(store, monkeypatch):
     fill(store, *(f"tea, said {number}, is green" for number in range(9)))
     notes = search(store, None, '"green tea"', now=NOW).notes

@@ -127,8 +127,15 @@ def crystal_offer() -> Offer:
 class Tools:
     """The tools without the wire."""
 
-    def __init__(self, asker: ClientContext | None = None, *, aliases: bool = True, room: int = 20_000) -> None:
-        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room))
+    def __init__(
+        self,
+        asker: ClientContext | None = None,
+        *,
+        aliases: bool = True,
+        room: int = 20_000,
+        scopes: tuple[str, ...] | None = None,
+    ) -> None:
+        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room), scopes)
         self.methods = self.tools.offer().methods
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({})["tools"]}
 

@@ -111,7 +111,7 @@ def plan_install(settings: Path, command: str, moments: Collection[str] = ()) ->
     target, before = read_whole(settings)
     mark, text = decoded(settings, before or b"", MEND)
     with json_errors(settings, text, MEND):
-        after = hooks.installed(text, command, moments)
+        after = hooks.installed(text, command, moments, _text_before(settings)[1])
         _prove(settings, text, after, {event: [command] for event in hooks.wanted(moments)})
     if before is None:
         return SettingsPlan(settings, target, None, encoded(settings, after), "shelve")
@@ -130,11 +130,9 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
     if before is None or b"crystal" not in before:
         return SettingsPlan(settings, target, before, before)
     mark, text = decoded(settings, before, MEND)
-    backup: bytes | None = None
-    with contextlib.suppress(OSError):
-        backup = backup_path(settings).read_bytes()
+    backup, original = _text_before(settings)
     with json_errors(settings, text, MEND):
-        left = hooks.removed(text, None if backup is None else decoded(settings, backup, MEND)[1])
+        left = hooks.removed(text, original)
         _prove(settings, text, left, {})
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
@@ -200,6 +198,14 @@ def _plugins(document: Mapping[str, Any]) -> dict[str, bool]:
 def backup_path(settings: Path) -> Path:
     """Return the path of the backup: next to the name that the client uses, not its link target."""
     return settings.with_name(settings.name + ".crystal-backup")
+
+
+def _text_before(settings: Path) -> tuple[bytes | None, str | None]:
+    """Return the document before our first entry, as bytes and as text, if it is known."""
+    with contextlib.suppress(OSError):
+        backup = backup_path(settings).read_bytes()
+        return backup, decoded(settings, backup, MEND)[1]
+    return None, None
 
 
 def _prove(settings: Path, before: str, after: str, wanted: Mapping[str, list[str]]) -> None:

@@ -43,13 +43,14 @@ def wanted(moments: Collection[str] = ()) -> dict[str, int]:
     return {**TIMEOUTS, **{event: MATCHER_TIMEOUT for event in MATCHERS if MOMENTS[event] in moments}}
 
 
-def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
+def installed(text: str, command: str, moments: Collection[str] = (), before: str | None = None) -> str:
     """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
 
     Args:
         text: The document.
         command: The hook.
         moments: When assist tells facts; its other events have no entry afterwards.
+        before: See ``removed``.
 
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON or no object, or ``hooks`` or an event has the wrong type.
@@ -58,7 +59,7 @@ def installed(text: str, command: str, moments: Collection[str] = ()) -> str:
     events = wanted(moments)
     checked(text, events)
     while strays := _strays(_entries(text), events):
-        text = json_entries.without_entry(text, text, strays[-1], ())
+        text = json_entries.without_entry(text, text, strays[-1], _kept(before))
     for event, timeout in events.items():
         found = next((one for one in _entries(text) if _event_of(one) == event), None)
         if found is not None:
@@ -83,12 +84,7 @@ def removed(text: str, before: str | None = None) -> str:
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON.
     """
-    known: Any = None
-    with contextlib.suppress(JsonSyntaxError):
-        known = None if before is None else jsontext.parse(before).value
-    events = known.get("hooks") if isinstance(known, dict) else None
-    kept = ["hooks", *(f"hooks.{event}" for event in events)] if isinstance(events, dict) else ()
-    return json_entries.removed(text, kept)
+    return json_entries.removed(text, _kept(before))
 
 
 def ours(text: str) -> dict[str, list[str]]:
@@ -119,6 +115,15 @@ def checked(text: str, events: Collection[str] = TIMEOUTS) -> Node:
                 f'"hooks.{child.key}" should be a list, but is {_kind(child.node.value)}', child.node.start
             )
     return root
+
+
+def _kept(before: str | None) -> Sequence[str]:
+    """Return the containers of a document that stay when they are empty."""
+    known: Any = None
+    with contextlib.suppress(JsonSyntaxError):
+        known = None if before is None else jsontext.parse(before).value
+    events = known.get("hooks") if isinstance(known, dict) else None
+    return ["hooks", *(f"hooks.{event}" for event in events)] if isinstance(events, dict) else ()
 
 
 def _kind(value: Any) -> str:

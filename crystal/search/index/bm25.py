@@ -38,6 +38,9 @@ class Scorer:
         length = part.arrays["length"].astype(np.float32)
         self._part = part
         self._joined = part.joined.astype(np.float32)
+        none = np.zeros(1, np.float32)
+        self._has_before = np.concatenate([none, self._joined])
+        self._has_after = np.concatenate([self._joined, none])
         self._own = _saturation(length, FREE, SPAN)
         self._padded = _saturation(self._with_neighbours(length), FREE_PADDED, SPAN_PADDED)
 
@@ -60,38 +63,45 @@ class Scorer:
             only = np.flatnonzero(mask) if count * SELECTIVE < self._part.size else None
         times = np.zeros(self._part.size, np.float32)
         for words, weight in terms:
-            spans = [span for span in map(self._part.words.find, dict.fromkeys(words)) if span[0] < span[1]]
+            spans = self._spans(words)
             total = sum(end - start for start, end in spans)
             if not total:
                 continue
-            if only is not None:
-                self._add_at(only, self._counted(only, spans, times, total), weight, own, padded)
-            elif total * DENSE > self._part.size:
+            if only is None and total * DENSE > self._part.size:
                 self._add_all(spans, times, weight, own, padded)
             else:
-                places = self._near(spans)
+                places = self._near(spans) if only is None else only
                 self._add_at(places, self._scattered(places, spans, times), weight, own, padded)
         if mask is not None and only is None:
             np.copyto(own, 0.0, where=~mask)
             np.copyto(padded, 0.0, where=~mask)
+
+    def own(self, places: Array, terms: Sequence[tuple[Sequence[bytes], float]]) -> Floats:
+        """Return the scores of some documents, each alone."""
+        scores, saturation = np.zeros(len(places), np.float32), self._own[places]
+        times = np.zeros(self._part.size, np.float32)
+        for words, weight in terms:
+            self._scatter(self._spans(words), times)
+            scores += _gain(times[places], saturation, weight)
+            times.fill(0.0)
+        return scores
+
+    def _spans(self, words: Sequence[bytes]) -> list[tuple[int, int]]:
+        return [span for span in map(self._part.words.find, dict.fromkeys(words)) if span[0] < span[1]]
 
     def _add_all(
         self, spans: Sequence[tuple[int, int]], times: Floats, weight: float, own: Floats, padded: Floats
     ) -> None:
         self._scatter(spans, times)
         both = self._with_neighbours(times)
-        _add_score(own, times, self._own, weight)
-        _add_score(padded, both, self._padded, weight)
+        own += _gain(times, self._own, weight)
+        padded += _gain(both, self._padded, weight)
         times.fill(0.0)
 
     def _add_at(self, places: Array, times: tuple[Floats, Floats], weight: float, own: Floats, padded: Floats) -> None:
         alone, both = times
-        scored = np.zeros(len(places), np.float32)
-        _add_score(scored, alone, self._own[places], weight)
-        own[places] += scored
-        scored.fill(0.0)
-        _add_score(scored, both, self._padded[places], weight)
-        padded[places] += scored
+        own[places] += _gain(alone, self._own[places], weight)
+        padded[places] += _gain(both, self._padded[places], weight)
 
     def _with_neighbours(self, numbers: Floats) -> Floats:
         both = numbers.copy()
@@ -119,47 +129,17 @@ class Scorer:
         """Count a word in documents, alone and with their neighbours; ``times`` is all zeros before and after."""
         self._scatter(spans, times)
         alone = times[places]
-        before, after, has_before, has_after = self._around(places)
-        both = alone + times[before] * has_before + times[after] * has_after
-        for start, end in spans:
-            times[self._part.words.documents(start, end)] = 0.0
+        before, after = np.maximum(places - 1, 0), np.minimum(places + 1, self._part.size - 1)
+        both = alone + times[before] * self._has_before[places] + times[after] * self._has_after[places]
+        times.fill(0.0)
         return alone, both
-
-    def _counted(
-        self, places: Array, spans: Sequence[tuple[int, int]], times: Floats, total: int
-    ) -> tuple[Floats, Floats]:
-        """Count like ``_scattered``, but by lookup of each document if many more documents have the word."""
-        if total <= 8 * len(places):
-            return self._scattered(places, spans, times)
-        before, after, has_before, has_after = self._around(places)
-        alone, earlier, later = np.split(self._looked_up(np.concatenate([places, before, after]), spans), 3)
-        return alone, alone + earlier * has_before + later * has_after
-
-    def _around(self, places: Array) -> tuple[Array, Array, Floats, Floats]:
-        last = self._part.size - 1
-        if not last:
-            nothing = np.zeros(len(places), np.float32)
-            return places, places, nothing, nothing
-        before, after = np.maximum(places - 1, 0), np.minimum(places + 1, last)
-        has_before = self._joined[before] * (places > 0)
-        has_after = self._joined[np.minimum(places, last - 1)] * (places < last)
-        return before, after, has_before.astype(np.float32), has_after.astype(np.float32)
-
-    def _looked_up(self, places: Array, spans: Sequence[tuple[int, int]]) -> Floats:
-        wanted = places.astype(np.uint32)  # as the postings: others would be converted as a whole
-        found = np.zeros(len(places), np.float32)
-        for start, end in spans:
-            documents = self._part.words.documents(start, end)
-            at = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
-            found += np.where(documents[at] == wanted, self._part.words.times(start, end)[at], 0)
-        return found
 
 
 def _saturation(length: Floats, free: int, span: int) -> Floats:
     return np.asarray(K1 * (FLAT + np.maximum(0.0, length - free) / span), np.float32)
 
 
-def _add_score(scores: Floats, times: Floats, saturation: Floats, weight: float) -> None:
-    part = times * np.float32(weight * (K1 + 1.0))
-    part /= times + saturation
-    scores += part
+def _gain(times: Floats, saturation: Floats, weight: float) -> Floats:
+    gain: Floats = times * np.float32(weight * (K1 + 1.0))
+    gain /= times + saturation
+    return gain

@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -280,6 +281,17 @@ class Index:
             here = slice(start, start + part.size)
             _scorer(part).add(words, None if mask is None else mask[here], own[here], padded[here])
         return own, padded
+
+    @_damage_told
+    def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
+        """BM25 of some documents, which come ascending, each alone; terms as for ``scores``."""
+        words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
+        ends = np.searchsorted(ordinals, self._starts).tolist()
+        found = [np.empty(0, np.float32)]
+        for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
+            if first < last:
+                found.append(_scorer(part).own(ordinals[first:last] - start, words))
+        return np.concatenate(found)
 
     # ----------------------------------------------------------------------------------------------------- vectors
 

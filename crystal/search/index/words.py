@@ -254,7 +254,7 @@ class PartWords:
 
     def word(self, number: int) -> bytes:
         """Return the word with a number; numbers follow the sort order of the words."""
-        return bytes(self._words[int(self._at[number]) : int(self._at[number + 1])])
+        return bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
 
     def all(self) -> list[bytes]:
         """Return every word, in order."""

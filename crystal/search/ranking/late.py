@@ -9,9 +9,9 @@ Source: Khattab, Zaharia: ColBERT (SIGIR 2020), here with static token vectors a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def weights_of(model: TokenComparer | None) -> Weights:
     return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
 
 
-def looked_at(lengths: Sequence[int], most: int) -> int:
+def looked_at(lengths: Iterable[int], most: int) -> int:
     """Return how many of the first texts, given their lengths in characters, are examined, ``most`` at most."""
-    together = accumulate(min(length, LATE_CHARACTERS) for length in lengths[:most])
-    return sum(1 for total in together if total <= LATE_TOGETHER)
+    together = accumulate(min(length, LATE_CHARACTERS) for length in islice(lengths, most))
+    return sum(1 for _ in takewhile(LATE_TOGETHER.__ge__, together))
 
 
 def late_scores(

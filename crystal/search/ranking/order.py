@@ -24,7 +24,7 @@ from crystal.search.ranking.scoring import (
 from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON_BONUS, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import MAX_READ, exact_chunks, naming_chunks, with_phrases
-from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks
+from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks, read_text
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import Query, completions, in_short, without_phrases
@@ -113,7 +113,7 @@ def rank(
     asked, weights = wanted.asked, weights_of(model)
     store, indexes = places[0].source.store, [field.index for field in fields]
     words, begun, stems = _words(store, indexes, wanted)
-    look = None if model is None else _SecondLook(model, fields, asked, word_weights(store, indexes))
+    look = None if model is None else _SecondLook(model, places, fields, asked, word_weights(store, indexes))
     depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
     while True:
         # An identifier is there or not: nothing is close to it in meaning.
@@ -194,7 +194,7 @@ def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], floa
 
 
 def read_answers(places: Sequence[SearchedStore], pool: Pool, scores: Floats, most: int) -> list[RankedAnswer]:
-    """Return the best answers with their texts; a turn in both memories is one answer, this machine's."""
+    """Return the best answers without their texts; a turn in both memories is one answer, this machine's."""
     rows = one_a_turn(pool, best_first(pool, scores))[:most].tolist()
     refs = {row: (int(pool.field[row]), int(pool.id[row])) for row in rows}
     chunks = read_chunks(places, refs.values())
@@ -214,6 +214,7 @@ class _SecondLook:
     """Late interaction with the best answers."""
 
     model: TokenComparer
+    places: Sequence[SearchedStore]
     fields: Sequence[Field]
     asked: Query
     weight_of: Callable[[str], float]
@@ -221,11 +222,11 @@ class _SecondLook:
     def rescore(self, answers: list[RankedAnswer], pool: Pool) -> None:
         """Rescore the best answers by their texts; all others come behind them."""
         weights = weights_of(self.model)
-        seen = looked_at([len(one.chunk.text) for one in answers], weights.most)
+        seen = looked_at((len(read_text(self.places, one)) for one in answers), weights.most)
         near, far = answers[:seen], answers[seen:]
         if not near:
             return
-        texts, beside = [one.chunk.text for one in near], self._beside(near, pool)
+        texts, beside = [one.text for one in near], self._beside(near, pool)
         like = self.model.late(self.asked.text, [text[:LATE_CHARACTERS] for text in texts], self.weight_of, beside)
         base, sessions = [one.score for one in near], [one.scores["session"] for one in near]
         scores = late_scores(base, sessions, like, beside, self.asked.compounds, texts, weights)

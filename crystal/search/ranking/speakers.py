@@ -49,15 +49,15 @@ _SPEAKER = re.compile(r"([^\W\d_]\w{0,20})(?: [^\W\d_]\w{0,20})?: ")
 
 def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index, int]]) -> None:
     """Note who speaks in the conversation of each answer; ``places`` are their indexes and their ordinals there."""
-    known: dict[tuple[int, int], tuple[Sides, bool]] = {}
-    keys = []
+    keys, spans = [], dict[tuple[Index, int], tuple[int, int]]()
     for index, ordinal in places:
         start, end = index.conversation(ordinal)
-        keys.append((id(index), start))
-        if keys[-1] not in known:
-            known[keys[-1]] = _sides(
-                index, max(start, ordinal - MAX_NEIGHBOURS), min(end, ordinal + MAX_NEIGHBOURS + 1)
-            )
+        keys.append((index, start))
+        spans.setdefault(keys[-1], (max(start, ordinal - MAX_NEIGHBOURS), min(end, ordinal + MAX_NEIGHBOURS + 1)))
+    known: dict[tuple[Index, int], tuple[Sides, bool]] = {}
+    for index in {index for index, _ in spans}:
+        own = {key: span for key, span in spans.items() if key[0] is index}
+        known.update(zip(own, _sides(index, list(own.values())), strict=True))
     together = sum((sides for sides, _ in known.values()), np.zeros((2, 2)))
     low, high = AT_LENGTH
     for one, key in zip(answers, keys, strict=True):
@@ -67,12 +67,15 @@ def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index,
         one.among_people = abs(excess) < ALIKE and not has_tools
 
 
-def _sides(index: Index, start: int, end: int) -> tuple[Sides, bool]:
-    """Count some passages: how many are the user's and the assistant's, their log lengths; and whether others are."""
-    here = np.arange(start, end)
+def _sides(index: Index, spans: Sequence[tuple[int, int]]) -> list[tuple[Sides, bool]]:
+    """Count passages: how many are the user's and the assistant's, their log lengths; and whether others are."""
+    lengths = [end - start for start, end in spans]
+    begins = np.cumsum([0, *lengths[:-1]])
+    here = np.concatenate([np.arange(*span) for span in spans])
     roles, words = index.take("role", here), np.log1p(index.take("length", here))
-    sides = np.array([[np.sum(roles == side), words[roles == side].sum()] for side in ("user", "assistant")])
-    return sides, len(here) > sides[:, 0].sum()
+    numbers = [one for side in ("user", "assistant") for one in (roles == side, np.where(roles == side, words, 0.0))]
+    sides = np.stack([np.add.reduceat(one, begins, dtype=np.float64) for one in numbers], axis=1).reshape(-1, 2, 2)
+    return [(one, length > one[:, 0].sum()) for one, length in zip(sides, lengths, strict=True)]
 
 
 def _length_difference(sides: Sides, together: Sides) -> float:
@@ -95,8 +98,8 @@ def with_speakers(
         before: The place of what was said just before each, if it is among them.
         question: What is asked.
     """
-    lowest, asks = min(scores, default=0.0), ["?" in one.chunk.text[-ENDING_CHARS:] for one in answers]
-    speakers = [_speaker(one.chunk.text) if one.among_people else "" for one in answers]
+    lowest, asks = min(scores, default=0.0), ["?" in one.text[-ENDING_CHARS:] for one in answers]
+    speakers = [_speaker(one.text) if one.among_people else "" for one in answers]
     named = set(re.findall(r"\w+", question.casefold())).intersection(speakers)
     found = []
     for score, one, place, speaker, is_question in zip(scores, answers, before, speakers, asks, strict=True):

@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
 from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index, Mask, Ordinals
-from crystal.search.index.terms import Tokenize, beginning_of, normalised
+from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, normalised, query_terms
 from crystal.store import Store
 from crystal.store.search.candidates import texts_of
 from crystal.store.search.tokenizer import tokenizer
@@ -121,8 +121,12 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
         tier = 0 if name in text else 1 if name.lower() in text.lower() else 2
         return tier if any(variant.is_in(text) for variant in variants) else None
 
-    read = _texts(store, index, _having(index, variants, mask), [(variants[0].stems, 1.0)])
-    found = _found(read, tier_of, limit, good=0)
+    places = _having(index, variants, mask)
+    # A text with ``x.getUser`` also has the words get and user: it is read before those with ``x.getuser``.
+    parts = query_terms(store, " ".join(camel_parts(name)))
+    is_likely = np.isin(places, index.with_all(parts, mask)) if parts else np.ones(len(places), np.bool_)
+    read = (_texts(store, index, some, [(variants[0].stems, 1.0)]) for some in (places[is_likely], places[~is_likely]))
+    found = _found(chain.from_iterable(read), tier_of, limit, good=0)
     return dict(sorted(found.items(), key=lambda one: one[1])[:limit])
 
 
@@ -165,9 +169,7 @@ def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordi
 
 def _texts(store: Store, index: Index, places: Ordinals, terms: Terms) -> Iterator[tuple[int, str]]:
     """Yield the chunks of some documents with their texts, those that some words fit best first, else the newest."""
-    only = np.zeros(index.size, np.bool_)
-    only[places] = True
-    scores, newest = index.scores(terms, only)[0][places], -index.take("id", places)
+    scores, newest = index.own_scores(terms, places), -index.take("id", places)
     ids, at, size = (-newest[np.lexsort((newest, -scores))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
         page = dict(texts_of(store, ids[at : at + size]))

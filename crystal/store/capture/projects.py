@@ -11,6 +11,8 @@ from crystal.model.capture import Project
 from crystal.store.connection import Store
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
 
+LOCAL_IDENTITIES = ("commit:", "marker:", "joined:")
+
 
 class KnownProject(NamedTuple):
     """A project with everything that is kept of it.
@@ -42,20 +44,42 @@ def project_row(store: Store, project: Project) -> int:
     A folder that is gone keeps what git reported when it existed; a name or an identity that a person chose is kept,
     and holds for new folders of the same project.
     """
+    if project.former is not None and project.remote is not None:
+        _take_along(store, project, project.former)
     known = store.row("SELECT own_name, joined_to FROM projects WHERE cwd = ?", (project.cwd,))
     own_name, joined_to = known or _chosen(store, project)
     store.execute(
         "INSERT INTO projects (cwd, git_root, remote, name, own_name, joined_to)"
-        " VALUES (?1, ?2, coalesce(?6, ?3), coalesce(?5, ?4), ?5, ?6) ON CONFLICT (cwd) DO UPDATE SET"
-        " git_root = coalesce(?2, git_root), remote = coalesce(?6, ?3, remote),"
+        " VALUES (?1, ?2, coalesce(?6, ?3), coalesce(?5, ?4), ?5, nullif(?6, ?3)) ON CONFLICT (cwd) DO UPDATE SET"
+        " git_root = coalesce(?2, git_root), remote = coalesce(?6, ?3, remote), joined_to = nullif(?6, ?3),"
         " name = CASE WHEN ?5 IS NOT NULL THEN ?5 WHEN ?2 IS NULL THEN name ELSE ?4 END",
         (project.cwd, project.git_root, project.remote, project.name, own_name, joined_to),
     )
     store.execute(
-        "UPDATE projects SET remote = ? WHERE git_root = ? AND remote IS NULL",
+        "UPDATE projects SET remote = coalesce(?1, remote)"
+        " WHERE git_root = ?2 AND (joined_to IS NULL OR remote IS NULL)",
         (joined_to or project.remote, project.git_root),
     )
     return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
+
+
+def _take_along(store: Store, project: Project, former: str) -> None:
+    """Give a project's identity to all that had the former one, but not if a clone still has the former address."""
+    sql = "SELECT 1 FROM projects WHERE remote = ? AND joined_to IS NULL AND coalesce(git_root, cwd) <> ? LIMIT 1"
+    if former.startswith(LOCAL_IDENTITIES) or not store.rows(sql, (former, project.git_root)):
+        store.execute(
+            "UPDATE projects SET remote = ?1, joined_to = iif(joined_to IS NULL, NULL, ?1) WHERE remote = ?2",
+            (project.remote, former),
+        )
+
+
+def former_identity(store: Store, root: str, identity: str) -> str | None:
+    """Return another identity than this one that is stored for a repository's root, unless a person chose it."""
+    sql = (
+        "SELECT remote FROM projects WHERE (git_root = ?1 OR cwd = ?1) AND remote <> ?2"
+        " AND (joined_to IS NULL OR joined_to LIKE 'joined:%') LIMIT 1"
+    )
+    return store.find(str, sql, (root, identity))
 
 
 def identity_of_root(store: Store, git_root: str) -> str | None:

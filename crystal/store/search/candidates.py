@@ -18,10 +18,9 @@ from crystal.store.search.tokenizer import TOKENIZER
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that may answer, with everything about its origin."""
+    """A chunk that may answer, with everything about its origin; ``texts_of`` reads its text."""
 
     id: int
-    text: str
     text_sha256: bytes
     start: int
     role: str
@@ -53,6 +52,11 @@ def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
     """Return the texts of some chunks, newest chunk first."""
     sql = "SELECT id, text FROM chunks WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id DESC"
     return store.rows(sql, (ids,))
+
+
+def text_of_chunk(store: Store, chunk: int) -> str:
+    """Return the text of a chunk, an empty one if it is gone."""
+    return str(store.value("SELECT text FROM chunks WHERE id = ?", (chunk,)) or "")
 
 
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
@@ -131,7 +135,7 @@ JOINED = (
 """How a chunk ``c`` finds them; all are NULL for a chunk of no file."""
 
 _DETAILS = f"""
-SELECT c.id, c.text, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
+SELECT c.id, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,
        c.turn, coalesce(t.uuid, m.uid), t.tool, c.session, s.session_id, p.name, p.cwd, t.part, m.uid, m.category,
        m.key, s.harness, {PLACE}
 FROM chunks c LEFT JOIN turns t ON t.id = c.turn LEFT JOIN sessions s ON s.id = c.session
@@ -141,7 +145,7 @@ WHERE c.id IN (SELECT value FROM json_each(?))
 
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
-    """Return everything about some chunks, by id; ids that are gone are left out."""
+    """Return everything about some chunks but their texts, by id; ids that are gone are left out."""
     rows = store.rows(_DETAILS, (ids,))
     return {
         row[0]: Candidate(*(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:])))
