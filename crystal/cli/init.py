@@ -98,10 +98,7 @@ class RoleOptions:
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
-    assist: Annotated[
-        str | None,
-        typer.Option(help="Whether Claude Code gets facts unasked.", metavar="on|off|ask", show_default=False),
-    ] = None,
+    assist: Annotated[str | None, typer.Option(help="Whether Claude Code gets facts.", metavar="on|off|ask")] = None,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,

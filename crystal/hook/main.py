@@ -365,7 +365,8 @@ def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: in
     who = _word(said.get("session_id")), _path(said.get("cwd"))
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False
-    return _half("assist").act(data_dir, said, who, env, now, parse_hook_input, _attempt, _print)
+    half = _half("assist")
+    return half.act(half.HookCall(data_dir, said, who, env, now, parse_hook_input), _attempt, _print)
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
