@@ -87,10 +87,7 @@ def _wait_if_asked(env: dict[str, str], finished: "Callable[[], object] | None")
 
 def _read_event(arguments: list[str]) -> dict[str, object]:
     said = parse_hook_input(_attempt(_read_stdin) or b"")
-    if "--harness" not in arguments:
-        return said
-    translated: dict[str, object] = _half("other_agents").translate(said, arguments)
-    return translated
+    return dict(_half("other_agents").translate(said, arguments)) if "--harness" in arguments else said
 
 
 def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
