@@ -193,7 +193,9 @@ def test_the_command_refuses_what_it_cannot_serve(home):
 
 
 SOCKETS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: {own}:A2C2 {own}:21C2 01 00000000:00000000 00:00000000 00000000  {user}        0 1 1 0 20 0 0 10 -1
+   0: {own}:A2C2 {own}:21C2 06 00000000:00000000 03:00000000 00000000      0        0 0 3 0
+   1: {own}:A2C2 {own}:21C3 01 00000000:00000000 00:00000000 00000000      0        0 1 1 0 20 0 0 10 -1
+   2: {own}:A2C2 {own}:21C2 01 00000000:00000000 00:00000000 00000000  {user}        0 1 1 0 20 0 0 10 -1
 """
 
 
@@ -204,8 +206,8 @@ def test_another_user_of_the_machine_is_told_apart(tmp_path, user, port, is_othe
     for own in ("0100007F", "0000000000000000FFFF00000100007F"):
         table = tmp_path / "tcp"
         table.write_text(SOCKETS.format(own=own, user=user))
-        assert is_other_user(("127.0.0.1", port), (tmp_path / "none", table)) is is_other
-    assert not is_other_user(("testclient", port), (table,))
+        assert is_other_user(("127.0.0.1", port), ("127.0.0.1", 0x21C2), (tmp_path / "none", table)) is is_other
+    assert not is_other_user(("testclient", port), tables=(table,))
     assert not is_other_user(None)
 
 
