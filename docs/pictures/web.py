@@ -33,7 +33,7 @@ from tests.support.docs_sample import call_block, result_block, text_block, writ
 from tests.support.web_memory import MEMORIES, write_year  # noqa: E402
 from tests.support.web_page import serving  # noqa: E402
 
-SIZES = {320: 640, 1280: 800, 2560: 1300}
+SIZES = {320: 640, 1280: 800, 3840: 2160}
 PICTURES = {
     "timeline": "light",
     "search": "dark",

@@ -254,6 +254,11 @@ def test_a_memory_is_changed_archived_and_brought_back(year, inside):
 
 def test_a_review_needs_one_key_for_each_memory(home, inside_review):
     page = inside_review.page
+    page.set_viewport_size({"width": 320, "height": 400})
+    page.reload()
+    expect(page.locator("[data-review] .at")).to_be_visible()
+    assert page.evaluate("() => scrollY") == 0  # the beginning of the page is seen
+    page.set_viewport_size({"width": 1280, "height": 720})
     shown = page.locator("[data-review] p.said").all_inner_texts()
     assert sorted(shown) == sorted(LEARNED[::2])
     for number, key in enumerate("ewny"):

@@ -115,6 +115,15 @@ def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evid
     return found
 
 
+def taught_by(store: Store, lines: Collection[str]) -> dict[str, list[str]]:
+    """Return the memories that lines taught, by line."""
+    found: dict[str, list[str]] = {}
+    sql = "SELECT line, memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?)) ORDER BY id"
+    for line, memory in store.rows(sql, (lines,)):
+        found.setdefault(line, []).append(memory)
+    return found
+
+
 def confidence_of(evidence: Sequence[Evidence]) -> float:
     """Return how sure a memory is: each session that says it again halves what is left of the doubt, at least."""
     doubt = 1.0

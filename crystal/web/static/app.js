@@ -92,7 +92,7 @@ document.addEventListener("keydown", (event) => {
   if (Object.hasOwn(actions, event.key)) { event.preventDefault(); actions[event.key](); }
 });
 
-if ($("[data-review]")) move(1);
+if ($("[data-review]")) { move(1); scrollTo(0, 0); }
 $("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 $("#keys-button").addEventListener("click", showKeys);
 
