@@ -94,9 +94,20 @@ class ReadAhead:
                 return
             if place >= self._place and len(raw) <= MAX_SIZE:
                 try:
-                    self._busy.append((place, raw, self._cleaners.submit(clean, raw)))
+                    self._busy.append((place, raw, _submit(self._cleaners, raw)))
                 except (OSError, RuntimeError):  # the system starts no process, or they have ended
                     self._cleaners = None
+
+
+def _submit(cleaners: Executor, raw: bytes) -> Future[CleanedLines]:
+    """Have a stretch cleaned. A process that this starts never sees Ctrl-C, not even before it could ignore it."""
+    if os.name == "nt":
+        return cleaners.submit(clean, raw)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return cleaners.submit(clean, raw)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def stretches(capture: Capture, plan: Sequence[PastFile]) -> Iterator[tuple[int, bytes]]:

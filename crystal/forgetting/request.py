@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError
@@ -15,7 +15,7 @@ from crystal.model.capture import Memory
 from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, TombstoneKind
-from crystal.store.forget.forgotten_rows import ForgottenSource
+from crystal.store.forget.forgotten_rows import ForgottenSource, KeptRow
 
 if TYPE_CHECKING:
     from crystal.sync.cleaning import SealedOutbox
@@ -78,6 +78,30 @@ class Selection:
         (self.lines if said.uuid else self.memories).add(said.uuid or said.uid)
 
 
+class ArchivedMatch(NamedTuple):
+    """Archived line to delete: its place, its own id, those of its turns, and the reason."""
+
+    row: KeptRow
+    number: int
+    because: Because
+    uuid: str | None = None
+    turns: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """Return what the line and its turns are named by; of a copy, the line alone."""
+        turns = () if self.because == "copy" else self.turns
+        return {name for name in (self.uuid, *turns) if name is not None}
+
+
+class SearchedArchives(NamedTuple):
+    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again."""
+
+    ids: frozenset[str] = frozenset()
+    rows: frozenset[KeptRow] = frozenset()
+    matches: tuple[ArchivedMatch, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ForgetItem:
     """One thing to delete: a line of a transcript with all its text, a memory, or a note of the client.
@@ -119,6 +143,7 @@ class ForgetPlan:
         needles: The word or phrase of the query, which no file may hold afterwards. Kept in memory only.
         is_brief: True if a large memory was not searched for all repetitions; see ``complete``.
         unread: Messages of a large memory that may have the words, too, and were not read yet.
+        searched: What archives have of it. Kept in memory only: an interrupted deletion searches again.
     """
 
     wish: ForgetRequest
@@ -136,6 +161,7 @@ class ForgetPlan:
     needles: tuple[str, ...] = field(default=(), repr=False)
     is_brief: bool = False
     unread: int = 0
+    searched: SearchedArchives | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_empty(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,14 @@ def test_a_cleaning_process_gives_what_the_redactor_gives():
     redactor = Redactor(KEY)
     assert cleaned == [redactor.clean_line(one) for one in raw[:-1].split(b"\n")]
     assert SECRET.encode() not in b"".join(clean for clean, _ in cleaned)
+
+
+@pytest.mark.slow
+def test_a_cleaning_process_never_sees_an_interruption_from_its_first_moment_on():
+    with start_cleaners(1, KEY, secrets=True) as cleaners:
+        ReadAhead(cleaners, iter([(0, b"{}\n")])).reach(0)
+        assert signal.SIGINT in cleaners.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.slow

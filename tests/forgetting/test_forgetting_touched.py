@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.execute.execute import carry_out, finish
+from crystal.forgetting.match import archive_lines
+from crystal.forgetting.match.patterns import TextMatcher
+from crystal.forgetting.match.query_terms import Terms
 from crystal.forgetting.plan.planner import plan
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.ingest.forgotten_filter import forgotten_lines, without_lines
@@ -19,6 +27,7 @@ from crystal.store.forget.forgetting import (
     open_tombstones,
     read_blocks,
 )
+from crystal.store.forget.forgotten_rows import KeptRow
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, line
 from tests.support.forgetting_ground import Ground, ground
@@ -140,3 +149,88 @@ def test_a_summary_of_a_forgotten_message_is_no_title_any_more(clean, titled, le
     assert clean.machine.store.value(title, (SESSION,)) == "Family"
     forget(clean, ForgetRequest(targets=("gone",)))
     assert clean.machine.store.value(title, (SESSION,)) == left
+
+
+# ------------------------------------------------------------------------------------ between the list and the deletion
+
+SAID = "the zanzibar recipe of the quokka keeper"
+EVENTS = {
+    "note": (SESSION, note(SAID)),
+    "note elsewhere": ("5e551011-c", line("plain", ident="plain"), note(f"zanzibar: {SAID}")),
+    "fork": ("5e551011-f", line(SAID, ident="gone"), line("the fork goes on", ident="fork")),
+    "quotation": ("5e551011-b", line(f"They said: {SAID}!", ident="quoting")),
+    "word": (SESSION, line("what is zanzibar?", ident="asking")),
+    "escaped": ("5e551011-e", line(SAID, ident="gone").replace(b"gone", b"\\u0067one")),
+    "other": (SESSION, line("the okapi song", ident="okapi")),
+}
+
+
+def left_after(folder: Path, events: tuple[list[str], list[str]], *, is_searched_again: bool) -> list[list[object]]:
+    """What is left of all that if some of it comes before and some after the list was made."""
+    clean = ground(folder, sessions=1, turns=2)
+    clean.say(SESSION, line("the okapi dance", ident="dance"), line(SAID, ident="gone"))
+    is_danced = False
+    for at, names in enumerate(events):
+        for name in names:
+            if name == "forget":
+                if not is_danced:
+                    forget(clean, ForgetRequest(targets=("dance",)))
+                is_danced = True
+            else:
+                clean.say(*EVENTS[name])  # type: ignore[arg-type]
+        if at == 0:
+            made = plan(clean.grounds, ForgetRequest(targets=("gone",)))
+    carry_out(clean.grounds, replace(made, searched=None) if is_searched_again else made, NOW + 10**6)
+    finish(clean.grounds, NOW + 10**6)
+    own = [one for one in archived(clean).splitlines() if b"5e551011-0" not in one and b"uuid" in one]
+    named = [
+        one for one in own if any(word in one for word in (b"zanzibar", b"okapi", b"plain", b"fork", b"_forgotten"))
+    ]
+    return [sorted(named), sorted(text for text in clean.machine.texts() if "a" in text and len(text) < 60)]
+
+
+_events = st.lists(st.sampled_from([*EVENTS, "forget"]), max_size=4)
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(st.tuples(_events, _events))
+def test_archives_searched_once_lose_the_same_lines_as_those_searched_twice(
+    events: tuple[list[str], list[str]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        once, twice = (left_after(Path(folder) / name / "home", events, is_searched_again=name == "b") for name in "ab")
+    assert once == twice
+    assert not any(b"recipe" in one for one in once[0])  # type: ignore[operator]
+
+
+def test_an_archive_is_searched_again_only_if_it_has_changed(clean: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean.say(SESSION, line(SAID, ident="gone"))
+    clean.say("5e551011-b", line("something else", ident="else"))
+    made = plan(clean.grounds, ForgetRequest(targets=("gone",)))
+    clean.say("5e551011-c", *EVENTS["note elsewhere"][1:])  # type: ignore[arg-type]
+    read: list[str] = []
+    text_of_row = archive_lines.text_of_row
+    monkeypatch.setattr(archive_lines, "text_of_row", lambda row, home: read.append(row.key) or text_of_row(row, home))
+    carry_out(clean.grounds, made, NOW + 10**6)
+    assert read == ["5e551011-c"]
+    assert b"zanzibar" not in archived(clean)
+
+
+@pytest.mark.slow
+@given(st.lists(st.sampled_from([one for _, *lines in EVENTS.values() for one in lines] + [line(SAID, ident="a\\b")]),
+                max_size=8), st.sets(st.sampled_from(["gone", "quoting", "a\\b"])), st.booleans())  # fmt: skip
+def test_lines_read_alone_match_as_those_read_with_all_others(
+    lines: list[bytes], ids: set[str], has_words: bool
+) -> None:
+    row = KeptRow(1, 1, SESSION, SESSION, None, CLAUDE_CODE, "desk", "x", 0, 1, 0, b"")
+    found = []
+    for alone in (frozenset({CLAUDE_CODE}), frozenset[str]()):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(archive_lines, "text_of_row", lambda *_: b"".join(lines))
+            patch.setattr(archive_lines, "READ_ALONE", alone)
+            terms = Terms.of("zanzibar recipe") if has_words else None
+            texts = TextMatcher([SAID], {"zanzibar"})
+            search = archive_lines.ArchiveSearch(frozenset(ids), texts, {SESSION}, terms, "quoting".__eq__)
+            found.append(list(search.run([row], Path())))
+    assert found[0] == found[1]

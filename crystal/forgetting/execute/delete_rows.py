@@ -14,7 +14,7 @@ from typing import Literal
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
-from crystal.forgetting.request import ForgetContext, Progress, Selection, counted
+from crystal.forgetting.request import ForgetContext, Progress, SearchedArchives, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
@@ -57,8 +57,13 @@ class DeletionSet(Selection):
     has_words: bool = False
 
 
-def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
-    """Delete the rows of open tombstones here and in the copy of home's memory. Idempotent."""
+def delete_here(
+    context: ForgetContext, mirror: Store | None, now: int, searched: SearchedArchives | None = None
+) -> None:
+    """Delete the rows of open tombstones here and in the copy of home's memory. Idempotent.
+
+    Archives that were ``searched`` for all of it, and have not changed since, are not searched again.
+    """
     store = context.store
     swept = {work.target for work in forgotten_work.works(store, SWEPT)}
     todo = [tombstone for _, tombstone in open_tombstones(store) if tombstone.uid not in swept]
@@ -66,7 +71,7 @@ def delete_here(context: ForgetContext, mirror: Store | None, now: int) -> None:
         return
     stores = [one for one in (store, mirror) if one is not None]
     gone, more = _gather(context, stores, todo, now, _hand_over(context, stores, todo))
-    places = _search(context, stores, gone)
+    places = _search(context, stores, gone, searched)
     gone.sessions.update(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores))
     untold = gone.sessions - {session for one in todo for session in one.sessions}
     if untold:  # other machines may have copies of them
@@ -191,7 +196,9 @@ def _made(
 # -------------------------------------------------------------------------------------------------------- searching
 
 
-def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) -> dict[int, set[int]]:
+def _search(
+    context: ForgetContext, stores: Sequence[Store], gone: DeletionSet, searched: SearchedArchives | None
+) -> dict[int, set[int]]:
     """Return the numbers of the archived lines to delete, by ledger row."""
     touched = gone.sessions.union(*(forgotten_rows.sessions_of(store, gone.lines) for store in stores))
 
@@ -199,12 +206,16 @@ def _search(context: ForgetContext, stores: Sequence[Store], gone: DeletionSet) 
         return uuid not in gone.lines and any(traces.has_line(store, uuid) for store in stores)
 
     places: dict[int, set[int]] = {}
-    rows, texts = forgotten_rows.kept_rows(context.store), None
+    kept, texts = forgotten_rows.kept_rows(context.store), None
+    if searched is None or gone.scopes or not gone.lines | gone.memories <= searched.ids:
+        searched = SearchedArchives()
+    rows, unchanged = [row for row in kept if row not in searched.rows], searched.rows.intersection(kept)
+    known = [found for found in searched.matches if found.row in unchanged]
     if rows and gone.has_words:
         texts = text_matcher(stores, gone.lines, gone.memories, context.progress)
     told = counted(rows, "looking through the archives", len(rows), context.progress)
     search = ArchiveSearch(frozenset(gone.lines), texts, touched, None, stays, tuple(gone.scopes))
-    for found in search.run(told, context.ldm_home):
+    for found in (*known, *search.run(told, context.ldm_home)):
         places.setdefault(found.row.id, set()).add(found.number)
         gone.sessions.add(found.row.session_id)
         if found.because == "copy" or (found.because == "session" and any(map(stays, found.turns))):

@@ -16,7 +16,7 @@ from crystal.config.paths import delete_file
 from crystal.errors import CrystalError, UnavailableError
 from crystal.forgetting.execute import delete_rows, file_cleanup
 from crystal.forgetting.plan.planner import complete
-from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten
+from crystal.forgetting.request import ForgetContext, ForgetPlan, Forgotten, SearchedArchives
 from crystal.forgetting.tombstone_file import reconcile_tombstones
 from crystal.search.index import discard
 from crystal.store import Store
@@ -51,7 +51,7 @@ def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
             for row, lines in plan.places:
                 forgotten_work.add_work(context.store, delete_rows.ARCHIVE, str(row), list(lines), now)
             context.on_tombstones(context.store, tombstones)
-        pending = _finish(context, now)
+        pending = _finish(context, now, plan.searched)
     counts = Counter(item.kind for item in plan.items)
     return Forgotten(
         counts["line"],
@@ -78,12 +78,12 @@ def finish(context: ForgetContext, now: int) -> int:
     return len(forgetting.open_tombstones(context.store))
 
 
-def _finish(context: ForgetContext, now: int) -> Sequence[str]:
+def _finish(context: ForgetContext, now: int, searched: SearchedArchives | None = None) -> Sequence[str]:
     """Delete rows, then do the resulting work on files. Return why something is left, in words."""
     try:
         reconcile_tombstones(context.store, context.ldm_home, now)
         with context.mirror() as (mirror, problem):
-            delete_rows.delete_here(context, mirror, now)
+            delete_rows.delete_here(context, mirror, now, searched)
             return Finisher(context, mirror, now).run(problem)
     except CrystalError as error:
         return [error.message]

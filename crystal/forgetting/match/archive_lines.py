@@ -10,33 +10,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
+from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match.multi_pattern import MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import Terms, may_hold, readable
-from crystal.forgetting.request import Because
+from crystal.forgetting.request import ArchivedMatch, Because
 from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import is_forgotten, reader_of
+from crystal.transcript.reader import LineFacts, is_forgotten, reader_of
 
+_When = tuple[int | None, str | None]
 
-class ArchivedMatch(NamedTuple):
-    """Archived line to delete: its place, its own id, those of its turns, and the reason."""
-
-    row: KeptRow
-    number: int
-    because: Because
-    uuid: str | None = None
-    turns: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> set[str]:
-        """Return what the line and its turns are named by; of a copy, the line alone."""
-        turns = () if self.because == "copy" else self.turns
-        return {name for name in (self.uuid, *turns) if name is not None}
+READ_ALONE = frozenset({CLAUDE_CODE})
+"""Programs whose transcript lines name themselves and their turns without the lines before them."""
 
 
 class ArchiveSearch:
@@ -98,28 +87,34 @@ class ArchiveSearch:
         lines = text.split(b"\n")[:-1]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         hit = {bisect_right(starts, place) - 1 for place in hits}
-        facts = [*map(reader_of(row.harness).facts, lines)]
-        at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
-        cwd = next((one.cwd for one in facts if one.cwd is not None), None)
-        placed = [(row.start + start, line) for start, line in zip(starts, lines, strict=False)]
+        named = {bisect_right(starts, place) - 1 for place, _ in self._ids.find(text)}
+        chosen = self._chosen(row, lines, hit | named)
+        facts = [reader_of(row.harness).facts(lines[number]) for number in chosen]
+        placed = [(row.start + starts[number], lines[number]) for number in chosen]
         turns = _turns_by_offset(row, placed)
-        for number, ((place, line), own) in enumerate(zip(placed, facts, strict=True)):
-            at, cwd = own.timestamp_ms or at, own.cwd or cwd
+        for number, (place, line), own, around in zip(chosen, placed, facts, _times_and_folders(facts), strict=True):
             if not line.strip() or is_forgotten(line):
                 continue
             ids = tuple(turns.get(place, ()))
-            when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
-            because: Because | None
-            if own.uuid in self._lines or not self._lines.isdisjoint(ids):
-                because = "copy"
-            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
-                because = "session"
-            else:
-                because = self._repeats(row, line, ids, is_hit=number in hit)
+            when = (own.timestamp_ms, own.cwd) if ids else around  # the memory has turns with their own
+            because = self._names(row, own, ids, when) or self._repeats(row, line, ids, is_hit=number in hit)
             if because is not None:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
             elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
+
+    def _names(self, row: KeptRow, own: LineFacts, turns: tuple[str, ...], when: _When) -> Because | None:
+        """Return why a line goes because of its id, or its time and folder, or None."""
+        if own.uuid in self._lines or not self._lines.isdisjoint(turns):
+            return "copy"
+        return "session" if any(scope.holds(row.session_id, *when) for scope in self._scopes) else None
+
+    def _chosen(self, row: KeptRow, lines: Sequence[bytes], found: set[int]) -> Sequence[int]:
+        """Return the numbers of the lines that may match, or of all; an escape may hide an id."""
+        if self._scopes or self._every or row.harness not in READ_ALONE:
+            return range(len(lines))
+        worth = [b"\\u" in line or (self._terms is not None and may_hold(self._terms, line)) for line in lines]
+        return [number for number, is_worth_it in enumerate(worth) if is_worth_it or number in found]
 
     def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:
         """Return why a line goes because of its text, or None."""
@@ -133,6 +128,17 @@ class ArchiveSearch:
         if not self._texts.is_quoted(line):  # a single line is often repeated by chance
             return None
         return "quote" if stays else "bookkeeping"
+
+
+def _times_and_folders(facts: Sequence[LineFacts]) -> list[_When]:
+    """Return time and folder of each line, its own or else those of the line before it; of the first, the next ones."""
+    at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
+    cwd = next((one.cwd for one in facts if one.cwd is not None), None)
+    found: list[_When] = []
+    for one in facts:
+        at, cwd = one.timestamp_ms or at, one.cwd or cwd
+        found.append((at, cwd))
+    return found
 
 
 def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, None]]:

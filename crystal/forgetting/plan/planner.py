@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.match.archive_lines import ArchivedMatch, ArchiveSearch, began_at
+from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
@@ -28,7 +28,17 @@ from crystal.forgetting.plan.select import (
     select,
     sessions_meant,
 )
-from crystal.forgetting.request import Because, ForgetContext, ForgetItem, ForgetPlan, ForgetRequest, Selection, counted
+from crystal.forgetting.request import (
+    ArchivedMatch,
+    Because,
+    ForgetContext,
+    ForgetItem,
+    ForgetPlan,
+    ForgetRequest,
+    SearchedArchives,
+    Selection,
+    counted,
+)
 from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
@@ -99,13 +109,17 @@ class _Planner:
         self.memories: dict[str, Because] = {}
         self.notes: list[ArchivedMatch] = []
         self.unread = 0
+        self.searched: SearchedArchives | None = None
 
-    def plan(self) -> ForgetPlan:
-        """Run all steps, in a large memory with limits."""
+    def _refuse_unknown(self) -> None:
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
                 raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
+
+    def plan(self) -> ForgetPlan:
+        """Run all steps, in a large memory with limits."""
+        self._refuse_unknown()
         is_large = not self.is_scope and any(map(forgotten_rows.is_large, self.every))
         self._select(MAX_READ if is_large else None)
         is_brief = is_large and bool(self.lines or self.memories or self.unread)
@@ -190,11 +204,16 @@ class _Planner:
         if rows and not is_empty and not is_brief:
             texts = text_matcher(self.every, self.lines, self.memories, self.context.progress)
         search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
+        lines = frozenset(self.lines)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
-        for found in search.run(told, self.context.ldm_home):
+        matches = tuple(search.run(told, self.context.ldm_home))
+        for found in matches:
             self._add(Selection(found.names), found.because)
             if found.because != "copy" and not found.turns:
                 self.notes.append(found)
+        # What is found beyond that may be repeated elsewhere: archives are then searched once more.
+        if not is_brief and lines == self.lines.keys() and sessions == self._touched():
+            self.searched = SearchedArchives(lines.union(self.memories), frozenset(rows), matches)
 
     def _only_terms(self) -> Terms | None:
         """Return the words of the query if nothing else is requested, or None."""
@@ -240,6 +259,7 @@ class _Planner:
             last_at=max(times, default=None),
             still_held=tuple(dict.fromkeys(path for path in map(Path, map(os.fsdecode, held)) if path.is_file())),
             token=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],
+            searched=self.searched,
         )
 
     def _touched(self) -> set[str]:

@@ -211,7 +211,10 @@ def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -
 
 
 class KeptRow(NamedTuple):
-    """A row of the ledger whose lines are archived; ``transcript`` is the row of its transcript, ``key`` its key."""
+    """A row of the ledger whose lines are archived; ``transcript`` is the row of its transcript, ``key`` its key.
+
+    An equal row has the same lines: ``hash`` is theirs.
+    """
 
     id: int
     transcript: int
@@ -224,11 +227,13 @@ class KeptRow(NamedTuple):
     offset: int
     length: int
     start: int
+    hash: bytes
 
 
 _KEPT = (
     "SELECT s.id, c.id, c.transcript, c.session_id, c.subagent, c.harness, c.device, c.archive,"
-    " s.archive_offset, s.archive_length, s.start FROM segments s JOIN capture_state c ON c.id = s.transcript"
+    " s.archive_offset, s.archive_length, s.start, s.clean_hash"
+    " FROM segments s JOIN capture_state c ON c.id = s.transcript"
     " WHERE s.state = 'captured' AND s.archive_length > 0 AND c.archive IS NOT NULL"
 )
 
