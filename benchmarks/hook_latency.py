@@ -22,17 +22,20 @@ import time
 from pathlib import Path
 
 from crystal.assist.facts import MAX_FACTS, MAX_KEYS, Fact, encode_facts
+from crystal.assist.packet import packet_facts
 from crystal.context.choosing import SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
-from crystal.hook.assist import SUFFIX, plain_line
+from crystal.hook.assist import MOMENTS, PACKET, SUFFIX, plain_line
 from crystal.hook.session_start import context_file
+from crystal.work.cures import WorkStep
 
 LIMIT = 3.0
 SLOWEST_LIMIT = 5.0
 """Maximum ratio of the hook's 95th percentile to that of a bare start."""
 WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"
 PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "fix the login, please. " * 50}
+SESSION = "1f35fa49-0000-4000-8000-{:012d}"
 LINE = "x = compute(number {}, of the many that there are)"
 EDIT = {
     "hook_event_name": "PreToolUse",
@@ -53,11 +56,18 @@ CASES = {
         "hook_event_name": "PostToolUseFailure",
         "error": "cannot do what is asked here\n" * 400,
     },
+    "a subagent that is told": {**EDIT, "hook_event_name": "SubagentStart", "agent_type": "a", "agent_id": "a1"},
+    "a compaction's summary": {
+        "hook_event_name": "SubagentStop",
+        "agent_type": "",
+        "last_assistant_message": "x " * 9_000,
+    },
+    "a compaction that is told": {"hook_event_name": "SessionStart", "source": "compact"},
     "a start": {"hook_event_name": "SessionStart", "source": "startup"},
     "a start with context": {"hook_event_name": "SessionStart", "source": "startup"},
 }
 COMMAND = "from crystal.__main__ import main; main()"
-QUIET = ("a prompt", "an edit, nothing known", "an edit that is told", "a failed command")
+QUIET = ("a prompt", "an edit, nothing known", "an edit that is told", "a failed command", "a subagent that is told")
 """No worker is started, so none is waited for."""
 
 
@@ -77,6 +87,7 @@ def main(runs: int) -> int:
                 lay_ready(root)
             if "edit" in name:
                 lay_facts(root)
+                lay_packets(root, runs)
             worst = max(worst, ratio(name, said, root, runs))
         worst = max(worst, statusline_ratio(root, runs))
     print(f"limit {LIMIT:.1f}: {'kept' if worst <= LIMIT else 'EXCEEDED'}")
@@ -93,7 +104,7 @@ def lay_ready(root: Path) -> None:
 
 def lay_facts(root: Path) -> None:
     """Put as many facts as there may be where the hook looks for them."""
-    write_contexts(root / "memory", Rules("/none", "-", {}, moments=("edit", "failure"), assist_tokens="2000"), [])
+    write_contexts(root / "memory", Rules("/none", "-", {}, moments=(*MOMENTS.values(),), assist_tokens="2000"), [])
     body = "The lines that this edit replaces were written for a reason that is told here. " * 6
     keys = [[("line", "a.py", plain_line(LINE.format(n)))] for n in range(MAX_KEYS)]
     each = MAX_KEYS // MAX_FACTS
@@ -105,13 +116,22 @@ def lay_facts(root: Path) -> None:
     path.write_bytes(encode_facts(str(root), "p", facts, b"k" * 16, b"i"))
 
 
+def lay_packets(root: Path, runs: int) -> None:
+    """Put a packet of the usual length for each session where the hook looks for it."""
+    done = [WorkStep(at, 0, False, "make lint", 1, 1) for at in range(2)]
+    facts = packet_facts(["Build the mill."] * 2, [f"We always use {at} retries." for at in range(5)], done, str(root))
+    content = encode_facts(str(root), "p", facts, bytes(16), b"i")
+    for number in range(runs):
+        (root / "memory" / "context" / f"{SESSION.format(number)}{PACKET}").write_bytes(content)
+
+
 def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:
     """Print and return how many times a bare start the hook takes at the median."""
     python = [sys.executable, "-I", "-S"]
     env = {**os.environ, "LDM_HOME": str(root)}
     bare, hooked = [], []
     for number in range(runs):
-        session = f"1f35fa49-0000-4000-8000-{number:012d}"
+        session = SESSION.format(number)
         given = {"session_id": session, "transcript_path": str(root / "t.jsonl"), "cwd": str(root), **said}
         stdin = json.dumps(given).encode() + b"\n"
         bare.append(timed([*python, "-c", "pass"], b"", env))

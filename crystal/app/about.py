@@ -158,7 +158,8 @@ class _History:
         if " " in self._thing:
             return
         wanted = self._thing.replace("\\", "/").removeprefix("./")
-        rows = queries.changed_rows(store, projects=self._projects(store), key=hash_for(store)(file_name(self._thing)))
+        key = hash_for(store)(file_name(self._thing))
+        rows = queries.changed_rows(store, projects=self._projects(store), keys=[key])
         rows = [one for one in rows if f"/{one.path}".replace("\\", "/").endswith(f"/{wanted}")][-MAX_EDITS:]
         calls = queries.calls(store, {one.turn for one in rows}, self._machine.memory_of(store))
         for one in rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import shlex
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.app.context import Machine
+from crystal.app.git_files import run_git
 from crystal.app.projects import find_home
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
@@ -155,18 +155,8 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
 
     Follows renames and moves inside a file; ignores spaces. Runs no hook, and asks no network.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
-    options = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]
-    options += ["blame", "--no-textconv", "-w", "-M", "--line-porcelain"]
-    command = ["git", "-C", str(path.parent), *options, "-L", f"{first},{last}", "--", path.name]
-    try:
-        done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIT_SECONDS, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return [None] * (last - first + 1)
-    found = list(_parsed(done.stdout.decode("utf-8", "replace")))
+    words = ["blame", "--no-textconv", "-w", "-M", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
+    found = list(_parsed(run_git(str(path.parent), words, GIT_SECONDS)[0].decode("utf-8", "replace")))
     return found if len(found) == last - first + 1 else [None] * (last - first + 1)
 
 

@@ -47,7 +47,7 @@ def replay(
         return
     for kind, tally in found.items():
         title = TITLES[kind]
-        moment_name = title.partition(" a ")[2] or title.partition(" an ")[2]
+        moment_name = title.split(" ", 2)[2]
         moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
         counts = (
             f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used ({tally.unused_share:.1%} of all)"

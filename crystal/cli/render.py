@@ -19,9 +19,11 @@ from functools import lru_cache
 from typing import TextIO
 
 from crystal.config.harnesses import title_of
+from crystal.model.recall import Ground
 from crystal.model.sources import FilePlace
 from crystal.text.excerpt import Span, excerpt_span
 from crystal.text.harmless import harmless
+from crystal.timewords.parse import local
 
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
@@ -200,6 +202,16 @@ def speaker(role: str, tool: str | None = None, harness: str | None = None) -> s
 def file_words(place: FilePlace | None) -> list[str]:
     """Return where in which file of a source a text is, in words; nothing for a text of none."""
     return [] if place is None else [place.name, f"{place.path}:{place.lines}", place.title]
+
+
+def ground_words(found: Ground) -> str:
+    """Return what became of what a text names, in words: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
+    is_decision = found.state == "superseded"
+    what = f"superseded by {found.what}" if is_decision else f"{found.what}: {found.state} since"
+    when = "" if found.at is None else f"{local(found.at).day} {local(found.at):%b %Y}"
+    facts = [when, (found.commit or "")[:8], f"session {found.session[:8]}" if found.session else ""]
+    told = ", ".join(fact for fact in facts if fact)
+    return one_line(f"{what} ({told})" if told else what)
 
 
 def agent_title(harness: str | None) -> str:

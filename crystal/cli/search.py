@@ -7,13 +7,13 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from crystal.app.context import Machine, open_reader
-from crystal.app.projects import find_home
+from crystal.app.ground import with_ground
+from crystal.app.projects import find_home, working_folder
 from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
@@ -104,7 +104,8 @@ def search(
         )  # fmt: skip
         is_narrowed = everything or project is not None or session is not None
         result, scope = _ask(sources, request, None if is_narrowed else _home(machine))
-        result = replace(result, notes=(*result.notes, *unreadable_mirror_notes(machine)))
+        hits = tuple(with_ground(machine, result.hits, working_folder()))
+        result = replace(result, hits=hits, notes=(*result.notes, *unreadable_mirror_notes(machine)))
         warn_if_not_capturing(machine, paused_too=True)
         if as_json:
             print_json(_as_json(result, scope, explain=explain))
@@ -135,11 +136,8 @@ def _ask(
 
 def _home(machine: Machine) -> tuple[str, str] | None:
     """Return the known project of the current folder, as (folder, name)."""
-    try:
-        cwd = str(Path.cwd())
-    except OSError:  # the folder is gone
-        return None
-    return find_home(machine.stores, cwd)
+    cwd = working_folder()
+    return None if cwd is None else find_home(machine.stores, cwd)
 
 
 # ---------------------------------------------------------------------------------------------------------- output
@@ -180,6 +178,8 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
         text = _shown_text(hit)
         spans = match_spans(machine.store, result.query, text)
         render.say(look.dim(f"{number}.".ljust(margin)) + _headline(hit, look, now, width, here=machine.config.device))
+        if hit.ground is not None and (explain or hit.ground.state != "unchanged"):
+            render.say(indent + look.warning(clipped(render.ground_words(hit.ground), width)))
         _print_neighbour("before", hit.before, hit.harness, look, indent, seen)
         render.say(*render.snippet(text, spans, look, indent=indent))
         _print_neighbour("after", hit.after, hit.harness, look, indent, seen)

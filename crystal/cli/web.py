@@ -18,8 +18,9 @@ from crystal.text.harmless import harmless
 
 WORDS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
-    "file_words": render.file_words, "harmless": harmless, "outcome": outcome, "plain": render.one_line,
-    "proof_words": proof_words, "reason": REASONS.get, "size": render.size_words, "speaker": render.speaker,
+    "file_words": render.file_words, "ground": render.ground_words, "harmless": harmless,
+    "outcome": outcome, "plain": render.one_line, "proof_words": proof_words, "reason": REASONS.get,
+    "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip
 """What the page's templates say as the command line does, by their names there."""
 

@@ -117,35 +117,46 @@ def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
     return []
 
 
-def answer(
-    data_dir: str,
-    said: "dict[str, Any]",
-    who: "tuple[str, str]",
-    env: "dict[str, str]",
-    now: int,
-    parse: "Callable[[bytes], dict[str, Any]]",
-) -> "dict[str, object]":
-    """Return the answer to the client; empty if there is nothing to tell.
+class HookCall:
+    """What the client says at a moment, and the rules for what it is told.
 
     ``who`` are the session's id and its folder; the other arguments are those of ``answer_at_start``.
     """
-    (session, cwd), event = who, said["hook_event_name"]
-    moment = MOMENTS[event]
-    rules = session_start.rules_for(data_dir, session, env, parse)
-    if not rules or moment not in rules["moments"]:
+
+    def __init__(
+        self,
+        data_dir: str,
+        said: "dict[str, Any]",
+        who: "tuple[str, str]",
+        env: "dict[str, str]",
+        now: int,
+        parse: "Callable[[bytes], dict[str, Any]]",
+    ) -> None:
+        self.data_dir, self.said, self.now, self.parse = data_dir, said, now, parse
+        self.context = os.path.join(data_dir, "context")
+        (self.session, self.cwd), self.event = who, said["hook_event_name"]
+        rules = session_start.rules_for(data_dir, self.session, env, parse)
+        self.rules: dict[str, Any] = rules or {"moments": []}
+        self.packet = os.path.join(self.context, self.session + PACKET)
+
+
+def answer(call: HookCall) -> "dict[str, object]":
+    """Return the answer to the client; empty if there is nothing to tell."""
+    moment = MOMENTS[call.event]
+    if moment not in call.rules["moments"]:
         return {}
     if moment in PACKETS:
-        head, known = _packet(data_dir, session, cwd, rules, parse)
-        agent = said.get("agent_id") or ""  # whose context has nothing of what the session was told
+        head, known = _packet(call)
+        agent = call.said.get("agent_id") or ""  # whose context has nothing of what the session was told
         known = [{**fact, "id": f"{''.join(filter(str.isalnum, agent))}{fact['id']}"} for fact in known]
     else:
-        head, known = _matching(data_dir, said, cwd, rules, parse)
-        known = [fact for fact in known if fact["session"] != session]
-    told = _choose_facts(data_dir, session, moment, known, int(rules["assist_tokens"]), now) if known else []
+        head, known = _matching(call)
+        known = [fact for fact in known if fact["session"] != call.session]
+    told = _choose_facts(call, moment, known) if known else []
     if not told:
         return {}
     context = session_start.fenced("\n".join([head, *(fact["body"] for fact in told)]))
-    return {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
+    return {"hookSpecificOutput": {"hookEventName": call.event, "additionalContext": context}}
 
 
 def answer_after_compaction(
@@ -154,59 +165,38 @@ def answer_after_compaction(
     """Return the answer of ``answer_at_start``, and what the client's summary left out; with the same arguments."""
     found: dict[str, Any] = session_start.answer_at_start(data_dir, said, who, *given)
     _, env, now, parse, attempt = given
-    more = attempt(answer, data_dir, said, (who[0], who[2]), env, now, parse) if who else None
+    more = attempt(lambda: answer(HookCall(data_dir, said, (who[0], who[2]), env, now, parse))) if who else None
     if more and "hookSpecificOutput" in found:
-        for output in (more["hookSpecificOutput"], found["hookSpecificOutput"]):
-            output["additionalContext"] = (
-                f"{found['hookSpecificOutput']['additionalContext']}\n{output['additionalContext']}"
-            )
+        output = more["hookSpecificOutput"]
+        output["additionalContext"] = (
+            f"{found['hookSpecificOutput']['additionalContext']}\n{output['additionalContext']}"
+        )
     return {**found, **(more or {})}
 
 
-def act(
-    data_dir: str,
-    said: "dict[str, Any]",
-    who: "tuple[str, str]",
-    env: "dict[str, str]",
-    now: int,
-    parse: "Callable[[bytes], dict[str, Any]]",
-    attempt: "Callable[..., Any]",
-    write: "Callable[[dict[str, object]], None]",
-) -> bool:
+def act(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
     """Print the answer for a moment, or note a summary; return whether the worker should read the session now.
 
-    That is while a turn goes on, if the session's packet is missing or too old; the other arguments as ``answer``.
+    That is while a turn goes on, if the session's packet is missing or too old.
     """
-    given = data_dir, said, who, env, now, parse
-    if said["hook_event_name"] not in MOMENTS:
-        if said.get("agent_type") == "":  # the client's own helper: it has written the summary of a compaction
-            note_summary(*given)
+    if call.event not in MOMENTS:
+        if call.said.get("agent_type") == "" and "compaction" in call.rules["moments"]:
+            _note_summary(call)  # which the client's own helper has just written
         return False
-    write(attempt(answer, *given) or {})
-    rules = session_start.rules_for(data_dir, who[0], env, parse)
-    if not rules or not PACKETS & {*rules["moments"]}:
+    write(attempt(answer, call) or {})
+    if not PACKETS & {*call.rules["moments"]}:
         return False
     try:
-        return now - os.stat(os.path.join(data_dir, "context", who[0] + PACKET)).st_mtime_ns > BEHIND_NS
+        return call.now - os.stat(call.packet).st_mtime_ns > BEHIND_NS
     except OSError:
         return True  # the session is new
 
 
-def note_summary(
-    data_dir: str,
-    said: "dict[str, Any]",
-    who: "tuple[str, str]",
-    env: "dict[str, str]",
-    now: int,
-    parse: "Callable[[bytes], dict[str, Any]]",
-) -> None:
-    """Note which facts of a session its summary has, which the client's helper just wrote; arguments as ``answer``."""
-    rules = session_start.rules_for(data_dir, who[0], env, parse)
-    if rules and "compaction" in rules["moments"]:
-        _, known = _packet(data_dir, *who, rules, parse)
-        summary = said["last_assistant_message"]
-        facts = [{**fact, "tokens": SAID} for fact in known if is_in_summary(fact["body"], summary)]
-        _choose_facts(data_dir, who[0], "summary", facts, int(rules["assist_tokens"]), now)
+def _note_summary(call: HookCall) -> None:
+    """Note which facts of a session its summary has."""
+    summary = call.said["last_assistant_message"]
+    known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
+    _choose_facts(call, "summary", [{**fact, "tokens": SAID} for fact in known])
 
 
 def is_in_summary(body: str, summary: str) -> bool:
@@ -223,27 +213,18 @@ def worth_telling(moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
     return found if moment not in PACKETS or any(LEADS in fact for fact in found) else []
 
 
-def _packet(
-    data_dir: str, session: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
-) -> "tuple[str, list[Fact]]":
+def _packet(call: HookCall) -> "tuple[str, list[Fact]]":
     """Return the heading and the facts of a session's own work."""
-    path = os.path.join(data_dir, "context", session + PACKET)
-    header, facts, _ = _read(path, cwd, rules, parse)
-    return header["head"], [parse(fact) for fact in facts]
+    header, facts, _ = _read(call, call.packet)
+    return header["head"], [call.parse(fact) for fact in facts]
 
 
-def _matching(
-    data_dir: str,
-    said: "dict[str, Any]",
-    cwd: str,
-    rules: "dict[str, Any]",
-    parse: "Callable[[bytes], dict[str, Any]]",
-) -> "tuple[str, list[Fact]]":
+def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
     """Return the heading and the facts of the project for an edit or a failed command."""
-    path, folder = _find(os.path.join(data_dir, "context"), cwd)
-    header, facts, keys = _read(path, cwd, rules, parse)
+    path, folder = _find(call.context, call.cwd)
+    header, facts, keys = _read(call, path)
     if header["folder"] != folder:
-        raise LookupError(cwd)
+        raise LookupError(folder)
     secret = bytes.fromhex(header["key"])
 
     def find(*parts: str) -> "Fact | None":
@@ -252,13 +233,13 @@ def _matching(
             middle = (low + high) // 2
             here = keys[middle * KEY_BYTES : middle * KEY_BYTES + 16]
             if here == key:
-                return parse(facts[int(keys[middle * KEY_BYTES + 16 : (middle + 1) * KEY_BYTES])])
+                return call.parse(facts[int(keys[middle * KEY_BYTES + 16 : (middle + 1) * KEY_BYTES])])
             low, high = (middle + 1, high) if here < key else (low, middle)
         return None
 
-    if said["hook_event_name"] == "PreToolUse":
-        return header["head"], facts_for_edit(said["tool_input"], folder, find)
-    return header["head"], facts_for_failure(said["error"], find)
+    if call.event == "PreToolUse":
+        return header["head"], facts_for_edit(call.said["tool_input"], folder, find)
+    return header["head"], facts_for_failure(call.said["error"], find)
 
 
 def _replaced(given: "dict[str, Any]") -> "list[str]":
@@ -291,31 +272,24 @@ def _find(context: str, cwd: str) -> "tuple[str, str]":
     raise LookupError(cwd)
 
 
-def _read(
-    path: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
-) -> "tuple[dict[str, str], list[bytes], bytes]":
+def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], bytes]":
     """Read a file of facts.
 
     Raises:
         LookupError, OSError, ValueError: There is none, it may be private, or it is not whole.
     """
     with open(path, "rb") as file:
-        header = parse(file.readline(MAX_BYTES))
+        header = call.parse(file.readline(MAX_BYTES))
         facts = [file.readline(MAX_BYTES) for _ in range(int(header["facts"]))]
         keys = file.read(MAX_BYTES)
-    private = tuple(rules["private_folders"])
-    if (
-        len(keys) != int(header["keys"]) * KEY_BYTES
-        or cwd.startswith(private)
-        or os.path.abspath(cwd).startswith(private)
-    ):
-        raise LookupError(cwd)
+    private = tuple(call.rules["private_folders"])
+    is_private = call.cwd.startswith(private) or os.path.abspath(call.cwd).startswith(private)
+    if is_private or len(keys) != int(header["keys"]) * KEY_BYTES:
+        raise LookupError(path)
     return header, facts, keys
 
 
-def _choose_facts(
-    data_dir: str, session: str, moment: str, facts: "Iterable[Fact]", budget: int, now: int
-) -> "list[Fact]":
+def _choose_facts(call: HookCall, moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
     """Return which facts this session is told now, and note them: none twice, and no more than the budget.
 
     Hooks of one session may run at once: the file is locked meanwhile.
@@ -325,19 +299,20 @@ def _choose_facts(
     """
     import fcntl
 
-    told = os.path.join(data_dir, "told")
+    told = os.path.join(call.data_dir, "told")
     os.makedirs(told, mode=0o700, exist_ok=True)
-    state = os.open(os.path.join(told, session + STATE), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    state = os.open(os.path.join(told, call.session + STATE), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         _lock(fcntl, state)
         noted = [line.split() for line in os.read(state, 1 << 20).decode("ascii").splitlines()]
-        known, left, chosen, lines = {row[2] for row in noted}, budget - sum(int(row[3]) for row in noted), [], ""
+        left, known = int(call.rules["assist_tokens"]) - sum(int(row[3]) for row in noted), {row[2] for row in noted}
+        chosen, lines = [], ""
         for fact in worth_telling(moment, [fact for fact in facts if fact["id"] not in known]):
             tokens = int(fact["tokens"])
             if tokens <= left:
                 left -= tokens
                 chosen.append(fact)
-                lines += f"{now // 1_000_000} {moment} {fact['id']} {tokens}\n"
+                lines += f"{call.now // 1_000_000} {moment} {fact['id']} {tokens}\n"
         os.write(state, lines.encode("ascii"))
     finally:
         os.close(state)  # which unlocks it

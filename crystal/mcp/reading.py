@@ -10,6 +10,7 @@ from urllib.parse import quote as quote_url
 from urllib.parse import unquote
 
 from crystal.app.context import Machine, damage_explained
+from crystal.app.ground import memory_ground, turns_with_ground
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
@@ -53,16 +54,18 @@ def get(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             found = by_key(machine, key)
             if found is None:
                 raise NotFoundError(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
-            return _of_memory(machine, found, client.room, start)
+            return _of_memory(machine, found, client.room, start, client.folder)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
-            return _of_memory(machine, memory_of(machine, ident), client.room, start)
+            return _of_memory(machine, memory_of(machine, ident), client.room, start, client.folder)
         return _of_conversation(machine, client, ident, arguments)
 
 
-def _of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) -> ToolAnswer:
+def _of_memory(
+    machine: Machine, memory: Remembered, room: int, start: int = 0, folder: str | None = None
+) -> ToolAnswer:
     """Return a memory as an answer."""
-    ids = ShortIds(machine)
+    ids, ground = ShortIds(machine), memory_ground(machine, memory, folder)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         left = items[0].data["characters_left"] if items else 0
@@ -72,7 +75,7 @@ def _of_memory(machine: Machine, memory: Remembered, room: int, start: int = 0) 
         answer = answered("", items, "turns", data, more)
         return ToolAnswer(answer.text, {**answer.data, "turns": []})
 
-    return bounded([memory_item(memory, ids, start)], compose, room, longest=room)
+    return bounded([memory_item(memory, ids, start, ground)], compose, room, longest=room)
 
 
 def _of_conversation(machine: Machine, client: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -89,6 +92,7 @@ def _of_conversation(machine: Machine, client: ClientContext, ident: str, argume
     conversation = read(machine.store, target, context=int(arguments.get("context", CONTEXT)), mirror=mirror)
     if "context" not in arguments and sum(len(turn.text) for turn in conversation.turns) < SHORT:
         conversation = read(machine.store, target, context=3 * CONTEXT, mirror=mirror)
+    conversation = turns_with_ground(machine, conversation, client.folder)
     return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.app.context import Machine
+from crystal.app.ground import with_ground
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, hit_item
@@ -48,7 +49,9 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = find(machine, client, arguments, offset + limit + 1)
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
         ids, told = ShortIds(machine), {name for hit in found.hits[: offset + limit] for name in (hit.uuid, hit.text)}
-        makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in found.hits]
+        page = found.hits[offset : offset + limit] if client.is_reader else ()
+        hits = [*found.hits[:offset], *with_ground(machine, page, client.folder), *found.hits[offset + len(page) :]]
+        makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in hits]
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}

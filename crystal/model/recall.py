@@ -6,6 +6,7 @@ Apart from ``crystal.model.capture`` because capturing a turn needs none of them
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from crystal.model.capture import Category, Memory, MemoryStatus
 from crystal.model.sources import FilePlace
@@ -79,6 +80,28 @@ class Filters:
     general: bool = False
 
 
+GroundState = Literal["unchanged", "changed", "gone", "reverted", "superseded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What became of a file or a decision since a text named it.
+
+    Attributes:
+        what: The file, below the project's folder; a symbol in it; or the memory that holds now.
+        state: What became of it. ``superseded``: a later decision holds.
+        commit: The commit that did it, None if it is not committed or not known.
+        session: The session that did it, None if none is known.
+        at: When, ms, None if that is not known.
+    """
+
+    what: str
+    state: GroundState
+    commit: str | None = None
+    session: str | None = None
+    at: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Neighbour:
     """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
@@ -99,7 +122,8 @@ class Hit:
     answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
     ``harness`` is the program that held the conversation.
     Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
-    ``file`` says where in which file of a source it is, None for what is in none.
+    ``file`` says where in which file of a source it is, None for what is in none. ``ground`` is what became since of
+    what it names, None if nothing is known.
     """
 
     id: int
@@ -129,3 +153,4 @@ class Hit:
     key: str | None = None
     harness: str | None = None
     file: FilePlace | None = None
+    ground: Ground | None = None

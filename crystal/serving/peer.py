@@ -9,25 +9,28 @@ from pathlib import Path
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """The system's connections; one over IPv6 may have an IPv4 address inside its own."""
-ROOT = 0
+_ROOT, _ENDED = 0, "06"
+"""The system says of a connection that has ended (TIME_WAIT) that it was root's."""
 
 
-def is_other_user(address: tuple[str, int] | None, tables: tuple[Path, ...] = TABLES) -> bool:
+def is_other_user(
+    address: tuple[str, int] | None, server: tuple[str, int] | None = None, tables: tuple[Path, ...] = TABLES
+) -> bool:
     """Return True if the peer with this address and port is a program of another user of this machine, but root.
 
-    False also if nobody can tell: the system has no such table, or the peer is not in it.
+    ``server`` is its other end. False also if nobody can tell: the system has no such table, or the peer is not in it.
+    A table that changes while it is read may lack a row, so it is read three times.
     """
     if address is None or not hasattr(os, "getuid"):
         return False
-    user = _user_of(address, tables)
-    return user not in (None, ROOT, os.getuid())
+    return not next(filter(None, (_users_of(address, server, tables) for _ in range(3))), set()) <= {_ROOT, os.getuid()}
 
 
-def _user_of(address: tuple[str, int], tables: tuple[Path, ...]) -> int | None:
+def _users_of(address: tuple[str, int], server: tuple[str, int] | None, tables: tuple[Path, ...]) -> set[int]:
     try:
         number = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
-        end = f"{number:08X}:{address[1]:04X}"
-        rows = (line.split() for table in tables if table.exists() for line in table.read_text().splitlines())
-        return next((int(fields[7]) for fields in rows if fields[1].endswith(end)), None)
+        end, other = f"{number:08X}:{address[1]:04X}", "" if server is None else f":{server[1]:04X}"
+        rows = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()]
     except OSError:  # no address, or no table that may be read
-        return None
+        return set()
+    return {int(row[7]) for row in rows if row[1].endswith(end) and row[2].endswith(other) and row[3] != _ENDED}

@@ -148,6 +148,18 @@ def shared_git_folder(folder: Path) -> Path | None:
     return None if repository is None else repository.common_dir
 
 
+def work_tree(folder: str) -> tuple[str, str | None] | None:
+    """Return the top of the working tree that a folder is in, and its branch, None if none is checked out.
+
+    None for a folder without git. A linked worktree is its own.
+    """
+    found = _find_repository(Path(folder)) if _is_folder(Path(folder)) else None
+    if found is None or found.root == found.git_dir:
+        return None
+    head = (_read(found.git_dir / "HEAD", _MAX_MARKER_BYTES) or "").strip()
+    return str(found.root), head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+
+
 def _find_repository(folder: Path) -> _Repository | None:
     """Walk up from a folder to the first one with a ``.git`` that git would accept."""
     for place in (folder, *folder.parents):

@@ -120,7 +120,7 @@ class Guard:
         """Return the answer to a request that reaches no page, None for one that does."""
         if name_of_host(", ".join(headers.getlist("host"))) not in LOCAL_NAMES:
             return self._refuse(WRONG_HOST)
-        if is_other_user(scope.get("client")):
+        if is_other_user(scope.get("client"), scope.get("server")):
             return self._refuse(OTHER_USER)
         has_cookie = is_same(_cookie(headers, self._access.cookie_name), self._access.cookie)
         if scope["path"] == OPEN_PATH and scope["method"] == "GET":

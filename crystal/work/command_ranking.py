@@ -38,7 +38,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
-_SETTING = re.compile(r"\w+=")
+_SETTING = re.compile(r"\w+=(?:\$\()?")
 _SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
 
 
@@ -123,11 +123,12 @@ def steps(line: str) -> tuple[str, ...]:
 
 
 def _step(parts: list[str]) -> str:
-    while parts and _SETTING.match(parts[0]):
-        parts = parts[1:]
+    while parts and (setting := _SETTING.match(parts[0])):
+        inner = parts[0][setting.end() :] if setting[0].endswith("(") else ""
+        parts = [*filter(None, [inner]), *parts[1:]]
     if not parts:
         return ""
-    name, rest = parts[0].rpartition("/")[2], parts[1:]
+    name, rest = parts[0].rpartition("/")[2].rstrip(")"), parts[1:]
     if name == "git" and rest[:1] == ["-C"]:
         rest = rest[2:]
     if name in _LOOKING or not name[:1].isalpha() or (name == "git" and (not rest or rest[0] in _GIT_LOOKS)):

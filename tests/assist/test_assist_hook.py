@@ -57,7 +57,8 @@ def lay(data: Path, facts: list[Fact] = FACTS, rules: Rules = RULES) -> Path:
 def tell(tmp_path: Path) -> Tell:
     def asked(said: dict[str, Any], env: dict[str, str] | None = None) -> str | None:
         who = said["session_id"], said["cwd"]
-        found = hook._attempt(assist.answer, str(tmp_path), said, who, env or {}, 5_000_000, hook.parse_hook_input)
+        given = str(tmp_path), said, who, env or {}, 5_000_000, hook.parse_hook_input
+        found = hook._attempt(lambda: assist.answer(assist.HookCall(*given)))
         context = ((found or {}).get("hookSpecificOutput") or {}).get("additionalContext")
         return None if context is None else unfenced(context)
 

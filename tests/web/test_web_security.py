@@ -193,7 +193,9 @@ def test_the_command_refuses_what_it_cannot_serve(home):
 
 
 SOCKETS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: {own}:A2C2 {own}:21C2 01 00000000:00000000 00:00000000 00000000  {user}        0 1 1 0 20 0 0 10 -1
+   0: {own}:A2C2 {own}:21C2 06 00000000:00000000 03:00000000 00000000      0        0 0 3 0
+   1: {own}:A2C2 {own}:21C3 01 00000000:00000000 00:00000000 00000000      0        0 1 1 0 20 0 0 10 -1
+   2: {own}:A2C2 {own}:21C2 01 00000000:00000000 00:00000000 00000000  {user}        0 1 1 0 20 0 0 10 -1
 """
 
 
@@ -204,11 +206,12 @@ def test_another_user_of_the_machine_is_told_apart(tmp_path, user, port, is_othe
     for own in ("0100007F", "0000000000000000FFFF00000100007F"):
         table = tmp_path / "tcp"
         table.write_text(SOCKETS.format(own=own, user=user))
-        assert is_other_user(("127.0.0.1", port), (tmp_path / "none", table)) is is_other
-    assert not is_other_user(("testclient", port), (table,))
+        assert is_other_user(("127.0.0.1", port), ("127.0.0.1", 0x21C2), (tmp_path / "none", table)) is is_other
+    assert not is_other_user(("testclient", port), tables=(table,))
     assert not is_other_user(None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="starts a program as another user of Linux")
 def test_another_user_is_refused_although_he_has_the_link(home):
     remember(home, ["one"])
@@ -228,6 +231,7 @@ pathlib.Path(sys.argv[1]).write_bytes(urllib.request.urlopen(sys.argv[2], timeou
 """
 
 
+@pytest.mark.slow
 def test_a_browser_that_runs_until_it_is_closed_does_not_keep_the_server_from_starting(home, tmp_path):
     remember(home, ["one"])
     browser, seen = tmp_path / "browser.py", tmp_path / "seen"

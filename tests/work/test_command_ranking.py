@@ -19,6 +19,7 @@ from tests.support.table import each_row
         ("ls | grep x; echo done", ()),
         ("./scripts/deploy.sh prod", ("deploy.sh",)),
         ("npm run build:prod -- --fast", ("npm run build:prod",)),
+        ("repo=$(gh repo view --json owner) && A=1 make test", ("gh repo view", "make test")),
     ],
 )
 def test_the_steps_of_a_command_are_what_does_something(line: str, expected: tuple[str, ...]) -> None:

@@ -121,7 +121,7 @@ class Transport:
         if grant not in self._answers:
             if len(self._answers) > MAX_GRANTS:
                 self._answers.clear()
-            client = ClientContext(projects=grant.projects, url=self._url)
+            client = ClientContext(projects=grant.projects, url=self._url, is_reader="read" in grant.scopes)
             self._answers[grant] = Dispatcher(CrystalOffer(client, self._settings, grant.scopes).offer())
         return self._answers[grant]
 

@@ -107,6 +107,13 @@ def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
     )
 
 
+def places_of(store: Store, folder: str) -> list[tuple[int, str, str | None]]:
+    """Return the rows of the project of a folder: each with its root and its identity, newest first."""
+    own = store.all(int, "SELECT id FROM projects WHERE ?1 IN (cwd, git_root)", (folder,))
+    sql = "SELECT id, coalesce(git_root, cwd), remote FROM projects WHERE id IN (SELECT value FROM json_each(?))"
+    return store.rows(f"{sql} ORDER BY id DESC", (with_same_identity(store, own),))
+
+
 def known_projects(store: Store) -> list[KnownProject]:
     """Return every project, most recently used first."""
     rows = store.rows(

@@ -115,6 +115,12 @@ def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evid
     return found
 
 
+def taught_by(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
+    """Return which of some lines taught which memory."""
+    sql = "SELECT line, memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?)) ORDER BY id"
+    return store.rows(sql, (lines,))
+
+
 def confidence_of(evidence: Sequence[Evidence]) -> float:
     """Return how sure a memory is: each session that says it again halves what is left of the doubt, at least."""
     doubt = 1.0

@@ -118,18 +118,18 @@ def changed_rows(
     since: int | None = None,
     before: int | None = None,
     projects: Sequence[int] | None,
-    key: int | None = None,
+    keys: Collection[int] | None = None,
 ) -> list[ChangedRow]:
-    """Return the edits of a session, a time, files by the hash of their own name, and projects, oldest first."""
+    """Return the edits of a session, a time, projects and files by the hashes of their names (None: all), in order."""
     conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
-    narrowing = (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before), ("c.key = ?", key))
-    for condition, value in narrowing:
+    for condition, value in (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before)):
         if value is not None:
             conditions.append(condition)
             values.append(value)
-    if projects is not None:
-        conditions.append("t.project IN (SELECT value FROM json_each(?))")
-        values.append(projects)
+    for column, among in (("t.project", projects), ("c.key", keys)):
+        if among is not None:
+            conditions.append(f"{column} IN (SELECT value FROM json_each(?))")
+            values.append(among)
     return store.all(
         ChangedRow,
         "SELECT t.uuid || ' ' || t.part || ' ' || c.part, c.turn, c.part, s.session_id, coalesce(t.ts, 0) AS at,"
@@ -138,6 +138,19 @@ def changed_rows(
         " LEFT JOIN projects p ON p.id = t.project"
         f" WHERE {' AND '.join(conditions)} ORDER BY at, c.turn, c.part",
         values,
+    )
+
+
+def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, int, int, str, str]]:
+    """Return the edits that the calls in some chunks made: the chunk, the call, which of its files, and two folders.
+
+    These are where the agent worked, and that of its project.
+    """
+    return store.rows(
+        "SELECT k.id, c.turn, c.part, p.cwd, coalesce(p.git_root, p.cwd) FROM chunks k"
+        " JOIN work_calls c ON c.turn = k.turn JOIN turns t ON t.id = c.turn JOIN projects p ON p.id = t.project"
+        " WHERE k.id IN (SELECT value FROM json_each(?)) AND c.is_edit AND c.exit = 0 ORDER BY k.id, c.part",
+        (chunks,),
     )
 
 

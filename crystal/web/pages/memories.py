@@ -5,6 +5,7 @@ from __future__ import annotations
 from crystal.app import memory_changes
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
+from crystal.app.ground import memory_ground
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, state_of
 from crystal.memories.rules import CATEGORIES
@@ -36,6 +37,7 @@ def show_one(machine: Machine, asked: RequestValues) -> Page:
     values = {
         "memory": one, "history": history(machine, one.id), "categories": CATEGORIES,
         "learned": learned_facts(machine, one), "state": STATUSES[state_of(one)],
+        "ground": memory_ground(machine, one, None),
     }  # fmt: skip
     return Page("memory.html", one.text[:60], values)
 

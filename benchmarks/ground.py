@@ -1,0 +1,357 @@
+"""Measure how often what is said of the files that a hit names is right, and what it costs, on a real history.
+
+    python benchmarks/ground.py --sessions FOLDER --repository DIR --commits FILE [--home DIR]
+
+``commits`` has lines ``{"commit": ..., "sessions": [...]}``. The sessions are captured, then the repository is put back
+to some of its commits, and to one after which the commits of sessions were taken back with ``git revert``. At each,
+every edit made before is judged. Git tells the truth: an edit counts if the first commit of its session that changed
+its file brought in all its lines. A line is left if ``git blame`` says that it is that commit's, or if it is in the
+file and no later commit removed such a line. Lines were taken back if one commit removed them all and brought back what
+the edit had replaced. A text that names a file is judged, too: the file changed if a commit after it
+that does not name its session changed it. Half of the sessions were looked at while the rules were made; the other half
+was not. Exits 1 where a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crystal.app.context import Machine
+    from crystal.app.ground import Subject
+    from crystal.model.recall import Ground
+
+PRECISION = 0.95
+MEDIAN_MS = 25
+PLACES = 4
+TEXTS = 150
+ROUNDS = 40
+HITS = 10
+SLACK_MS = 120_000
+
+
+@dataclass
+class History:
+    """A repository, and what its commits say: the sessions that each names, its time, and the files it changed."""
+
+    folder: Path
+    named: dict[str, set[str]]
+    order: list[str] = field(default_factory=list)
+    times: dict[str, int] = field(default_factory=dict)
+    files: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    diffs: dict[tuple[str, str], tuple[set[bytes], set[bytes]]] = field(default_factory=dict)
+    blames: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+
+    def git(self, *words: str) -> str:
+        """Return what git prints."""
+        command = ["git", "-C", str(self.folder), "-c", "user.name=x", "-c", "user.email=x@y", *words]
+        return subprocess.run(command, check=True, capture_output=True).stdout.decode("utf-8", "replace")
+
+    def move_to(self, commit: str) -> None:
+        """Check a commit out, and read the history before it, oldest first."""
+        self.git("checkout", "-q", "--force", "--detach", commit)
+        self.order, self.blames = [], {}
+        for block in self.git("log", "--reverse", "-M", "--name-status", "--format=%x00%H %ct").split("\0")[1:]:
+            head, *rows = block.strip().split("\n")
+            name, _, at = head.partition(" ")
+            self.order.append(name)
+            self.times[name] = int(at) * 1000
+            changed = [row.split("\t") for row in rows if row]
+            self.files[name] = {one[1]: one[-1] if one[0][0] != "D" else None for one in changed}
+
+    def changed(self, path: str) -> list[tuple[str, str | None]]:
+        """Return the commits that changed a file, with its name after each, through renames."""
+        found = []
+        for commit in self.order:
+            if path in self.files[commit]:
+                new = self.files[commit][path]
+                found.append((commit, new))
+                path = new or path
+        return found
+
+    def diff(self, commit: str, path: str) -> tuple[set[bytes], set[bytes]]:
+        """Return the lines that a commit added to a file and removed from it, as they are compared."""
+        from crystal.work.ground import plain_lines
+
+        if (commit, path) not in self.diffs:
+            lines = self.git("show", "-m", "--first-parent", "--format=", "--no-renames", commit, "--", path).split(
+                "\n"
+            )
+            sides = ([line[1:] for line in lines if line[:1] == sign and line[:3] != 3 * sign] for sign in "+-")
+            added, removed = (plain_lines(side) for side in sides)
+            self.diffs[commit, path] = added, removed
+        return self.diffs[commit, path]
+
+    def blame(self, path: str) -> list[tuple[str, bytes]]:
+        """Return the commit of each line of a file, with the line as it is compared."""
+        from crystal.work.line_hashes import plain_line
+
+        if path not in self.blames:
+            found, commit = [], ""
+            for line in self.git("blame", "-w", "--line-porcelain", "HEAD", "--", path).split("\n"):
+                if line[:1] == "\t":
+                    found.append((commit, plain_line(line[1:]).encode()))
+                elif len(word := line.partition(" ")[0]) == 40:
+                    commit = word
+            self.blames[path] = found
+        return self.blames[path]
+
+
+def capture(machine: Machine, sessions: Path, repository: Path) -> None:
+    """Capture sessions, and let their folders be the repository's, as ``crystal projects join`` does."""
+    from crystal.app.import_past import import_sessions, plan_import
+    from crystal.store.capture import projects
+    from crystal.store.work import index
+    from crystal.transcript.project import find_project
+
+    store, home = machine.store, find_project(str(repository))
+    if not store.value("SELECT count(*) FROM turns"):
+        import_sessions(machine, plan_import(machine, [sessions], None), lambda _: None, cleaners=0)
+        index.bring_up_to_date(store)
+    rows = dict(store.rows("SELECT id, cwd FROM projects"))
+    with store.transaction():
+        for row, cwd in rows.items():  # as git would have said on the machines of these people
+            above = min((one for one in rows.values() if cwd.startswith(f"{one}/")), key=len, default=cwd)
+            store.execute("UPDATE projects SET git_root = ? WHERE id = ?", (above, row))
+        projects.join(store, [*rows], [], home.name, home.remote or "joined:benchmark")
+        projects.project_row(store, home)
+
+
+def subjects(machine: Machine, roles: tuple[str, ...], *, edits: bool) -> list[Subject]:
+    """Return the turns of some roles as hits would name them."""
+    from crystal.app.ground import Subject
+    from crystal.store.sessions.conversations import turn_texts
+
+    among = "AND t.id IN (SELECT turn FROM work_calls WHERE is_edit AND exit = 0)" if edits else ""
+    rows = machine.store.rows(
+        "SELECT t.id, t.role, t.ts, s.session_id, t.uuid, p.cwd, t.branch, s.device FROM turns t"
+        " JOIN sessions s ON s.id = t.session JOIN projects p ON p.id = t.project"
+        f" WHERE t.ts IS NOT NULL AND t.role IN (SELECT value FROM json_each(?)) {among} ORDER BY t.ts",
+        (roles,),
+    )
+    texts = turn_texts(machine.store, [row[0] for row in rows])
+    return [Subject(texts[turn][0], texts[turn][1], *rest) for turn, *rest in rows if turn in texts]
+
+
+def true_state(history: History, path: str, added: set[bytes], removed: set[bytes], one: Subject) -> str | None:
+    """Return what git says became of an edit's lines; None if they were not committed as they were made."""
+    changed = [(commit, name) for commit, name in history.changed(path) if history.times[commit] + SLACK_MS >= one.at]
+    own = next((at for at, (commit, _) in enumerate(changed) if one.session in history.named.get(commit, ())), None)
+    if own is None or not added or not added <= history.diff(changed[own][0], changed[own][1] or path)[0]:
+        return None
+    commit, name = changed[own]
+    now = changed[-1][1]
+    if now is None:
+        return "gone"
+    text = {line for _, line in history.blame(now)}
+    gone_by = [history.diff(later, new or name or path) for later, new in changed[own + 1 :]]
+    ours = {line for by, line in history.blame(now) if by == commit}
+    if all(line in ours or (line in text and not any(line in minus for _, minus in gone_by)) for line in added):
+        return "unchanged"
+    back = removed & history.diff(commit, name or path)[1]
+    if not added & text and back and any(added <= minus and back <= plus for plus, minus in gone_by):
+        return "reverted"
+    return "changed"
+
+
+def judge_edits(machine: Machine, history: History, edits: list[Subject], found: Counter[Any], *, shown: bool) -> None:
+    """Judge every edit made before the commit that is checked out."""
+    from crystal.app.ground import _calls, judge
+    from crystal.work.ground import plain_lines
+
+    calls = _calls(machine.store, [one.id for one in edits])
+    end = history.times[history.order[-1]]
+    early = [one for one in edits if one.at is not None and one.at < end and len(calls.get(one.id, ())) == 1]
+    early = random.Random(4).sample(early, min(TEXTS * 2, len(early)))
+    for at in range(0, len(early), HITS):
+        some = early[at : at + HITS]
+        for one, ground in zip(some, judge(machine, some, str(history.folder)), strict=True):
+            call, path = calls[one.id][0]
+            truth = true_state(history, path, plain_lines(call.added), plain_lines(call.removed), one)
+            if truth is None:
+                continue
+            half = half_of(one)
+            found[half, truth, "all"] += 1
+            if ground is None:
+                continue
+            found[half, truth, "answered"] += 1
+            found[half, ground.state, "said"] += 1
+            found[half, ground.state, "right"] += ground.state == truth
+            note_session(history, one, ground, found)
+            if ground.commit:
+                minus = {line for name in (path, ground.what) for line in history.diff(ground.commit, name)[1]}
+                found[half, "commit", "said"] += 1
+                is_by = truth == "gone" or bool(minus & plain_lines(call.added))
+                found[half, "commit", "right"] += is_by
+                if shown and not is_by:
+                    print(f"{path} {one.uuid} {half}: not by {ground}")
+            if shown and half == "development" and ground.state != truth:
+                print(f"{path} {one.uuid}: said {ground}, is {truth}")
+
+
+def note_session(history: History, one: Subject, ground: Ground, found: Counter[Any]) -> None:
+    """Count whether the commit that is said to have made a change names the session that is said to have made it."""
+    names = history.named.get(ground.commit or "")
+    if ground.session is not None and names:
+        found[half_of(one), "session", "said"] += 1
+        found[half_of(one), "session", "right"] += ground.session in names
+
+
+def judge_texts(machine: Machine, history: History, texts: list[Subject], found: Counter[Any], *, shown: bool) -> None:
+    """Judge texts that name files."""
+    from crystal.app.ground import judge
+
+    end = history.times[history.order[-1]]
+    early = [one for one in texts if one.at is not None and one.at < end]
+    some = random.Random(4).sample(early, min(TEXTS, len(early)))
+    for at in range(0, len(some), HITS):
+        batch = some[at : at + HITS]
+        for one, ground in zip(batch, judge(machine, batch, str(history.folder)), strict=True):
+            half = half_of(one)
+            found[half, "texts", "all"] += 1
+            if ground is not None:
+                is_right = is_true(history, one, ground)
+                found[half, f"text {ground.state}", "said"] += 1
+                found[half, f"text {ground.state}", "right"] += is_right
+                note_session(history, one, ground, found)
+                if shown and half == "development" and not is_right:
+                    print(f"{one.uuid} {one.at}: said {ground}")
+
+
+def is_true(history: History, one: Subject, ground: Ground) -> bool:
+    """Return whether commits of others changed, renamed or deleted a file after a text, or took a symbol out."""
+    symbol, _, path = ground.what.rpartition(" in ")
+    later = [
+        commit
+        for commit in history.order
+        if history.times[commit] > (one.at or 0) and path in (*history.files[commit], *history.files[commit].values())
+    ]
+    others = [commit for commit in later if history.named.get(commit, set()) != {one.session}]
+    is_there = (history.folder / path).exists()
+    if symbol:
+        text = (history.folder / path).read_text("utf-8", "replace") if is_there else ""
+        before = history.git("log", "-1", "--format=%H", f"-S{symbol}", "HEAD", "--", path).strip()
+        return is_there and symbol not in text and before in later
+    if ground.state == "gone":
+        return not is_there and bool(later)
+    return is_there and (bool(others) if ground.state == "changed" else not later)
+
+
+def half_of(one: Subject) -> str:
+    """Return to which half of the sessions a text belongs."""
+    return "held out" if zlib.crc32((one.session or "").encode()) % 2 else "development"
+
+
+def measure(machine: Machine, folder: Path, every: list[Subject]) -> float:
+    """Return how much processor time the judgement of a search's hits takes in the median, ms, with that of git."""
+    from crystal.app.ground import judge
+
+    dice, times = random.Random(7), list[float]()
+    for _ in range(ROUNDS):
+        hits = dice.sample(every, HITS)
+        begun = processor_ms()
+        judge(machine, hits, str(folder))
+        times.append(processor_ms() - begun)
+    times.sort()
+    late = times[round(0.95 * (ROUNDS - 1))]
+    print(f"processor time for {HITS} hits, with git's: {statistics.median(times):.1f} ms, p95 {late:.1f} ms")
+    return statistics.median(times)
+
+
+def processor_ms() -> float:
+    """Return the processor time of this process and its children, ms."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used) * 1000
+
+
+def told(found: Counter[Any]) -> bool:
+    """Print precision and coverage for each half; whether they are good enough."""
+    is_good = True
+    for half in ("development", "held out"):
+        states = sorted({state for one, state, what in found if one == half and what == "said"})
+        said, right = (
+            sum(found[half, state, what] for state in states if state not in ("session", "commit"))
+            for what in ("said", "right")
+        )
+        for state in states:
+            count = found[half, state, "said"]
+            print(f"{half}, {state}: {count} said, {found[half, state, 'right'] / max(1, count):.3f} right")
+        for truth in ("unchanged", "changed", "reverted", "gone"):
+            count = found[half, truth, "all"]
+            share = found[half, truth, "answered"] / max(1, count)
+            print(f"{half}, edits that are {truth}: {count}, {share:.3f} answered")
+        print(f"{half}: {found[half, 'texts', 'all']} texts; precision of all {right / max(1, said):.3f} of {said}")
+        is_good &= right >= PRECISION * said
+    return is_good
+
+
+def main() -> None:
+    """Measure, in a temporary home folder unless one is given."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    for name in ("--sessions", "--repository", "--commits"):
+        parser.add_argument(name, type=lambda path: Path(path).resolve(), required=True)
+    parser.add_argument("--home", type=Path, help="a home folder that has the sessions already")
+    parser.add_argument("--show", action="store_true", help="show what is wrong in the first half")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"HOME": str(given.home or home), "CRYSTAL_REFLECT_MODE": "off"}
+        os.environ |= {"CRYSTAL_EMBEDDING_PROVIDER": "none", "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+        from crystal.app import working_tree
+        from crystal.app.context import open_machine
+
+        copy = Path(home) / "repository"
+        subprocess.run(["git", "clone", "-q", str(given.repository), str(copy)], check=True)
+        subprocess.run(["git", "-C", str(copy), "remote", "set-url", "origin", "https://example.org/a.git"], check=True)
+        named = defaultdict[str, set[str]](set)
+        for row in map(json.loads, given.commits.open()):
+            named[row["commit"]] = {name[-36:] for name in row["sessions"]}
+        history = History(copy, named)
+        tip = history.git("rev-parse", "HEAD").strip()
+        history.move_to(tip)
+        with open_machine() as machine:
+            capture(machine, given.sessions, copy)
+            edits = subjects(machine, ("tool_call",), edits=True)
+            texts = subjects(machine, ("user", "assistant"), edits=False)
+            median = measure(machine, copy, edits + texts)
+            working_tree.GIT_SECONDS = 5.0
+            late = [commit for commit in history.order if history.times[commit] > (edits[0].at or 0)]
+            steps = [late[len(late) * at // PLACES - 1] for at in range(1, PLACES + 1)]
+            found: Counter[Any] = Counter()
+            for step in [*steps, reverted(history, tip)]:
+                history.move_to(step)
+                judge_edits(machine, history, edits, found, shown=given.show)
+                judge_texts(machine, history, texts, found, shown=given.show)
+    is_good = told(found)
+    sys.exit(0 if is_good and median <= MEDIAN_MS else 1)
+
+
+def reverted(history: History, tip: str) -> str:
+    """Take back, one after the other, the last commits that name sessions and can be taken back; return the result."""
+    done = 0
+    for commit in reversed(history.order):
+        if commit in history.named and done < 25:
+            try:
+                history.git("revert", "--no-edit", commit)
+                done += 1
+            except subprocess.CalledProcessError:
+                history.git("reset", "-q", "--hard")
+    result = history.git("rev-parse", "HEAD").strip()
+    print(f"{done} commits taken back after {tip[:10]}")
+    return result
+
+
+if __name__ == "__main__":
+    main()

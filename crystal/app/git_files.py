@@ -1,0 +1,117 @@
+"""Ask git about files: without hooks, filters, pagers, network, or programs that a repository's settings name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from crystal.work.ground import FileVersion
+
+MAX_BLOB = 1 << 20
+_GLOB = re.compile(r"[*?[\\]")
+_SAFE = (
+    "core.fsmonitor=false", "core.quotePath=false", "log.showSignature=false", "safe.bareRepository=explicit",
+)  # fmt: skip
+
+
+class LoggedChange(NamedTuple):
+    """A change of a file in a commit; ``path`` is its name before and ``new_path`` after, None if it was deleted."""
+
+    commit: str
+    at: int
+    path: str
+    new_path: str | None
+    before: str
+    blob: str
+
+
+def run_git(folder: str, words: Sequence[str], seconds: float, given: bytes = b"") -> tuple[bytes, bool]:
+    """Return what git prints, and whether that is all: it is ended after so many seconds, and may fail."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
+    settings = [word for setting in _SAFE for word in ("-c", setting)]
+    command = ["git", "--no-pager", "-C", folder, *settings, *words]
+    pipe = subprocess.PIPE
+    try:
+        with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+            try:
+                said, _ = process.communicate(given, seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return process.communicate()[0], False
+            except BaseException:
+                process.kill()
+                raise
+    except (OSError, ValueError):
+        return b"", False
+    return said, process.returncode == 0
+
+
+def tracked_files(root: str, names: Collection[str], seconds: float) -> dict[str, str]:
+    """Return the tracked files with any of some names, or below any folder with such a path, with their blobs."""
+    patterns = [":(top,glob)**/" + _GLOB.sub(r"\\\g<0>", name.lstrip("/")) for name in names]
+    said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *patterns], seconds)
+    rows = (row.partition("\t") for row in said.decode("utf-8", "surrogateescape").split("\0") if row)
+    return {path: about.split(" ")[1] for about, _, path in rows}
+
+
+def changes_since(
+    root: str, paths: Collection[str], since: int, seconds: float, *, renames: bool
+) -> tuple[list[LoggedChange], bool]:
+    """Return the changes of files in the commits of this branch, newest first, and whether these are all.
+
+    Args:
+        root: The top of the working tree.
+        paths: The files, by their paths below it.
+        since: Only commits from then on, ms.
+        seconds: How long git may take.
+        renames: Whether to find new names, which takes longer.
+    """
+    how = ["-M", "-l400", "--full-diff"] if renames else ["--no-renames"]
+    words = ["--literal-pathspecs", "log", "-z", "--raw", "--no-abbrev", *how, "--no-ext-diff", "--no-textconv"]
+    words += ["--no-show-signature", "--no-color", "--format=%H%x00%ct", f"--since=@{since // 1000}", "HEAD", "--"]
+    said, is_whole = run_git(root, [*words, *paths], seconds)
+    tokens = iter(said.decode("utf-8", "surrogateescape").split("\0"))
+    found: list[LoggedChange] = []
+    commit, at = "", 0
+    for token in tokens:
+        word = token.strip("\n")
+        if word.startswith(":"):
+            _, _, before, blob, status = word.split(" ")
+            path = next(tokens, "")
+            new_path = next(tokens, "") if status[0] in "RC" else path
+            if status[0] != "C":
+                found.append(LoggedChange(commit, at, path, None if status == "D" else new_path, before, blob))
+        elif word:
+            commit, at = word, int(next(tokens, "0") or 0) * 1000
+    return found, is_whole
+
+
+def read_blobs(root: str, blobs: Collection[str], seconds: float) -> dict[str, bytes]:
+    """Return the contents of some blobs; those that are large, or not read in time, are left out."""
+    if not blobs:
+        return {}
+    said, _ = run_git(root, ["cat-file", "--batch"], seconds, "\n".join(blobs).encode() + b"\n")
+    found: dict[str, bytes] = {}
+    at = 0
+    while (end := said.find(b"\n", at)) > 0:
+        name, *about = said[at:end].split(b" ")
+        size = int(about[1]) if len(about) == 2 else 0
+        content = said[end + 1 : end + 1 + size]
+        if about[:1] == [b"blob"] and len(content) == size <= MAX_BLOB:
+            found[name.decode()] = content
+        at = end + 1 + size + (len(about) == 2)
+    return found
+
+
+def versions_of(path: str, since: int, changes: Sequence[LoggedChange]) -> list[FileVersion]:
+    """Return the versions of a file after a moment, oldest first; the last one has the name that it has now."""
+    found: list[FileVersion] = []
+    for one in reversed(changes):
+        if one.path == path and one.at > since:
+            path = one.new_path or path
+            found.append(FileVersion(one.commit, one.at, path, one.before, one.blob if one.new_path else None))
+    return found

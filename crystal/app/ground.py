@@ -1,0 +1,211 @@
+"""What became since of what hits and memories name: files in the working tree and in git, and decisions.
+
+Reads only files in the project's folder on this machine, and asks git for a moment alone. On any doubt nothing is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.app.context import Machine
+from crystal.app.projects import working_folder
+from crystal.app.work import relative
+from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
+from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
+from crystal.errors import CrystalError
+from crystal.model.capture import MIRROR_IDS, Project
+from crystal.model.recall import Ground, Hit, Remembered
+from crystal.reflect.compare import contradicts
+from crystal.search.request import MemorySource, SearchRequest, SearchResult
+from crystal.sessions.reading import Conversation
+from crystal.store import Store
+from crystal.store.capture.projects import places_of
+from crystal.store.memories import learned, memories
+from crystal.store.memories.history import history_of
+from crystal.store.search.isolated import outermost
+from crystal.store.search.scope import is_folder, is_within
+from crystal.store.sessions.conversations import turn_texts
+from crystal.store.work import queries
+from crystal.store.work.index import hash_for, tools_of
+from crystal.transcript.project import find_project, work_tree
+from crystal.work.calls import ToolCall, calls_of, file_name
+from crystal.work.ground import KnownEdit, named_files, path_below, worst
+
+LOOK_SECONDS = 0.5
+Look = Callable[[str], "tuple[Project, tuple[str, str | None] | None]"]
+SAYING = frozenset(("user", "assistant", "thinking", "subagent", "summary", "memory"))
+"""Whose words may name a file; tools print names that nobody has written."""
+
+
+class Subject(NamedTuple):
+    """A text that may name something: a hit, a turn or a memory; ``id`` is that of its chunk for users."""
+
+    id: int
+    text: str
+    role: str
+    at: int | None
+    session: str | None
+    uuid: str | None
+    cwd: str | None
+    branch: str | None
+    device: str
+
+
+def search_with_ground(machine: Machine, sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
+    """Search; the hits have what became of what they name, first in the current folder."""
+    from crystal.search.engine import search  # noqa: PLC0415 - not for a turn or a memory that is shown
+
+    result = search(sources, request)
+    return replace(result, hits=tuple(with_ground(machine, result.hits, working_folder())))
+
+
+def with_ground(machine: Machine, hits: Sequence[Hit], folder: str | None) -> list[Hit]:
+    """Return hits with what became of what they name; ``folder`` is where the one who asks works."""
+    subjects = [
+        Subject(one.id, one.text, "memory" if one.category else one.role, one.timestamp, one.session_id, one.uuid,
+                one.cwd, one.branch, one.device)
+        for one in hits
+    ]  # fmt: skip
+    found = judge(machine, subjects, folder)
+    return [replace(hit, ground=ground) for hit, ground in zip(hits, found, strict=True)]
+
+
+def turns_with_ground(machine: Machine, found: Conversation, folder: str | None) -> Conversation:
+    """Return a conversation; the turn that was asked for has what became of what it names."""
+    session, asked = found.session, [turn for turn in found.turns if turn.focus and turn.uuid is not None]
+    if session is None or not asked:
+        return found
+    subjects = [
+        Subject(turn.hit, turn.text, turn.role, turn.timestamp, session.id, turn.uuid, session.cwd,
+                turn.branch, session.device)
+        for turn in asked
+    ]  # fmt: skip
+    known = dict(zip(asked, judge(machine, subjects, folder), strict=True))
+    return replace(found, turns=tuple(replace(turn, ground=known.get(turn)) for turn in found.turns))
+
+
+def memory_ground(machine: Machine, one: Remembered, folder: str | None) -> Ground | None:
+    """Return what became of what a memory names."""
+    ident = MIRROR_IDS + 1 if one.memory == "mirror" else 1
+    subject = Subject(ident, one.text, "memory", one.updated_at, None, one.id, one.cwd, None, one.device)
+    return judge(machine, [subject], folder)[0]
+
+
+def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> list[Ground | None]:
+    """Return what became of what each text names; None where nothing is known for sure."""
+    found: dict[int, list[Ground]] = {one.id: [] for one in subjects}
+    for store in machine.stores:
+        own = [one for one in subjects if (one.id > MIRROR_IDS) == (machine.memory_of(store) == "mirror")]
+        if not own:
+            continue
+        for ident, ground in _superseded(store, own):
+            found[ident].append(ground)
+        for place, claims in _claims(machine, store, own, folder).items():
+            edits = _known_edits(store, place, claims)
+            with contextlib.suppress(TranscriptBlockedError):
+                for ident, ground in WorkingTree(place, claims, edits).grounds():
+                    found[ident].append(ground)
+    return [worst(found[one.id]) for one in subjects]
+
+
+def _superseded(store: Store, subjects: Sequence[Subject]) -> Iterator[tuple[int, Ground]]:
+    """Yield which later memory holds now, for a text that taught one and for one that does not hold any more."""
+    taught = learned.taught_by(store, [one.uuid for one in subjects if one.uuid and one.role == "user"])
+    for one in subjects:
+        named = [one.uuid] if one.role == "memory" else [memory for line, memory in taught if line == one.uuid]
+        for name in filter(None, named):
+            old = memories.memory_of(store, name)
+            new = None if old is None else _later(store, old, one.at or 0)
+            if new is not None:
+                yield one.id, Ground(new.id, "superseded", session=new.session_id, at=new.updated_at)
+
+
+def _later(store: Store, old: Remembered, at: int) -> Remembered | None:
+    if old.status == "active":
+        was = history_of(store, old.id)
+        return old if any(one.from_at <= at < one.until_at and one.text != old.text for one in was) else None
+    active = [
+        one for one in memories.all_memories(store) if one.status == "active" and one.updated_at >= old.created_at
+    ]
+    return next((one for one in active if one.cwd in (None, old.cwd) and contradicts(one.text, old.text)), None)
+
+
+# ------------------------------------------------------------------------------------------------ what is to be judged
+
+
+def _claims(
+    machine: Machine, store: Store, subjects: Sequence[Subject], folder: str | None
+) -> dict[ProjectFolder, list[Claim]]:
+    """Return what texts say of files, by the place of their project here."""
+    look = lru_cache(_look_at)
+    places = {one.cwd: _place_of(machine, store, one.cwd, folder, look) for one in subjects if one.cwd is not None}
+    calls = _calls(store, [one.id % MIRROR_IDS for one in subjects if one.role == "tool_call"])
+    found: dict[ProjectFolder, list[Claim]] = {}
+    for one in subjects:
+        place = None if one.cwd is None else places[one.cwd]
+        if place is None or one.at is None or one.cwd is None:
+            continue
+        is_branch = not place.has_git or (place.branch is not None and one.branch == place.branch)
+        is_here = is_branch and one.device == machine.config.device and is_within(one.cwd, place.root)
+        claim = Claim(one.id, one.text, one.at, one.session, is_here, ())
+        made = [claim._replace(names=(path,), call=call) for call, path in calls.get(one.id % MIRROR_IDS, ())]
+        names = named_files(one.text) if one.role in SAYING else []
+        said = [claim._replace(names=tuple(relative(name, place.root, one.cwd) for name in names))] if names else []
+        if made or said:
+            found.setdefault(place, []).extend([*made, *said])
+    return found
+
+
+def _calls(store: Store, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall, str]]]:
+    """Return the edits that the calls of some chunks made, each with its file."""
+    rows = queries.edits_of_chunks(store, chunks)
+    turns = {turn for _, turn, *_ in rows}
+    texts, tools = turn_texts(store, turns), tools_of(store, turns)
+    found: dict[int, list[tuple[ToolCall, str]]] = {}
+    for chunk, turn, part, cwd, folder in rows:
+        known = calls_of(tools.get(turn), texts.get(turn, (0, ""))[1])
+        path = path_below(known[part].what, cwd, folder) if part < len(known) else None
+        if path is not None:
+            found.setdefault(chunk, []).append((known[part], path))
+    return found
+
+
+def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look: Look) -> ProjectFolder | None:
+    """Return where the project of a folder is on this machine: where the one who asks works comes first."""
+    known = places_of(store, cwd)
+    roots = [root for _, root, _ in known]
+    addresses = {name for *_, name in known if name and not name.startswith(("commit:", "joined:"))}
+    for at in dict.fromkeys(one for one in (folder, cwd, *roots) if one and is_folder(one)):
+        with contextlib.suppress(CrystalError):
+            project, tree = look(at)
+            is_known = (project.git_root or at) in roots and not (project.remote and addresses)
+            is_private = outermost(machine.config.private_projects, at) is not None
+            if tree is not None and not is_private and (is_known or project.remote in addresses):
+                return ProjectFolder(*tree, project.git_root is not None, tuple(row for row, *_ in known))
+    return None
+
+
+def _look_at(folder: str) -> tuple[Project, tuple[str, str | None] | None]:
+    """Return the project of a folder, and the top of its working tree with the branch; None if it is not there."""
+
+    def step() -> tuple[Project, tuple[str, str | None] | None]:
+        return find_project(folder), work_tree(folder) or ((folder, None) if Path(folder).is_dir() else None)
+
+    return call_with_deadline(step, folder, LOOK_SECONDS)
+
+
+def _known_edits(store: Store, place: ProjectFolder, claims: Sequence[Claim]) -> dict[str, list[KnownEdit]]:
+    """Return the edits of the files that are named, by path, latest first."""
+    hash_of = hash_for(store)
+    keys = {hash_of(file_name(name)) for claim in claims for name in claim.names}
+    found: dict[str, list[KnownEdit]] = {}
+    for row in reversed(queries.changed_rows(store, projects=place.rows, keys=keys)):
+        path = path_below(row.path, row.cwd or "", row.folder or "")
+        if path is not None:
+            found.setdefault(path, []).append(KnownEdit(row.session_id, row.at))
+    return found

@@ -1,0 +1,200 @@
+"""A working tree: what became of the files in it that texts name. Git is asked for a moment alone, where needed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from crystal.app.git_files import LoggedChange, changes_since, read_blobs, tracked_files, versions_of
+from crystal.capture.safe_open import call_with_deadline
+from crystal.model.recall import Ground
+from crystal.work import ground as rules
+from crystal.work.blame import SLACK_MS
+from crystal.work.calls import ToolCall
+from crystal.work.ground import FileNow, FileVersion, KnownEdit
+
+GIT_SECONDS = 0.15
+"""Each question to git may take so long."""
+DISK_SECONDS = 2.0
+MAX_FILE_BYTES = 2 << 20
+MAX_RENAMES = 5
+FIRST_VERSIONS, LAST_VERSIONS = 3, 8
+"""Versions of one file that are read, of those since an edit."""
+_REWRITING = (b"filter=", b"ident", b"working-tree-encoding")
+"""What makes git store a file otherwise than it is on disk."""
+
+
+class ProjectFolder(NamedTuple):
+    """The folder that a project has here: its branch, None if it is not known, and whether git knows it."""
+
+    root: str
+    branch: str | None
+    has_git: bool
+    rows: tuple[int, ...]
+
+
+class Claim(NamedTuple):
+    """What one text says of files: it edited one by ``call``, or it names some. ``at`` is when."""
+
+    id: int
+    text: str
+    at: int
+    session: str | None
+    is_here: bool
+    names: tuple[str, ...]
+    call: ToolCall | None = None
+
+
+class _File(NamedTuple):
+    """A file in the working tree; ``data`` is None if it is no text, too large, behind a link, or being written."""
+
+    is_there: bool
+    data: bytes | None = None
+    modified_at: int = 0
+
+
+@dataclass(slots=True)
+class WorkingTree:
+    """A working tree, and what texts say of its files; ``edits`` are those of the files, latest first."""
+
+    place: ProjectFolder
+    claims: Sequence[Claim]
+    edits: Mapping[str, Sequence[KnownEdit]]
+    files: dict[str, _File] = field(default_factory=dict)
+    changes: Sequence[LoggedChange] = ()
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    tracked: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = False
+
+    def grounds(self) -> list[tuple[int, Ground]]:
+        """Return what became of the files, with the id of the text that names each. Git is asked only where needed."""
+        said = [claim for claim in self.claims if claim.call is None]
+        asked = {name for claim in said for name in claim.names}
+        if self.place.has_git and asked:
+            self.tracked = tracked_files(self.place.root, asked, GIT_SECONDS)
+        known = self.tracked.keys() | self.edits.keys()
+        named = [(claim, path) for claim in self.claims for path in claim.names]
+        meant = [(claim, path if claim.call else rules.find_path(path, known)) for claim, path in named]
+        self._read({path for _, path in meant if path})
+        open_ones, found = list[tuple[Claim, str]](), list[tuple[int, Ground]]()
+        for claim, path in dict.fromkeys((claim, path) for claim, path in meant if path):
+            ground = self._at_once(claim, path)
+            if ground is None:
+                open_ones.append((claim, path))
+            else:
+                found.append((claim.id, ground))
+        if open_ones and self.place.has_git:
+            self._ask_git(open_ones)
+        return found + [(claim.id, ground) for claim, path in open_ones for ground in self._judge(claim, path)]
+
+    def _at_once(self, claim: Claim, path: str) -> Ground | None:
+        """Return what needs no git: the lines of an edit are there, or nobody wrote the file since it was named."""
+        file = self._file(path)
+        if claim.call is not None:
+            is_same = file.data is not None and rules.is_unchanged(claim.call, file.data)
+        else:
+            own = self._own(claim, path)
+            is_same = file.data is not None and file.modified_at <= (max(own + SLACK_MS, claim.at) if own else claim.at)
+        return Ground(path, "unchanged") if is_same else None
+
+    def _ask_git(self, claims: Sequence[tuple[Claim, str]]) -> None:
+        """Read the commits that changed the files, and the versions of files whose lines are compared."""
+        root, paths = self.place.root, {path for _, path in claims}
+        since = min(self._since(claim, path) for claim, path in claims)
+        renames = not all(self._file(path).is_there for path in paths)
+        for _ in range(MAX_RENAMES if renames else 1):
+            self.changes, self.is_whole = changes_since(root, paths, since, GIT_SECONDS, renames=renames)
+            new = {one.new_path for one in self.changes if one.path in paths and one.new_path} - paths
+            if not new:
+                break
+            paths |= new
+        else:
+            self.is_whole = self.is_whole and not new  # it was renamed more often
+        blobs = list[str]()
+        for claim, path in claims:
+            if claim.call or rules.named_symbols(claim.text):
+                versions = self._versions(claim, path)
+                some = (*versions[:FIRST_VERSIONS], *versions[-LAST_VERSIONS:])
+                blobs += [name for one in some for name in (one.before, one.blob) if name and name.strip("0")]
+        self.texts = read_blobs(root, dict.fromkeys(blobs), GIT_SECONDS) if self.is_whole else {}
+
+    def _judge(self, claim: Claim, path: str) -> Iterator[Ground]:
+        """Yield what became of a file that was not judged at once."""
+        versions = self._versions(claim, path)
+        path = versions[-1].path if versions else path
+        file, found = self._file(path), None
+        now = FileNow(path, file.data or b"" if file.is_there else None)
+        is_sure = self.is_whole or not self.place.has_git
+        if claim.call is not None:
+            if is_sure and (file.data is not None or not file.is_there):
+                found = rules.judge_edit(claim.call, is_here=claim.is_here, versions=versions, now=now)
+        elif not is_sure and not file.is_there:
+            return
+        elif versions or (self.is_whole and path in self.tracked):
+            is_rewritten = not self._own(claim, path) and self._is_rewritten(path)
+            found = rules.judge_mention(versions, now, is_rewritten=is_rewritten)
+            if file.data is not None and versions:
+                yield from rules.judge_symbols(rules.named_symbols(claim.text), versions, now)
+        if found is not None:
+            by = rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
+            yield replace(found, session=by)
+
+    def _own(self, claim: Claim, path: str) -> int:
+        """Return when the session of a text edited a file last; 0 if it did not."""
+        return max((one.at for one in self.edits.get(path, ()) if one.session == claim.session), default=0)
+
+    def _since(self, claim: Claim, path: str) -> int:
+        return claim.at if claim.call else self._own(claim, path) or claim.at
+
+    def _versions(self, claim: Claim, path: str) -> list[FileVersion]:
+        """Return the versions of a file since a text; not the commit of what the session of the text itself edited."""
+        found = versions_of(path, self._since(claim, path), self.changes)
+        if claim.call is None and self._own(claim, path):
+            found = found[1:]
+        read = [one._replace(old=self.texts.get(one.before), text=self.texts.get(one.blob or "")) for one in found]
+        return [one for one in read if one.at > claim.at]
+
+    def _is_rewritten(self, path: str) -> bool:
+        """Return whether a file differs from what git has of it, without running filters."""
+        file, blob = self._file(path), self.tracked.get(path)
+        settings = self._file(".gitattributes")
+        if file.data is None or blob is None or any(word in (settings.data or b"") for word in _REWRITING):
+            return False
+        new = hashlib.sha1 if len(blob) == 40 else hashlib.sha256
+        forms = (file.data, file.data.replace(b"\r\n", b"\n"))
+        return blob not in [new(b"blob %d\0" % len(one) + one).hexdigest() for one in forms]
+
+    def _file(self, path: str) -> _File:
+        self._read({path})
+        return self.files[path]
+
+    def _read(self, paths: Iterable[str]) -> None:
+        """Read files that were not read yet, all in one thread that is waited for a moment alone."""
+        root, new = self.place.root, [path for path in paths if path not in self.files]
+        if new:
+            self.files |= call_with_deadline(lambda: {path: _read_file(root, path) for path in new}, root, DISK_SECONDS)
+
+
+def _read_file(root: str, path: str) -> _File:
+    """Read a file below a folder; a link that leads out of it is not followed."""
+    place = Path(root) / path
+    try:
+        real = place.resolve()
+        if not real.is_relative_to(Path(root).resolve()):
+            return _File(True)
+        with os.fdopen(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            before = os.fstat(file.fileno())
+            if not stat.S_ISREG(before.st_mode) or before.st_size > MAX_FILE_BYTES:
+                return _File(True)
+            data, after = file.read(MAX_FILE_BYTES + 1), os.fstat(file.fileno())
+    except (FileNotFoundError, NotADirectoryError):
+        return _File(os.path.lexists(place))
+    except (OSError, ValueError):
+        return _File(True)
+    is_still = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and len(data) == after.st_size
+    return _File(True, data if is_still and b"\0" not in data else None, after.st_mtime_ns // 1_000_000)

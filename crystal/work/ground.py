@@ -1,0 +1,174 @@
+"""Judge what a text says of a file against the file as it is now: by lines for an edit, by commits for a mention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from crystal.hook.assist import plain_line
+from crystal.model.recall import Ground, GroundState
+from crystal.work.blame import SLACK_MS
+from crystal.work.calls import ToolCall
+
+MAX_NAMES = 8
+"""Files of one text that are looked at."""
+_NAME = re.compile(
+    r"(?<![\w.:/\\@+-])(?:[A-Za-z]:)?[/\\]?(?:[\w.@+-]+[/\\])*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7}(?![\w/\\])"
+)
+_WORKTREE = re.compile(r"/\.?worktrees/")
+_WORD = re.compile(rb"[A-Za-z_]\w+")
+_SYMBOL = re.compile(r"`(?:\w+(?:\.|::))*([A-Za-z_]\w{3,60})(?:\(\))?`", re.ASCII)
+_QUOTES, _SPACES = bytes.maketrans(b"'`", b'""'), b" \t\r\f\v"
+_WORST: tuple[GroundState, ...] = ("superseded", "gone", "reverted", "changed", "unchanged")
+
+
+class FileVersion(NamedTuple):
+    """A file as a commit left it, at ``at`` (ms), and the blob that it was ``before``.
+
+    ``blob`` is None if the commit deleted it; ``old`` and ``text``, what it was and became, are None if not read.
+    """
+
+    commit: str
+    at: int
+    path: str
+    before: str
+    blob: str | None
+    old: bytes | None = None
+    text: bytes | None = None
+
+
+class KnownEdit(NamedTuple):
+    """An edit of a file that a session made."""
+
+    session: str
+    at: int
+
+
+class FileNow(NamedTuple):
+    """A file in the working tree: its text, None if it is not there."""
+
+    path: str
+    text: bytes | None
+
+
+def named_files(text: str) -> list[str]:
+    """Return what looks like the name of a file in a text, each once, without the number of a line."""
+    return list(dict.fromkeys(name.replace("\\", "/").removeprefix("./") for name in _NAME.findall(text)))[:MAX_NAMES]
+
+
+def named_symbols(text: str) -> list[str]:
+    """Return what a text names in backticks that may be a function, a class or a variable."""
+    return list(dict.fromkeys(_SYMBOL.findall(text)))[:MAX_NAMES]
+
+
+def find_path(name: str, known: Collection[str]) -> str | None:
+    """Return the path that a name means; None if there is none, or several."""
+    found = [path for path in known if path == name or path.endswith(f"/{name}")]
+    return name if name in known else found[0] if len(found) == 1 else None
+
+
+def path_below(path: str, cwd: str, folder: str) -> str | None:
+    """Return a path that a tool named, below its project's folder; None for one that is not in it.
+
+    Args:
+        path: As the tool named it, maybe below ``cwd``.
+        cwd: Where the agent worked; the top of a linked working tree, if that is not below ``folder``.
+        folder: The project's folder.
+    """
+    plain, at, top = (one.replace("\\", "/").rstrip("/") for one in (path, cwd, folder))
+    if not re.match(r"/|[A-Za-z]:/", plain):
+        plain = f"{at}/{plain.removeprefix('./')}"
+    is_linked = _WORKTREE.search(at.removeprefix(top)) is not None
+    for start in (at, top) if is_linked else (top, at):
+        if start and plain.startswith(f"{start}/") and ".." not in plain.split("/"):
+            return plain[len(start) + 1 :]
+    return None
+
+
+def is_unchanged(call: ToolCall, text: bytes) -> bool:
+    """Return whether all lines that an edit added are in a text."""
+    added = plain_lines(call.added)
+    return bool(added) and added <= lines_in(text)
+
+
+def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Ground | None:
+    """Return what became of the lines that an edit added; None if that is not sure.
+
+    Args:
+        call: The edit.
+        is_here: Whether it was made in this working tree and on its branch, so that it needs no commit to be in it.
+        versions: The file in the commits since then, oldest first.
+        now: The file.
+    """
+    if now.text is None:
+        return _gone(now.path, versions) if is_here or versions else None
+    added, removed, lines = plain_lines(call.added), plain_lines(call.removed), lines_in(now.text)
+    if not added or now.path.endswith(".ipynb"):  # cells are stored with escapes
+        return None
+    if added <= lines:
+        return Ground(now.path, "unchanged")
+    known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
+    counts = [len(added & one) for _, one in known]
+    if not any(counts) and not is_here:
+        return None
+    back = removed - added - (known[counts.index(max(counts))][1] if any(counts) else set())
+    is_reverted = not added & lines and bool(back) and back <= lines
+    lost = [
+        one for (one, _), count in zip(known, counts, strict=True) if one.old and len(added & lines_in(one.old)) > count
+    ]  # a commit of another branch may lack the lines without having removed them
+    by = lost[-1] if lost and counts[-1] == len(added & lines) else None
+    return Ground(now.path, "reverted" if is_reverted else "changed", by and by.commit, at=by and by.at)
+
+
+def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten: bool) -> Ground | None:
+    """Return what became of a file since a text named it; None if nothing is known.
+
+    Args:
+        versions: The file in the commits since then, oldest first.
+        now: The file.
+        is_rewritten: Whether it was changed since then, and is not committed.
+    """
+    if now.text is None:
+        return _gone(now.path, versions)
+    if is_rewritten or not versions:
+        return Ground(now.path, "changed") if is_rewritten else None
+    return Ground(now.path, "changed", versions[-1].commit, at=versions[-1].at)
+
+
+def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Ground]:
+    """Yield the names that were in a file before its later versions, and are not in it any more."""
+    had, has = (set(_WORD.findall(text or b"")) for text in (versions[0].old, now.text))
+    for name in names:
+        word = name.encode()
+        if word in had and word not in has:
+            without = [one for one in versions if one.text is not None and word not in _WORD.findall(one.text)]
+            by = without[0] if without else None
+            yield Ground(f"{name} in {now.path}", "gone", by and by.commit, at=by and by.at)
+
+
+def _gone(path: str, versions: Sequence[FileVersion]) -> Ground:
+    by = versions[-1] if versions and versions[-1].blob is None else None
+    return Ground(path, "gone", by and by.commit, at=by and by.at)
+
+
+def session_of(found: Ground, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]) -> str | None:
+    """Return which session made the change: the latest that edited the file before it, after the commit before it."""
+    times = [since, *(one.at for one in versions if found.at is None or one.at < found.at)]
+    end = float("inf") if found.at is None else found.at + SLACK_MS
+    return next((one.session for one in edits if max(times) < one.at <= end), None)
+
+
+def worst(found: Iterable[Ground]) -> Ground | None:
+    """Return the one of several that matters most."""
+    return min(found, key=lambda one: _WORST.index(one.state), default=None)
+
+
+def plain_lines(lines: Iterable[str]) -> set[bytes]:
+    """Return lines as they are compared, without those that are too short."""
+    return {plain.encode("utf-8", "surrogatepass") for line in lines if (plain := plain_line(line))}
+
+
+def lines_in(text: bytes) -> set[bytes]:
+    """Return the lines of a whole file as they are compared, all of them; much faster."""
+    return {line.rstrip(b",;") for line in text.translate(_QUOTES, _SPACES).split(b"\n")}
