@@ -19,14 +19,15 @@ from hypothesis import settings
 
 from crystal.app.context import default_paths
 from crystal.store import Store, upgrade
+from tests.support.examples import QUICK, THOROUGH
 from tests.support.fresh_store import copy_schema
 from tests.support.homes import live_in
 from tests.support.store_factory import open_store
 
 # Two cores shared by many make every deadline a lie; a slow example is found by the clock of the whole run.
 # Before a merge a property is tried more often: .ci/run says --hypothesis-profile=thorough.
-settings.register_profile("quick", deadline=None, print_blob=True, max_examples=30)
-settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100)
+settings.register_profile("quick", deadline=None, print_blob=True, max_examples=QUICK)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=THOROUGH)
 settings.load_profile("quick")
 
 # Every worker reads every test, and the tests start hundreds of processes: none of them compiles everything anew.

@@ -32,7 +32,7 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_ke
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
-from crystal.install.claude_settings.claude_file import read_facts
+from crystal.install.claude_settings.claude_file import SettingsFacts, read_facts
 from crystal.install.claude_settings.hooks import wanted
 from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
@@ -169,15 +169,17 @@ def _client(config: Config) -> Iterator[Check]:
         facts = read_facts(folder / "settings.json")
         if facts.problem is not None:
             continue
-        missing = [event for event in wanted(config.assist_moments) if not facts.commands.get(event)]
         if not folder.is_dir() and is_for_others(config.places.ldm_home):
             yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
-        elif facts.plugin and not facts.commands and not judged:
-            yield Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")
-        elif not judged and missing:
-            yield Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
         elif not judged:
-            yield Check("hooks", "ok", f"installed in {facts.path}")
+            yield _hooks_in(facts, [event for event in wanted(config.assist_moments) if not facts.commands.get(event)])
+
+
+def _hooks_in(facts: SettingsFacts, missing: list[str]) -> Check:
+    if facts.plugin and not facts.commands:
+        return Check("hooks", "ok", f"installed by the plugin, which is on in {facts.path}")
+    broken = Check("hooks", "failure", f"{facts.path}: no hook for {', '.join(missing)}", "crystal init")
+    return broken if missing else Check("hooks", "ok", f"installed in {facts.path}")
 
 
 def _asking(config: Config) -> Iterator[Check]:

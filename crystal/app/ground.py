@@ -117,7 +117,8 @@ def _superseded(store: Store, subjects: Sequence[Subject]) -> Iterator[tuple[int
     """Yield which later memory holds now, for a text that taught one and for one that does not hold any more."""
     taught = learned.taught_by(store, [one.uuid for one in subjects if one.uuid and one.role == "user"])
     for one in subjects:
-        for name in [one.uuid] if one.role == "memory" and one.uuid else taught.get(one.uuid or "", ()):
+        named = [one.uuid] if one.role == "memory" else [memory for line, memory in taught if line == one.uuid]
+        for name in filter(None, named):
             old = memories.memory_of(store, name)
             new = None if old is None else _later(store, old, one.at or 0)
             if new is not None:

@@ -116,22 +116,24 @@ class MemoryFile:
 
     def _kept(self, row: BlockRow, answers: BlockDecisions) -> BlockRow:
         """Change the memory of an item as the person wants it; return the item as it is then."""
+        entry, memory = row.entry, row.memory
         if row in self.refused:
             return row
-        if row.state == "deleted" and answers.hides and row.memory is not None:
-            deprecate(self.machine, row.memory.id)
-        elif row.state == "added" and answers.adds and row.entry is not None:
+        if memory is not None and row.state == "deleted" and answers.hides:
+            deprecate(self.machine, memory.id)
+        if entry is None:
+            return row
+        if row.state == "added" and answers.adds:
             root = self.project.git_root or self.project.cwd
-            new = remember(self.machine, row.entry.text, project=root if self._is_project() else None, source=SOURCE)
-            return BlockRow("same", row.entry, new)
-        elif row.state == "edited" or (row.state == "conflict" and answers.prefer is not None):
-            assert row.entry is not None
-            assert row.memory is not None
-            new = edit(self.machine, row.memory.id, text=row.entry.text)
-            if row.state == "conflict" and answers.prefer == "crystal":
-                new = edit(self.machine, row.memory.id, text=row.memory.text)  # the file's is a former one now
-            return BlockRow("same", row.entry, new)
-        return row
+            new = remember(self.machine, entry.text, project=root if self._is_project() else None, source=SOURCE)
+            return BlockRow("same", entry, new)
+        prefers = {"edited": "file", "conflict": answers.prefer}.get(row.state)
+        if memory is None or prefers is None:
+            return row
+        new = edit(self.machine, memory.id, text=entry.text)
+        if prefers == "crystal":
+            new = edit(self.machine, memory.id, text=memory.text)  # the file's is a former one now
+        return BlockRow("same", entry, new)
 
     def _is_project(self) -> bool:
         """Return True unless the file is in a folder that is no project's, such as an agent's own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crystal.app.context import Machine, open_reader_for
@@ -132,21 +132,25 @@ class ContextSources:
 
 def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
     """Gather the sources of all contexts."""
-    sides = [machine.store, *([] if mirror is None else [mirror])]
+    sides = [machine.store, *filter(None, [mirror])]
     projects = [(side, project_rows(side)) for side in sides]
     by_folder = [{one.cwd: one for _, one in rows} for _, rows in projects]
-    memories, gone = [], forgotten_memories(machine.store)
-    for memory in list_memories(machine, status="active", limit=MAX_MEMORIES):
-        if is_trusted(memory) and memory.id not in gone:
-            known = by_folder[-1 if memory.memory == "mirror" else 0]
-            place = (
-                None if memory.cwd is None else known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
-            )
-            memories.append((memory, place))
+    gone = forgotten_memories(machine.store)
+    memories = [
+        (memory, _place_of(memory, by_folder[-1 if memory.memory == "mirror" else 0]))
+        for memory in filter(is_trusted, list_memories(machine, status="active", limit=MAX_MEMORIES))
+        if memory.id not in gone
+    ]
     unreviewed = [one.id for one, _ in memories if one.source.startswith("learned")]
     evidence = {uid: known for side in sides for uid, known in evidence_for(side, unreviewed).items()}
     sure = {uid: confidence_of(known) for uid, known in evidence.items()}
     return ContextSources(machine, sides, memories, projects, sure=sure)
+
+
+def _place_of(memory: Remembered, known: Mapping[str, Project]) -> Project | None:
+    if memory.cwd is None:
+        return None
+    return known.get(memory.cwd) or Project(memory.cwd, name=memory.project or "")
 
 
 LOCK = "context.lock"

@@ -67,12 +67,9 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
         UsageError: It is no folder, it overlaps with another source or crystal's own files, the name is taken, or the
             name or the path has a secret, which would be stored with every hit.
     """
-    path = os.path.realpath(folder.expanduser())
-    if not Path(path).is_dir():
-        is_file = Path(path).exists()
-        problem = f"{folder} {'is a file, not a folder' if is_file else 'does not exist'}"
-        raise (UsageError if is_file else NotFoundError)(problem, hint="name a folder with text files")
-    chosen = _checked_name(re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files" if name is None else name)
+    path = _checked_folder(folder)
+    own_name = re.sub(r"[^\w.+-]+", "-", Path(path).name).strip("-.") or "files"
+    chosen = _checked_name(own_name if name is None else name)
     if machine.redactor().clean_text(f"{chosen}\n{path}")[1]:
         hint = "rename the folder, or give another name: --name NAME"
         raise UsageError("the name or the path of the source has a secret, which crystal does not store", hint=hint)
@@ -88,6 +85,17 @@ def add_source(machine: Machine, folder: Path, name: str | None = None, *, is_va
         write_list(machine.places.ldm_home, [*(one for one in listed if one != known), new])
         _settle(machine)
     return new
+
+
+def _checked_folder(folder: Path) -> str:
+    """Return a folder with links followed."""
+    path = Path(os.path.realpath(folder.expanduser()))
+    if path.is_dir():
+        return str(path)
+    is_file, hint = path.exists(), "name a folder with text files"
+    if is_file:
+        raise UsageError(f"{folder} is a file, not a folder", hint=hint)
+    raise NotFoundError(f"{folder} does not exist", hint=hint)
 
 
 def _checked_name(name: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
@@ -89,28 +90,34 @@ def _period(
     machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Used], hook_runs: Sequence[tuple[int, float]]
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
-    total = ReflectorRun(since)
-    for run in runs:
-        total = add_runs(total, run)
-    assists = [one for one in log if one.at >= since and one.source == ASSIST]
-    told = [one for one in log if one.at >= since and one.source != ASSIST]
+    recent = [one for one in log if one.at >= since]
+    told = [one for one in recent if one.source != ASSIST]
+    candidates, selected, omitted, tokens = _sums(told)
+    _, assisted, _, assisted_tokens = _sums(one for one in recent if one.source == ASSIST)
+    seen = [(one.memories, one.used) for one in used if one.at >= since]
+    memories, used_afterwards = map(sum, zip((0, 0), *seen, strict=True))
     hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
-    candidates, selected = sum(one.candidates for one in told), sum(len(one.chosen) for one in told)
     return Period(
         len(runs),
-        total,
+        functools.reduce(add_runs, runs, ReflectorRun(since)),
         len(told),
         candidates,
         selected,
-        sum(one.omitted for one in told),
-        sum(one.tokens for one in told),
+        omitted,
+        tokens,
         round(selected / candidates, 3) if candidates else None,
-        sum(len(one.chosen) for one in assists),
-        sum(one.tokens for one in assists),
+        assisted,
+        assisted_tokens,
         spent_by_purpose(machine.store, since),
-        sum(one.memories for one in used if one.at >= since),
-        sum(one.used for one in used if one.at >= since),
+        memories,
+        used_afterwards,
         hook.runs,
         round(hook.p50_ms or 0.0, 1),
         round(hook.p95_ms or 0.0, 1),
     )
+
+
+def _sums(told: Iterable[Injection]) -> tuple[int, ...]:
+    """Return the sums of candidates, chosen, omitted, and tokens."""
+    rows = [(one.candidates, len(one.chosen), one.omitted, one.tokens) for one in told]
+    return tuple(map(sum, zip((0, 0, 0, 0), *rows, strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crystal.app.agents import AgentState, describe_percent, list_agents
 from crystal.app.context import open_reader
@@ -50,12 +50,16 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: b
     ):
         if some:
             say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
+    note(*_next_steps(here, swept, watched))
+
+
+def _next_steps(here: Sequence[AgentState], swept: Sequence[AgentState], watched: bool) -> Iterator[str]:
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
-        note("capture more of them as each turn ends: crystal init --all")
+        yield "capture more of them as each turn ends: crystal init --all"
     if not watched and any(one.live is None for one in swept):
-        note("capture agents without a hook as they write: crystal watch --install")
+        yield "capture agents without a hook as they write: crystal watch --install"
     if any(one.before for one in here):
-        note("import past sessions: crystal backfill")
+        yield "import past sessions: crystal backfill"
 
 
 def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:

@@ -16,6 +16,7 @@ from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, note, padded, say, say_item
 from crystal.config.kinds import shown
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
+from crystal.config.setting import Setting
 from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
@@ -84,13 +85,16 @@ def set_(
     if gone:
         note(f"no longer in the list: {shown(gone)}")
     settings_changed()
-    if key == "assist.mode" and value == "on" and not has_hooks(this_config()):
+    if (key, value) == ("assist.mode", "on") and not has_hooks(this_config()):
         note("Claude Code does not run crystal's hooks yet, so nothing changes; run: crystal init")
-    if key == "retention.days" and isinstance(value, int) and value:
-        _say_what_goes(value)
-    for alias in setting.variables:
-        if os.environ.get(alias.variable, "").strip() and alias.when is None:
-            note(f"{alias.variable} is set and wins over the file")
+    if key == "retention.days" and value:
+        _say_what_goes(int(value))
+    note(*(f"{name} is set and wins over the file" for name in _variables_set(setting)))
+
+
+def _variables_set(setting: Setting) -> list[str]:
+    always = [alias.variable for alias in setting.variables if alias.when is None]
+    return [name for name in always if os.environ.get(name, "").strip()]
 
 
 def _items_in(path: Path, key: str) -> list[Any]:

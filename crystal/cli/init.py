@@ -175,8 +175,7 @@ def init(
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
     if assist is not None and not dry_run:
         set_value(config.places.config_file, "assist.mode", assist)
-    if asks and config.assist_mode == "ask":
-        config = _offer_assist(config)
+    config = _offer_assist(config) if asks else config
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)
     sharing.check(config.role)
@@ -191,13 +190,17 @@ def init(
     if every:
         _say_left_out(config)
     sharing.apply(config, asks=asks)
+    _begin_unless_stopped(plan, wanted=import_past, asks=asks, wait=wait)
+    if plan.problems:
+        raise plan.problems[0]
+
+
+def _begin_unless_stopped(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
     try:
-        _begin(plan, wanted=import_past, asks=asks, wait=wait)
+        _begin(plan, wanted=wanted, asks=asks, wait=wait)
     except (KeyboardInterrupt, typer.Abort):  # an import that has begun says itself what it leaves
         note("stopped: crystal is set up, and imported nothing; to import: crystal backfill")
         raise typer.Exit(130) from None
-    if plan.problems:
-        raise plan.problems[0]
 
 
 def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
@@ -213,7 +216,9 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
 
 
 def _offer_assist(config: Config) -> Config:
-    """Ask whether to switch assist on, and return the settings with the answer."""
+    """Ask whether to switch assist on, unless it is known; return the settings with the answer."""
+    if config.assist_mode != "ask":
+        return config
     wanted = typer.confirm(
         "show Claude Code past decisions at an edit, and past fixes at an error?", default=False, err=True
     )

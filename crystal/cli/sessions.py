@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -260,22 +260,29 @@ def sessions(
 
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
-    whens = [clock(one.last_at, now) if one.last_at is not None else "time unknown" for one in found]
-    turns = [f"{one.turns:,}" for one in found]
     most_project, most_branch = (24, 20) if look.width >= PIPE_WIDTH else (14, 0)  # the title needs the rest
-    projects = [clipped(one_line(one.project or ""), most_project) for one in found]
-    branches = [clipped(one_line(shown_branch(one.branch) or ""), most_branch) if most_branch else "" for one in found]
-    ids = _short_ids([one.id for one in found])
-    wide = [max(map(cells, column)) for column in (ids, whens, turns, projects, branches)]
-    lines = []
-    for at, one in enumerate(found):
-        fields = [padded(ids[at], wide[0]), padded(whens[at], wide[1]), turns[at].rjust(wide[2]),
-                  padded(projects[at], wide[3]), padded(branches[at], wide[4])]  # fmt: skip
-        used = sum(cells(field) + 2 for field in fields if field)
-        title = clipped(one_line(one.title) or "(without words)", max(24, look.width - used))
-        coloured = (look.name(fields[0]), look.dim(fields[1]), look.dim(fields[2]), fields[3], look.dim(fields[4]))
-        lines.append("  ".join((*(field for field in coloured if field), look.bold(title))).rstrip())
-    return lines
+    rows = [
+        (
+            ident,
+            "time unknown" if one.last_at is None else clock(one.last_at, now),
+            f"{one.turns:,}",
+            clipped(one_line(one.project or ""), most_project),
+            clipped(one_line(shown_branch(one.branch) or ""), most_branch) if most_branch else "",
+        )
+        for one, ident in zip(found, _short_ids([one.id for one in found]), strict=True)
+    ]
+    wide = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    return [_line(one.title or "", row, wide, look) for one, row in zip(found, rows, strict=True)]
+
+
+def _line(title: str, row: Sequence[str], wide: Sequence[int], look: Look) -> str:
+    """Return the line of a session: its columns, and its title."""
+    fields = [padded(one, width) for one, width in zip(row, wide, strict=True)]
+    fields[2] = row[2].rjust(wide[2])
+    used = sum(cells(field) + 2 for field in fields if field)
+    coloured = (look.name(fields[0]), look.dim(fields[1]), look.dim(fields[2]), fields[3], look.dim(fields[4]))
+    shown = clipped(one_line(title) or "(without words)", max(24, look.width - used))
+    return "  ".join((*filter(None, coloured), look.bold(shown))).rstrip()
 
 
 def _short_ids(ids: list[str]) -> list[str]:

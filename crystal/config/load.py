@@ -48,15 +48,16 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     sources: dict[str, str] = {}
     for key, setting in SETTINGS.items():
         variable = _from_environment(setting, env, values)
-        default: Any = host_name() if key == "device" else setting.default
-        value, source = _from_flag(setting, flags) or variable or written.get(key) or (default, "default")
+        value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
-        sources[key] = source
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
     sources |= {key: source for key, (_, source) in agents.items()}
-    isolated = frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
     found = {SETTINGS[key].attribute: value for key, value in values.items()}
-    return Config(places, sources, isolated, partial(load_config, env, home, overrides=overrides), **found)
+    return Config(places, sources, _isolated(agents), partial(load_config, env, home, overrides=overrides), **found)
+
+
+def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:
+    return frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:
@@ -97,6 +98,10 @@ def host_name() -> str:
     """Return this machine's short name, without a domain that a network adds."""
     name = os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
     return name.partition(".")[0].strip() or "unknown"
+
+
+def _default(setting: Setting) -> Found:
+    return host_name() if setting.key == "device" else setting.default, "default"
 
 
 def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:

@@ -148,8 +148,7 @@ def choose(
     choices = [_choice("memory", one, at in kept) for at, one in enumerate(told)]
     choices += [_choice("session", one, at in gone) for at, one in enumerate(went)]
     omitted = len(told) - len(kept)
-    lines = [_MEMORIES, *(told[at][1] for at in sorted(kept))] if kept else []
-    lines += [_SESSIONS, *(went[at][1] for at in sorted(gone))] if gone else []
+    lines = _section(_MEMORIES, told, kept) + _section(_SESSIONS, went, gone)
     if not lines:
         return SessionContext("", tuple(choices), omitted, 0)
     lines.append(_MORE)
@@ -157,6 +156,10 @@ def choose(
         lines.append(f"(+{omitted} {'memory' if omitted == 1 else 'memories'} omitted)")
     body = "\n".join([head, *lines])
     return SessionContext(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)))
+
+
+def _section(title: str, rows: Sequence[tuple[str, str, str]], kept: set[int]) -> list[str]:
+    return [title, *(rows[at][1] for at in sorted(kept))] if kept else []
 
 
 def _choice(kind: str, one: tuple[str, str, str], chosen: bool) -> Choice:

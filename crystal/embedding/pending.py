@@ -7,7 +7,7 @@ not take is cut shorter, and set aside at last; it never holds up the others.
 
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from crystal.config.prices import price_of
@@ -175,18 +175,23 @@ class _Run:
             return error
         finally:
             self._book()
-        found = [(ident, vector) for ident, sha, _ in waiting if (vector := made[sha]) is not None]
+        usable = {sha: vector for sha, vector in made.items() if vector is not None}
+        found = [(ident, usable[sha]) for ident, sha, _ in waiting if sha in usable]
         stored = vectors.put_vectors(self.store, generation, found)
-        new = min(stored, sum(vector is not None for vector in made.values()))
+        new = min(stored, len(usable))
         self.embedded += new
         self.reused += stored - new + len(copied)
-        refused = [ident for ident, sha, _ in waiting if made[sha] is None]
         if stored == 0 and not copied and vectors.is_gone(self.store, generation):
             return UnavailableError("another process has changed the embedding model")
-        if refused:
-            vectors.refuse_chunks(self.store, generation, refused)
-            self._record_refused(generation, len(refused))
+        self._refuse(generation, waiting, usable)
         return None
+
+    def _refuse(self, generation: int, items: Sequence[tuple[int, bytes, str]], usable: Mapping[bytes, bytes]) -> None:
+        """Note the chunks without a vector, which no later run embeds."""
+        idents = [ident for ident, sha, _ in items if sha not in usable]
+        if idents:
+            vectors.refuse_chunks(self.store, generation, idents)
+            self._record_refused(generation, len(idents))
 
     def _embed(self, texts: list[str]) -> list[bytes | None]:
         """Return vectors of texts; None for one that the provider refuses even when cut short."""

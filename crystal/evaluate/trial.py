@@ -135,12 +135,7 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         UnavailableError: The new model is too slow for ``seconds``, or cannot be used.
     """
     sample = sample_turns(store, size.turns, least=MIN_CHARACTERS) if sample is None else sample
-    moments = _moments(sample, size.questions)
-    if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):
-        raise NotConfiguredError(
-            f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
-            hint="import the past first: crystal backfill",
-        )
+    moments = _enough_moments(sample, size.questions)
     made, rate = _embed(new, moments, size.seconds, progress, clock)
     if len(made) < MIN_MOMENTS:
         raise UnavailableError(
@@ -171,13 +166,23 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
         keywords=score_of(keywords),
         present=before,
         new=after,
-        better=sum(1 for old, young in pairs if young < old),
-        worse=sum(1 for old, young in pairs if young > old),
+        better=sum(young < old for old, young in pairs),
+        worse=sum(young > old for old, young in pairs),
         why_no_present=why_no_present if before is None else None,
     )
 
 
 # ------------------------------------------------------------------------------------------------------- questions
+
+
+def _enough_moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:
+    moments = _moments(sampled, questions)
+    if len(moments) < MIN_MOMENTS or not any(one.question for one in moments):
+        raise NotConfiguredError(
+            f"the memory has {len(moments)} turns to try a model on, {MIN_MOMENTS} are needed",
+            hint="import the past first: crystal backfill",
+        )
+    return moments
 
 
 def _moments(sampled: Sequence[Sampled], questions: int) -> list[_Moment]:

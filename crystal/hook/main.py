@@ -55,15 +55,13 @@ def main(arguments: list[str]) -> None:
     env = with_baked(dict(os.environ), arguments)
     said = _attempt(_read_event, arguments) or {}
     event, is_other = _word(said.get("hook_event_name")), "--harness" in arguments
-    asked = None
-    if event == "UserPromptSubmit":
-        asked = None if is_other else _attempt(asked_to_remember, said, env)
-        if not asked or "doubt" in asked:
-            _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
-            return  # the user waits at every prompt: no note, no worker
+    is_prompt = event == "UserPromptSubmit"
+    asked = _attempt(asked_to_remember, said, env) if is_prompt and not is_other else None
+    if is_prompt and (not asked or "doubt" in asked):
+        _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
+        return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
-    for name in PLACES:
-        _attempt(_place, env, name)
+    _place_all(env)
     if event in ASSISTED and (is_other or not _attempt(_assist, data_dir, said, env, now)):
         return  # the agent waits at every edit: no note, no worker
     note = _attempt(_write_note, data_dir, said, env, now, asked)
@@ -72,18 +70,24 @@ def main(arguments: list[str]) -> None:
     finished = _attempt(_start_worker, env, note, said)
     if data_dir and event in COMPACTING and not is_other:
         _attempt(_tell if event == "SessionStart" else _assist, data_dir, said, env, now, note)
-    _attempt(_log_latency, data_dir, f"{now // 1_000_000} {event or '-'}", wall, cpu)
+    _attempt(_log_latency, data_dir, now, event, wall, cpu)
+    _attempt(_wait_if_asked, env, finished)
+
+
+def _place_all(env: dict[str, str]) -> None:
+    for name in PLACES:
+        _attempt(_place, env, name)
+
+
+def _wait_if_asked(env: dict[str, str], finished: "Callable[[], object] | None") -> None:
     if finished is not None and truthy(env.get("CRYSTAL_HOOK_WAIT")):
         _alarm(WAIT_SECONDS)
-        _attempt(finished)
+        finished()
 
 
 def _read_event(arguments: list[str]) -> dict[str, object]:
     said = parse_hook_input(_attempt(_read_stdin) or b"")
-    if "--harness" not in arguments:
-        return said
-    translated: dict[str, object] = _half("other_agents").translate(said, arguments)
-    return translated
+    return dict(_half("other_agents").translate(said, arguments)) if "--harness" in arguments else said
 
 
 def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
@@ -374,9 +378,9 @@ def _print(answer: dict[str, object]) -> None:
         line = line[os.write(1, line) :]
 
 
-def _log_latency(data_dir: str, begin: str, wall: float, cpu: float) -> None:
+def _log_latency(data_dir: str, now: int, event: "str | None", wall: float, cpu: float) -> None:
     spent = cpu + time.perf_counter() - wall
-    line = f"{begin} {spent * 1000:.2f}\n"
+    line = f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n"
     file = os.open(os.path.join(data_dir, "spool", "latency.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         if os.fstat(file).st_size < LOG_LIMIT:

@@ -154,8 +154,18 @@ def _is_lasting(said: "_Statement", has_that: bool) -> bool:
         return _is_habit(said, has_that)
     if said.has_happened():
         return False
-    if first in OURS:
-        return said.has_name or first != "my" if has_that else said.is_named or said.raw[-2] in ("is", "are")
+    return _is_of_ours(said, has_that) if first in OURS else _is_of_others(said, has_that, first, after)
+
+
+def _is_of_ours(said: "_Statement", has_that: bool) -> bool:
+    """Return True for a statement about ``our`` something that lasts."""
+    if has_that:
+        return said.has_name or said.words[0] != "my"
+    return said.is_named or said.raw[-2] in ("is", "are")
+
+
+def _is_of_others(said: "_Statement", has_that: bool, first: str, after: str) -> bool:
+    """Return True for a statement about a person or a thing that lasts."""
     is_of_person = said.raw[0].istitle() and after in ROLES
     is_lasting = has_that and (said.is_named or is_of_person or bool(LASTING & set(said.words)))
     return is_lasting or (first == "the" and said.is_named and said.has_name)

@@ -156,7 +156,7 @@ def plan_setup(
         _missing_folders(places, agent),
         tuple(_plan_hooks(config, folder, words) for folder, plugin in plugins.items() if plugin is None),
         tuple(_plan_clients(only, entry, places, env, home)),
-        tuple(_plan_live([name for name in others if name in MECHANISMS], words, entry, places, env, home)),
+        tuple(_plan_live(others, words, entry, places, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
         tuple(dict.fromkeys(filter(None, plugins.values()))),
     )
@@ -207,7 +207,7 @@ def _plan_live(
     names: Sequence[str], words: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
 ) -> Iterator[live.LivePlan]:
     record = read_record(places.ldm_home, LIVE)
-    for name in names:
+    for name in filter(MECHANISMS.__contains__, names):
         server = entry.asked_by(name).as_document()
         command = HookCommand((*words, "--harness", name), sys.platform == "win32", server)
         yield live.plan_install(name, live.folder_of(name, env, home), command, record)

@@ -243,6 +243,12 @@ def leave_out_rest(capture: Capture) -> int:
     return ledger_rebuild.leave_out(capture.store)
 
 
+def _drop_revised(store: Store, row: int, clean: bytes, again: Collection[str]) -> None:
+    """Delete the turns of records that the lines replace, if these are written again or later than the turns."""
+    older = [one for one in revised_in(clean) if one in again or (checks.newest_row_of(store, one) or row) < row]
+    checks.drop_turns(store, checks.turns_with_ids(store, older))
+
+
 def write_turns(
     store: Store,
     state: ledger.TranscriptState,
@@ -256,18 +262,14 @@ def write_turns(
 
     Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
     """
-    found = missing_turns(store, row, start, clean, state)
-    missing = [(turn, ident) for turn, ident in found if turn.uuid not in superseded]
+    missing = [one for one in missing_turns(store, row, start, clean, state) if one[0].uuid not in superseded]
     again = {turn.uuid for turn, _ in missing}
-    revised = [one for one in revised_in(clean) if one in again or (checks.newest_row_of(store, one) or row) < row]
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
-    checks.drop_turns(store, checks.turns_with_ids(store, revised))
+    _drop_revised(store, row, clean, again)
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
-    said += [  # a line that another session had first is recorded as a copy
-        (turn, row, [])
-        for turn in turns_in(clean, start, state)
-        if turn.uuid not in again and checks.has_turn(store, turn.uuid, turn.part)
-    ]
+    others = [turn for turn in turns_in(clean, start, state) if turn.uuid not in again]
+    # A line that another session had first is recorded as a copy.
+    said += [(turn, row, []) for turn in others if checks.has_turn(store, turn.uuid, turn.part)]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     lines = [(start, line) for line in clean.split(b"\n")[:-1]]
     title = reader_of(state.origin.harness).title(lines)

@@ -105,31 +105,36 @@ def restore(
     Raises:
         UsageError: The session is unknown, or its file still exists.
     """
-    states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
-    if not states:
-        raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
-    states.sort(key=lambda state: state.origin.subagent is not None)
-    harness = states[0].origin.harness
-    reader = reader_of(harness)
-    root = next(root.folder for root in roots if root.harness == harness)
-    chosen, was, done = str(project) if project else None, Path(states[0].path).parent, []
-    folder = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
-    folder = was if not chosen and was.parent == root else folder
+    states = _archived(store, session)
+    reader = reader_of(states[0].origin.harness)
+    root = next(root.folder for root in roots if root.harness == states[0].origin.harness)
+    chosen, folder, done = str(project) if project else None, Path(states[0].path).parent, []
+    resumed = reader.resume_folder(root, chosen or _cwd_of(archived_lines(store, states[0], ldm_home), reader))
+    if chosen or folder.parent != root:
+        folder = resumed
     for state in states:
         is_main = state.origin.subagent is None
         target = folder / reader.path_of(session, "" if is_main else state.mark.transcript.split("/")[-1])
-        if target.exists() and is_main:
-            raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
         if target.exists():
+            if is_main:
+                raise UsageError(f"{target} is still there", hint="move it away to restore the archived one")
             continue
         lines = reader.relinked(list(archived_lines(store, state, ldm_home)))
-        data = b"".join(line + b"\n" for line in lines)
+        data = b"\n".join([*lines, b""])
         done.append(Restored(target, len(data), _missing(store, state), chosen or _cwd_of(lines, reader)))
         if not dry_run:
             make_private_dir(target.parent)
             write_private(target, data)
             _note(store, state, target, cleaner, now)
     return done
+
+
+def _archived(store: Store, session: str) -> list[ledger.TranscriptState]:
+    """Return the archived transcripts of a session, its own before those of its subagents."""
+    states = [state for state in ledger.all_states(store) if state.origin.session_id == session and state.archive]
+    if not states:
+        raise NotFoundError(f"no session {session} is archived", hint="run: crystal sessions")
+    return sorted(states, key=lambda state: state.origin.subagent is not None)
 
 
 def _missing(store: Store, state: ledger.TranscriptState) -> int:

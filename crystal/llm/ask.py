@@ -140,16 +140,19 @@ def _misfit(value: Any, schema: dict[str, Any], name: str) -> str | None:
         return f"{name} is not of the type {kind}"
     if value not in schema.get("enum", [value]):
         return f"{name} is none of the allowed values"
-    if kind == "array":
-        parts = [(f"an item of {name}", one, schema.get("items", {})) for one in value]
-    elif kind == "object":
+    if kind == "object":
         missing = [key for key in schema.get("required", ()) if key not in value]
         if missing:
             return f"{name} lacks {missing[0]}"
-        parts = [(key, value[key], one) for key, one in schema.get("properties", {}).items() if key in value]
-    else:
-        return None
-    return next((wrong for part, one, form in parts if (wrong := _misfit(one, form, part))), None)
+    return next(filter(None, (_misfit(one, form, part) for part, one, form in _inside(value, schema, name))), None)
+
+
+def _inside(value: Any, schema: dict[str, Any], name: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Return the items or fields of a value, each with its name and schema."""
+    if schema.get("type") == "array":
+        return [(f"an item of {name}", one, schema.get("items", {})) for one in value]
+    fields = schema.get("properties", {}) if schema.get("type") == "object" else {}
+    return [(key, value[key], one) for key, one in fields.items() if key in value]
 
 
 # ---------------------------------------------------------------------------------------------------------- paying

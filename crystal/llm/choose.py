@@ -27,6 +27,10 @@ class MissingModel:
         raise self.problem
 
 
+def _may_ask(key: str | None, *, consent: bool, needs_key: bool) -> bool:
+    return consent and (bool(key) or not needs_key)
+
+
 def choose_model(
     mode: str,
     provider: str,
@@ -49,7 +53,7 @@ def choose_model(
         environ: The environment of a provider that is a program.
     """
     needs_key = provider not in ("ollama", *PROGRAMS) and base_url is None
-    if mode == "simple" or (mode == "auto" and not (consent and (key or not needs_key))):
+    if mode == "simple" or (mode == "auto" and not _may_ask(key, consent=consent, needs_key=needs_key)):
         return None
     if provider not in WRITERS:
         return MissingModel(UsageError(f"the model's provider is {provider!r}", hint=f"one of {', '.join(WRITERS)}"))

@@ -117,6 +117,13 @@ def bounded(
     return answer
 
 
+def _with_get(more: str | None, items: Sequence[AnswerItem]) -> str | None:
+    """Return how to get more, with the tool for whole texts if one is cut."""
+    if "crystal_get" in (more or "") or not any(_is_cut(item.data) for item in items):
+        return more
+    return f"{more}; {CUT}" if more else f"more: {CUT}"
+
+
 def answered(
     head: str, items: Sequence[AnswerItem], name: str, data: Mapping[str, Any], more: str | None
 ) -> ToolAnswer:
@@ -124,8 +131,7 @@ def answered(
 
     A head needs the nonce only where a line of a text may be read as one; an item of one line needs one line.
     """
-    if "crystal_get" not in (more or "") and any(_is_cut(item.data) for item in items):
-        more = f"{more}; {CUT}" if more else f"more: {CUT}"
+    more = _with_get(more, items)
     lines = [f"data: {head}".rstrip(), *(f"note: {note}" for note in data.get("notes") or ())]
     said = [item.text.replace(f"\n[{NONCE} ", "\r") for item in items]
     is_list = not any("\n" in text for text in said)

@@ -155,19 +155,19 @@ def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
 
 def _accepted(reply: str, said: str) -> Iterator[Statement]:
     """Yield what the assistant said and the user accepted in plain words."""
-    if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply:
-        return
-    if _REFUSES.search(reply):
+    if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or _REFUSES.search(reply):
         return
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
+    kind: Kind = "cause"
+    found: list[str] = []
     if _AGREES.search(reply):
-        proposals = [one for one in sentences if _PROPOSAL.match(one)]
-        if len(proposals) == 1 and _REASONED.search(said) and _is_plain(proposals[0]):
-            yield Statement("decision", proposals[0], 0.85)
+        proposals = list(filter(_PROPOSAL.match, sentences))
+        if len(proposals) == 1 and _REASONED.search(said):
+            kind, found = "decision", proposals
     elif _WORKED.search(reply):
-        causes = [one for one in (said.strip(), *sentences) if _CAUSED.search(one)]
-        if causes and _is_plain(causes[-1]):
-            yield Statement("cause", causes[-1], 0.85)
+        found = list(filter(_CAUSED.search, (said.strip(), *sentences)))
+    if found and _is_plain(found[-1]):
+        yield Statement(kind, found[-1], 0.85)
 
 
 def _is_plain(text: str) -> bool:

@@ -74,17 +74,20 @@ class Learner:
         text, uid = self._cleaned(lesson.text), self._id_of(lesson)
         if text is None or memories.is_forgotten(self.store, uid):
             return ["skipped"]
-        known = memories.memory_of(self.store, uid) or (self._known_run(lesson) if lesson.is_run else None)
-        if known is None and lesson.is_run and not self._has_often_worked(session, lesson, uid):
-            return []
         new = self._memory(uid, text, session, lesson, now)
-        if known is None and not lesson.is_run:  # two commands are never the same
-            known = self._find_same(new)
-        if known is not None and (is_known(known) or known.source.startswith(REFUSED)):
+        known = memories.memory_of(self.store, uid) or self._find_other(lesson, new)
+        if known is None:
+            is_worth_it = not lesson.is_run or self._has_often_worked(session, lesson, uid)
+            return self._add(session, lesson, new, now) if is_worth_it else []
+        if is_known(known) or known.source.startswith(REFUSED):
             return self._confirm(session, lesson, known, now)
-        if known is not None and (known.id == uid or lesson.is_run or known.updated_at >= lesson.at):
+        if known.id == uid or lesson.is_run or known.updated_at >= lesson.at:
             return ["skipped"]  # it was called wrong after it was said
         return self._add(session, lesson, new, now)
+
+    def _find_other(self, lesson: Lesson, new: Remembered) -> Remembered | None:
+        """Return a memory with another id that says the same; two commands never say the same."""
+        return self._known_run(lesson) if lesson.is_run else self._find_same(new)
 
     def _memory(self, uid: str, text: str, session: DueSession, lesson: Lesson, now: int) -> Remembered:
         """Return what a lesson would be as a memory."""

@@ -28,7 +28,7 @@ from crystal.search.ranking.shown_list import (
     without_times,
 )
 from crystal.search.request import MemorySource, Mode, SearchRequest, SearchResult
-from crystal.search.results import RankedAnswer, Ref, SearchedStore, hits_of, read_text
+from crystal.search.results import RankedAnswer, Ref, SearchedStore, hits_of, read_texts
 from crystal.store.memories.memories import superseded
 from crystal.store.search.scope import SearchScope, scope_of, without_memories
 from crystal.text.query import Query, parse_query
@@ -113,7 +113,8 @@ def _reorder(
         idents = [one.ref[1] for one in answers if one.ref[0] == number]
         allowed |= {(number, ident) for ident in deep.may_send(idents, place.source.store)}
     shown = [at for at, one in enumerate(answers) if one.ref in allowed]
-    order = deep.rerank(question, [read_text(places, answers[at]) for at in shown])
+    read_texts(places, [answers[at] for at in shown])
+    order = deep.rerank(question, [answers[at].text for at in shown])
     return None if order is None else [shown[at] for at in order]
 
 

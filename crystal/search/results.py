@@ -6,7 +6,7 @@ A turn that stands in both memories is one answer, shown as this machine's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from crystal.model.recall import Filters, Hit, Neighbour
@@ -23,7 +23,7 @@ from crystal.store.search.candidates import (
     latest_chunks,
     own_chunk,
     places_of_text,
-    text_of_chunk,
+    texts_of,
 )
 from crystal.store.search.scope import SearchScope
 
@@ -31,6 +31,8 @@ DAY_MS = 86_400_000
 SURROUNDED = 100
 """So many hits get what was said around them."""
 NEIGHBOUR_CHARACTERS = 240
+READ_AT_ONCE = 20
+"""Texts that are read together, some more than the full chunks that late interaction compares."""
 
 _OWN_TOOL = re.compile(
     r"mcp__.*__crystal_(?:search|get|recent|timeline|status|remember|forget)"
@@ -64,7 +66,7 @@ class SearchedStore:
 class RankedAnswer:
     """One answer: the chunk that stands for it, its score, and each engine's view by name.
 
-    ``text`` is empty until ``read_text`` has read it. ``similar`` counts answers nearly like it that are not shown.
+    ``text`` is empty until ``read_texts`` has read it. ``similar`` counts answers nearly like it that are not shown.
     ``row`` and ``tokens`` are for the ranking, as are ``assisted`` (how certainly a person speaks with an assistant
     there, 0 to 1) and ``among_people``.
     """
@@ -113,12 +115,20 @@ def read_chunks(places: Sequence[SearchedStore], refs: Iterable[Ref]) -> dict[Re
     return found
 
 
-def read_text(places: Sequence[SearchedStore], answer: RankedAnswer) -> str:
-    """Return the text of an answer, which is read once."""
-    if not answer.text:
-        place, ident = answer.ref
-        answer.text = text_of_chunk(places[place].source.store, ident)
-    return answer.text
+def read_texts(places: Sequence[SearchedStore], answers: Sequence[RankedAnswer]) -> None:
+    """Read the texts of answers that have none yet, all at once: those of a block are unpacked together."""
+    for at, place in enumerate(places):
+        unread = {one.ref[1]: one for one in answers if one.ref[0] == at and not one.text}
+        for ident, text in texts_of(place.source.store, list(unread)):
+            unread[ident].text = text
+
+
+def text_lengths(places: Sequence[SearchedStore], answers: Sequence[RankedAnswer]) -> Iterator[int]:
+    """Yield the length of the text of each answer; texts are read as the lengths are asked for."""
+    for at in range(0, len(answers), READ_AT_ONCE):
+        page = answers[at : at + READ_AT_ONCE]
+        read_texts(places, page)
+        yield from (len(one.text) for one in page)
 
 
 def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:
@@ -147,6 +157,7 @@ def hits_of(
     Calls of this memory's own tools come last: such a call repeats a question, and says nothing of its own.
     """
     ordered = sorted(answers, key=lambda one: one.is_look_up)[:limit]
+    read_texts(places, ordered)
     return [_hit(places, one, now, filters if at < SURROUNDED else None) for at, one in enumerate(ordered)]
 
 
@@ -158,7 +169,7 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
     return Hit(
         id=place.source.public_id(ref[1]),
         score=round(answer.score, 6),
-        text=_shown_text(chunk, read_text(places, answer)),
+        text=_shown_text(chunk, answer.text),
         role=chunk.role,
         session_id=chunk.session_id or "" if session is None else session[1],
         uuid=chunk.uuid or "",

@@ -64,20 +64,29 @@ def driver_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
+        ours = _translation(error, path)
         if ours is None:
-            if changed := changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None):
-                raise StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) from error
             raise
-        if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
-            raise StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError]) from error
-        if isinstance(error, apsw.IOError) and _is_full(path.parent):
-            ours = StoreFullError  # the file that WAL readers share cannot grow: an input/output error to SQLite
-        hint = (_config("file_access").way_in(path) if ours is UnavailableError else None) or HINTS[ours]
-        if ours is NotConfiguredError:
-            hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
-        words = f"the disk of {path.parent} is full" if ours is StoreFullError else f"{path}: {error}"
-        raise ours(words, hint=hint) from error
+        raise ours from error
+
+
+def _translation(error: apsw.Error, path: Path) -> CrystalError | None:
+    """Return the error that is raised for one of the driver's; None for a bug."""
+    ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
+    if ours is None:
+        changed = changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None)
+        return StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) if changed else None
+    if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
+        return StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError])
+    # The file that WAL readers share cannot grow: an input/output error to SQLite.
+    if ours is StoreFullError or (isinstance(error, apsw.IOError) and _is_full(path.parent)):
+        return StoreFullError(f"the disk of {path.parent} is full", hint=HINTS[StoreFullError])
+    hint = HINTS[ours]
+    if ours is UnavailableError:
+        hint = _config("file_access").way_in(path) or hint
+    if ours is NotConfiguredError:
+        hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
+    return ours(f"{path}: {error}", hint=hint)
 
 
 def _config(name: str) -> ModuleType:

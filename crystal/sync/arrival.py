@@ -147,20 +147,24 @@ def _agrees(
     # Lines may be missing on one side only because they were forgotten there.
     may_lack = is_anything_forgotten(arrivals.store) or any(one.rule == BY_FORGETTING for one in segment.pieces)
     for ident, low, high in known:
-        row, coming = rows[ident], _lines_between(segment, low, high)
-        if coming is None:
+        coming = _lines_between(segment, low, high)
+        if coming is None or (coming and not _row_agrees(arrivals, state, rows[ident], coming, may_lack=may_lack)):
             return False
-        if coming and row.state != "captured":
-            # Lines kept private stay private, also if a copy of the device sends them.
-            if _are_others(arrivals.store, row, coming):
-                return False
-        elif coming and (row.clean_hash is None or row.length):
-            # `verify` reports damage; until then the stored lines count as unchanged.
-            clean = archive.text_of(arrivals.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-            here = None if clean is None else [line for line in clean.split(b"\n")[:-1] if line.strip()]
-            if here is not None and not (_holds_run(here, coming) or (may_lack and _holds(here, coming))):
-                return False
     return True
+
+
+def _row_agrees(
+    arrivals: Arrivals, state: ledger.TranscriptState, row: checks.LedgerRow, coming: list[bytes], *, may_lack: bool
+) -> bool:
+    if row.state != "captured":  # lines kept private stay private, also if a copy of the device sends them
+        return not _are_others(arrivals.store, row, coming)
+    if row.clean_hash is not None and not row.length:
+        return True
+    clean = archive.text_of(arrivals.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
+    if clean is None:  # `verify` reports damage; until then the stored lines count as unchanged
+        return True
+    here = [line for line in clean.split(b"\n")[:-1] if line.strip()]
+    return _holds_run(here, coming) or (may_lack and _holds(here, coming))
 
 
 def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:

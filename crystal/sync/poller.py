@@ -168,9 +168,10 @@ class Poller:
         if known.state == "left":
             if known.code == FORGOTTEN and info.count:
                 self._client.ack(info.stream, info.head)  # sealed while the forgotten text was still in it
-            return
-        if is_resting or not (info.count or info.head > known.last_seq):
-            return
+        elif not is_resting and (info.count or info.head > known.last_seq):
+            self._take_or_record(known, info, report)
+
+    def _take_or_record(self, known: inbox.InStream, info: StreamInfo, report: PollReport) -> None:
         try:
             self._take(known, info, report)
             self._silent = 0

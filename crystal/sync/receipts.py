@@ -122,6 +122,13 @@ def _compare(
     return "ahead" if tag and own == tag else "unknown"
 
 
+def _reason(*, is_fork: bool, is_lost: bool, is_rotated: bool) -> str | None:
+    """Return why a stream is sealed again, None if it is not."""
+    if is_fork:
+        return "fork"
+    return "resend" if is_lost else "rotated" if is_rotated else None
+
+
 def _send_from(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None], *, is_fork: bool
 ) -> list[str]:
@@ -134,16 +141,17 @@ def _send_from(
         return []
     is_lost = start <= outbox.stream_by_id(store, stream.id).verified and (not kept or kept[0].seq > start)
     is_rotated = bool(kept) and stream.generation != link.peer.generation
-    if not (is_fork or is_lost or is_rotated):
+    because = _reason(is_fork=is_fork, is_lost=is_lost, is_rotated=is_rotated)
+    if because is None:
         outbox.mark_again(store, stream.id, [blob.seq for blob in kept if blob.sent_at is not None])
         return []
-    seal_again(store, link, stream, start, now, "fork" if is_fork else "resend" if is_lost else "rotated")
+    seal_again(store, link, stream, start, now, because)
     with store.transaction():
         outbox.lower_verified(store, stream.id, start - 1)
     if is_lost:
         send_all()
-    noticed = [FORK] if is_fork and stream.closed_at is None else []
-    return [*noticed, LOST] if is_lost else noticed
+    noticed = ((FORK, is_fork and stream.closed_at is None), (LOST, is_lost))
+    return [what for what, holds in noticed if holds]
 
 
 def mend_streams(store: Store, link: Link, now: int) -> None:

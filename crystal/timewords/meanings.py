@@ -285,6 +285,11 @@ def _offset(phrase: PhraseMatch) -> int:
     return -2 if "before_last" in phrase or phrase["last"] == "-2" else -1
 
 
+def _is_first_of_two_months(phrase: PhraseMatch, *, is_capital: bool) -> bool:
+    is_written = is_capital or phrase.beyond(2).has("year comma")
+    return is_written and phrase.after.has("strong_link slash") and phrase.beyond(1).has("month")
+
+
 def _is_month(phrase: PhraseMatch) -> bool:
     """Return whether a month's name without a year is a time here: not a verb, not a person."""
     token, before = phrase.token("month", "short_month"), phrase.before
@@ -294,8 +299,7 @@ def _is_month(phrase: PhraseMatch) -> bool:
         return token.is_capital and before.has("in") and phrase.ends
     if before.has("not_past"):
         return False
-    is_written = token.is_capital or phrase.beyond(2).has("year comma")
-    if phrase.joins or (is_written and phrase.after.has("strong_link slash") and phrase.beyond(1).has("month")):
+    if phrase.joins or _is_first_of_two_months(phrase, is_capital=token.is_capital):
         return True
     if token.has("verb") and not token.is_capital:
         return before.has("in part") or ("last" in phrase and phrase.ends)

@@ -85,8 +85,7 @@ class CodexReader(MessageReader, SnapshotReader):
         fields = parse_line(line) or {}
         kind, told = record_of(fields)
         if kind == ITEM:
-            found = _FOLDER.search("\n".join(texts_of(told.get("content")))) if context.cwd is None else None
-            return _next_in_turn(context.with_texts(cwd=(found[1] or found[2]).strip() if found else None))
+            return _next_in_turn(context if context.cwd is not None else context.with_texts(cwd=_folder_in(told)))
         if kind == "session_meta":
             branch = fields_of(told.get("git")).get("branch")
             begun = None if "payload" in fields else parse_time(told.get("timestamp"))
@@ -95,11 +94,10 @@ class CodexReader(MessageReader, SnapshotReader):
             return _in_turn(context, told.get("id")) if _number_of(context) == 0 else context
         if kind == "turn_context":
             return _in_turn(context.with_texts(cwd=told.get("cwd"), model=told.get("model")), told.get("turn_id"))
-        if kind == "event_msg" and told.get("type") == "task_started":
+        event = told.get("type") if kind == "event_msg" else None
+        if event == "task_started":
             return _in_turn(context, told.get("turn_id"))
-        if kind == "event_msg" and told.get("type") == "thread_name_updated":
-            return context.with_texts(title=told.get("thread_name"))
-        return context
+        return context.with_texts(title=told.get("thread_name")) if event == "thread_name_updated" else context
 
     def uuid_of(self, fields: Fields, context: Context) -> str | None:
         """Return the id of a line."""
@@ -158,6 +156,12 @@ class CodexReader(MessageReader, SnapshotReader):
 
 
 READER = CodexReader()
+
+
+def _folder_in(told: Fields) -> str | None:
+    """Return the folder that an item names, as older versions told it to the model."""
+    found = _FOLDER.search("\n".join(texts_of(told.get("content"))))
+    return (found[1] or found[2]).strip() if found else None
 
 
 def _owner(meta: Fields) -> tuple[str | None, str | None]:

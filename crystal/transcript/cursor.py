@@ -19,6 +19,7 @@ from crystal.transcript.cursor_store import parse_value
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, path_of_uri
 from crystal.transcript.line import (
     Fields,
+    dicts_of,
     digest,
     fields_of,
     format_line,
@@ -144,7 +145,7 @@ def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str
     prefix = f"bubbleId:{cid}:"
     rows = source.rows(_BUBBLES, (prefix, f"bubbleId:{cid};"))
     stored = {str(key)[len(prefix) :]: value for key, value in rows}
-    inline = [one for one in list_of(composer.get("conversation")) if isinstance(one, dict)]
+    inline = dicts_of(composer.get("conversation"))
     headers = [fields_of(one) for one in list_of(composer.get("fullConversationHeadersOnly"))]
     listed = [identifier(one.get("bubbleId")) for one in headers or inline]
     given = {identifier(one.get("bubbleId")): one for one in inline}
@@ -158,24 +159,29 @@ def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str
 
 def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) -> Context:
     """Return what the composer, its row in the newer table of all, and the workspace tell of it."""
-    head: Fields = {}
-    if "composerHeaders" in tables:
-        rows = source.rows("SELECT value FROM composerHeaders WHERE composerId = ?", (cid,))
-        head = next((parse_value(value) for (value,) in rows), {})
-    elif "ItemTable" in tables:
-        every = list_of(_value(source, "ItemTable", "composer.composerHeaders").get("allComposers"))
-        head = next((one for one in every if fields_of(one).get("composerId") == cid), {})
+    head = _head_of(source, tables, cid)
     places = [fields_of(one.get("workspaceIdentifier")).get("uri") for one in (composer, head)]
-    repositories = [fields_of(one) for one in list_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))]
+    repositories = dicts_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))
     places += [one.get("repoPath") for one in repositories]
-    branches = [fields_of(one).get("branchName") for repo in repositories for one in list_of(repo.get("branches"))]
+    branches = (one.get("branchName") for repo in repositories for one in dicts_of(repo.get("branches")))
     context = Context().with_texts(
-        cwd=folder_of_workspace(source.sides) or next((path for one in places if (path := path_of_uri(one))), None),
-        branch=next(iter(branches), None),
+        cwd=folder_of_workspace(source.sides) or next(filter(None, map(path_of_uri, places)), None),
+        branch=next(branches, None),
         model=fields_of(composer.get("modelConfig")).get("modelName"),
         title=composer.get("name") or head.get("name"),
     )
     return context._replace(at=milliseconds(composer.get("createdAt")))
+
+
+def _head_of(source: Snapshot, tables: set[str], cid: str) -> Fields:
+    """Return the composer's row in the newer table of all, or its entry in the older list; empty if it has none."""
+    if "composerHeaders" in tables:
+        rows = source.rows("SELECT value FROM composerHeaders WHERE composerId = ?", (cid,))
+        return next((parse_value(value) for (value,) in rows), {})
+    if "ItemTable" not in tables:
+        return {}
+    every = dicts_of(_value(source, "ItemTable", "composer.composerHeaders").get("allComposers"))
+    return next((one for one in every if one.get("composerId") == cid), {})
 
 
 def _placed(context: Context, bubble: Fields) -> Context:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, parse_line, parse_lines, word
+from crystal.transcript.line import Fields, dicts_of, fields_of, format_line, identifier, parse_line, parse_lines, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unnamed_record
 from crystal.transcript.parts import Part, call_and_result, call_text, result_text, unique_id, without_files
@@ -66,9 +66,8 @@ class GeminiReader(MessageReader, SnapshotReader):
         elif kind in _ANSWERS and text != _COMPRESSED:
             yield Part("thinking", "\n".join(_thoughts(fields.get("thoughts"))))
             yield Part("assistant", text)
-            for call in list_of(fields.get("toolCalls")):
-                if isinstance(call, dict):
-                    yield from call_and_result(call.get("name"), call.get("args"), _result(call))
+            for call in dicts_of(fields.get("toolCalls")):
+                yield from call_and_result(call.get("name"), call.get("args"), _result(call))
 
 
 READER = GeminiReader()
@@ -101,7 +100,7 @@ def _replay(data: bytes) -> tuple[dict[str, Fields], list[Fields]]:
 
 def _add_history(messages: dict[str, Fields], history: list[object]) -> None:
     """Add what a checkpoint has and nobody wrote before. After a compression its first new message is a summary."""
-    given = [one for one in history if isinstance(one, dict) and identifier(one.get("id")) is not None]
+    given = [one for one in dicts_of(history) if identifier(one.get("id")) is not None]
     for number, one in enumerate(given):
         is_summary = any(_text(other.get("content")) == _COMPRESSED for other in given[number + 1 : number + 2])
         is_new = is_summary and one["id"] not in messages
@@ -131,21 +130,20 @@ def _text(content: object) -> str:
     """Return the text of a message: its content is a text, or a list of parts."""
     if isinstance(content, str):
         return content
-    texts = [part.get("text") for part in list_of(content) if isinstance(part, dict)]
+    texts = [part.get("text") for part in dicts_of(content)]
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _thoughts(thoughts: object) -> Iterator[str]:
-    for thought in list_of(thoughts):
-        if isinstance(thought, dict):
-            words = (word(thought.get("subject")), word(thought.get("description")))
-            yield ": ".join(part for part in words if part)
+    for thought in dicts_of(thoughts):
+        words = (word(thought.get("subject")), word(thought.get("description")))
+        yield ": ".join(part for part in words if part)
 
 
 def _result(call: Fields) -> str:
     texts = []
-    for one in list_of(call.get("result")):
-        answer = fields_of(fields_of(one).get("functionResponse")).get("response")
+    for one in dicts_of(call.get("result")):
+        answer = fields_of(one.get("functionResponse")).get("response")
         if isinstance(answer, dict):
             texts.append(result_text(answer.get("output")) or call_text(None, answer))
     return "\n".join(texts) or _text(call.get("resultDisplay"))

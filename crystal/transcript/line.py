@@ -98,6 +98,11 @@ def list_of(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def dicts_of(value: object) -> list[Fields]:
+    """Return the objects in a list; empty for anything else."""
+    return [one for one in list_of(value) if isinstance(one, dict)]
+
+
 def milliseconds(value: object) -> int | None:
     """Return a field that must be a time in milliseconds since the epoch; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):

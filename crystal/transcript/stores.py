@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from crystal.transcript.line import Fields, digest, format_line, list_of, milliseconds, word
+from crystal.transcript.line import Fields, dicts_of, digest, format_line, milliseconds, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
@@ -132,9 +132,8 @@ class StoreReader(MessageReader, SnapshotReader):
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield what a record says."""
-        for one in list_of(fields.get("said")):
-            if isinstance(one, dict):
-                yield Part(one.get("role", "summary"), word(one.get("text")) or "", word(one.get("tool")))
+        for one in dicts_of(fields.get("said")):
+            yield Part(one.get("role", "summary"), word(one.get("text")) or "", word(one.get("tool")))
 
 
 def record_of(

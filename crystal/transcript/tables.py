@@ -45,17 +45,23 @@ def check_tables(
     Raises:
         SourceError: A table or a column is missing.
     """
-    known = {table: columns_of(source, table) for form in forms for table in form}
-    is_any = any(known[next(iter(form))] for form in forms)
+    is_any = any(columns_of(source, next(iter(form))) for form in forms)
     for form in forms:
-        columns = [f"{table}.{name}" for table in form for name in form[table].split() if name not in known[table]]
-        rows = (source.rows(f'SELECT 1 FROM "{table}" LIMIT 1') for table in form if known[table])
-        if columns and (not is_any or any(list(one) for one in rows)):
+        columns = [missing for table in form for missing in _missing(source, table, form[table])]
+        if columns and (not is_any or any(_has_rows(source, table) for table in form)):
             raise source.other_form(columns[0])
     for table, (wanted, others) in (read or {}).items():
-        names = columns_of(source, table)
-        if set(names) - {*wanted.split(), *others.split()}:
-            source.missing += [f"{table}.{name}" for name in wanted.split() if name not in names]
+        if set(columns_of(source, table)) - {*wanted.split(), *others.split()}:
+            source.missing += _missing(source, table, wanted)
+
+
+def _missing(source: Snapshot, table: str, wanted: str) -> list[str]:
+    names = columns_of(source, table)
+    return [f"{table}.{name}" for name in wanted.split() if name not in names]
+
+
+def _has_rows(source: Snapshot, table: str) -> bool:
+    return bool(columns_of(source, table)) and next(source.rows(f'SELECT 1 FROM "{table}" LIMIT 1'), None) is not None
 
 
 def rows_of(source: Snapshot, table: str, where: str = "", values: tuple[object, ...] = ()) -> Iterator[Fields]:

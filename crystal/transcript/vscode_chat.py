@@ -68,7 +68,7 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
         else:
             message = fields.get("message")
             pieces = list_of(fields_of(message).get("parts"))
-            typed = "".join(_text(piece.get("text")) for piece in pieces if isinstance(piece, dict))
+            typed = "".join(_text(fields_of(piece).get("text")) for piece in pieces)
             yield Part("user", word(message) or word(fields_of(message).get("text")) or typed)
 
     def time_of(self, fields: Fields, context: Context) -> int | None:  # noqa: ARG002 - the interface's
@@ -187,16 +187,16 @@ class _Tools:
     """
 
     def __init__(self, response: list[Any], metadata: Fields) -> None:
-        rounds = [fields_of(one) for one in list_of(metadata.get("toolCallRounds"))]
-        calls = [call for one in rounds for call in list_of(one.get("toolCalls")) if isinstance(call, dict)]
+        rounds = map(fields_of, list_of(metadata.get("toolCallRounds")))
+        calls = [call for one in rounds for call in map(fields_of, list_of(one.get("toolCalls"))) if call]
         self.calls = {str(call.get("id", number)): call for number, call in enumerate(calls)}
         self._results = fields_of(metadata.get("toolCallResults"))
         own = [piece for piece in response if _is_invocation(piece) and not piece.get("subAgentInvocationId")]
         ids = [str(piece.get("toolCallId")) for piece in own]
-        is_named = any(ident in self.calls for ident in ids)
-        names = iter(ids if is_named or len(own) != len(self.calls) else self.calls)
-        self._names = {id(piece): next(names) for piece in own}
-        self._is_known = not self.calls or is_named or len(own) == len(self.calls)
+        is_named, is_even = not self.calls.keys().isdisjoint(ids), len(own) == len(self.calls)
+        names = self.calls if is_even and not is_named else ids
+        self._names = {id(piece): name for piece, name in zip(own, names, strict=True)}
+        self._is_known = not self.calls or is_named or is_even
 
     def of(self, piece: Fields) -> Iterator[Part]:
         """Yield the call and the result that an invocation shows."""

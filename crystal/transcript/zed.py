@@ -161,17 +161,16 @@ def _legacy_parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
     is_user = fields.get("role") == "user"
     segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
-    texts = [one for one in list_of(segments) if isinstance(one, dict) and not fields.get("is_hidden")]
+    texts = [] if fields.get("is_hidden") else [*map(fields_of, list_of(segments))]
     if is_user:
         yield Part("user", "".join(str(one.get("text") or "") for one in texts))
         return
     for one in texts:
         yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
-    results = [one for one in list_of(fields.get("tool_results")) if isinstance(one, dict)]
-    for use in list_of(fields.get("tool_uses")):
-        if isinstance(use, dict):
-            own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
-            yield from call_and_result(use.get("name"), use.get("input"), _result(own))
+    results = [*map(fields_of, list_of(fields.get("tool_results")))]
+    for use in filter(None, map(fields_of, list_of(fields.get("tool_uses")))):
+        own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
+        yield from call_and_result(use.get("name"), use.get("input"), _result(own))
 
 
 def _result(told: Fields) -> str:

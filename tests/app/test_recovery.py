@@ -117,7 +117,14 @@ def test_whatever_is_damaged_comes_back_many_times(memory: Memory, harm: str, se
     fuzz(memory, harm, seed)
 
 
-@pytest.mark.parametrize("harm", ["its number alone", "the name of an archive", "what is forgotten", "a connection"])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "its number alone",
+        "the name of an archive",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("what is forgotten", "a connection")),
+    ],
+)
 def test_damage_that_no_page_shows_is_noticed_and_comes_back(memory: Memory, harm: str) -> None:
     if harm == "a connection":
         with contextlib.closing(apsw.Connection(str(memory.data / "crystal.db"))) as db:

@@ -7,12 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.store import Store
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.capture_steps import backfill
+from tests.support.examples import examples
 from tests.support.killed import Killed, killed_at
 
 # -- crashes and races ------------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ operations = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations)
 def test_any_life_of_files_is_captured_once(tmp_path: Path, steps: list[tuple[str, int, str]]) -> None:
     home = tmp_path / os.urandom(6).hex()

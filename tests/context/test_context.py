@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.app.capture_switch import turn_off, turn_on
@@ -40,6 +40,7 @@ from crystal.text.fence import HEADER, fenced
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
 from tests.support.context_machine import QUARTZ, say, told
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 MEMORY = Remembered(
@@ -72,7 +73,7 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.text(max_size=500), st.booleans(), st.sampled_from([None, "key", "鍵" * 40])), max_size=40),
     st.lists(st.text(min_size=1, max_size=300), max_size=8),

@@ -8,7 +8,7 @@ from array import array
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.embedding.remote import sendable, unit_vector
@@ -26,6 +26,7 @@ from tests.support.embedding_store import (
     vector_counts,
     vectors_by_chunk,
 )
+from tests.support.examples import examples
 
 
 @pytest.fixture
@@ -251,7 +252,7 @@ numbers = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3).filter(la
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(numbers, min_size=1, max_size=12), numbers)
 def test_the_score_is_the_cosine_and_the_order_is_that_of_an_exact_search(tmp_path_factory, many, query):
     with open_store(tmp_path_factory.mktemp("s")) as store:

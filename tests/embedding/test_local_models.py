@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.embedding.chosen_embedder import make_embedder
@@ -22,6 +22,7 @@ from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, read_manifest
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError, UsageError
+from tests.support.examples import examples
 from tests.support.table import each_row
 from tests.support.tiny_models import CONFIG, WORDS, forward, safetensors, tiny_graph, tiny_weights, write_tiny
 
@@ -106,7 +107,7 @@ def test_an_installed_model_gives_vectors_of_tokens_and_a_remote_one_none(home):
 
 @pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_categories=[]), max_size=80), max_size=5))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_texts_have_unit_vectors_in_order(small, texts):
     made = small.embed_documents(texts)
     assert len(made) == len(texts)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import DamagedError, UsageError
@@ -17,6 +17,7 @@ from crystal.model.capture import Origin
 from crystal.store.capture import ledger
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.examples import examples
 from tests.support.exports import (
     SESSION,
     exported,
@@ -227,7 +228,7 @@ ANY = st.text(st.characters() | st.sampled_from('\ud800\0\u2028\r\n`<>\\"')) | s
 )
 
 
-@settings(max_examples=3)
+@examples(3)
 @given(st.lists(ANY.map(lambda text: "say " + text), min_size=20, max_size=60))
 def test_any_text_survives_exactly(texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

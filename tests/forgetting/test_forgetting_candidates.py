@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
@@ -14,6 +14,7 @@ from crystal.model.capture import Chunk, Origin, Turn
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.capture import turns
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 ALPHABET = "abekrt ningsyil E-_.,0é\u0301ßﬁＡ密码的가각\u200d\u200b\ue0a0ςΣжİı²\u0901क\n\"'ſ…"
@@ -60,7 +61,7 @@ def test_a_part_of_a_word_that_its_stem_loses_is_not_looked_up(folder: Path, par
 
 
 @pytest.mark.slow
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4), data=st.data())
 def test_no_turn_is_missed(folder: Path, texts: list[str], data: st.DataObject) -> None:
     whole = data.draw(st.sampled_from(texts))

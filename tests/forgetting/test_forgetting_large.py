@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.app.forget import carry_out_and_prove, plan_forget
@@ -19,6 +19,7 @@ from crystal.forgetting.request import ForgetRequest, Selection
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows
 from tests.forgetting.test_forgetting_candidates import stored
+from tests.support.examples import examples
 from tests.support.forgetting_machine import NOW, Desk, said
 
 SESSION, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -99,7 +100,7 @@ TEXT = st.builds("{} {} {}".format, WORDS, st.sampled_from(["sleeps under the br
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), data=st.data())
 def test_no_repetition_of_what_has_the_words_is_missed(tmp_path_factory, texts, data):
     glue = st.sampled_from(["x", "", "\n", "é"])

@@ -6,12 +6,13 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.forgetting.match import patterns
 from crystal.forgetting.match.multi_pattern import MultiPatternMatcher
 from crystal.forgetting.match.patterns import PatternSet, TextMatcher, forms_of, stretches_of
+from tests.support.examples import examples
 
 
 def test_a_tiny_text_has_nothing_to_look_for() -> None:
@@ -19,7 +20,7 @@ def test_a_tiny_text_has_nothing_to_look_for() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.binary(min_size=5, max_size=24), min_size=1, max_size=20), st.data())
 def test_the_seeker_finds_what_a_plain_search_finds(strings: list[bytes], data: st.DataObject) -> None:
     strings = list(dict.fromkeys(strings))
@@ -34,7 +35,7 @@ def test_the_seeker_finds_what_a_plain_search_finds(strings: list[bytes], data: 
 TEXTS = st.one_of(st.text(min_size=1, max_size=40), st.text('ab /\\"é', min_size=3, max_size=40))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.binary(min_size=24, max_size=90), st.data())
 def test_very_many_texts_are_found_in_any_pieces_where_a_plain_search_finds_them(texts, body, data):
     forms = sorted((form, text) for text in set(texts) for form in forms_of(text) if len(form) >= 5)
@@ -74,7 +75,7 @@ def test_lines_that_very_many_texts_share_are_not_looked_up_in_each(monkeypatch:
     assert len(asked) < 5 * 3 * len(texts)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.one_of(st.text(min_size=1, max_size=60), st.text("ab1 ,.;:'()-", min_size=1, max_size=9)))
 def test_every_form_in_which_json_can_hold_a_text_is_looked_for(text: str) -> None:
     forms = forms_of(text)
@@ -91,7 +92,7 @@ def test_every_form_in_which_json_can_hold_a_text_is_looked_for(text: str) -> No
         assert json.dumps(text)[1:-1].replace("/", "\\/").encode() in forms
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp", "Cs"]), max_size=300))
 def test_whoever_quotes_enough_of_a_line_quotes_a_stretch_of_it(text: str) -> None:
     line = text.strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.forgetting.match import forgotten_text
@@ -11,6 +11,7 @@ from crystal.forgetting.match.forgotten_text import rare_words
 from crystal.search.index import bring_up_to_date
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.store.search.tokenizer import tokenizer
+from tests.support.examples import examples
 from tests.support.store_factory import add_turn, open_store
 
 STEMS = ("deploy", "happy", "die", "sky", "Zürich", "run", "relate", "able", "agree", "KeyStore", "v2beta", "数据库",
@@ -30,7 +31,7 @@ def has_word(text: str, word: str, tokenize: Tokenize) -> bool:
     return word in terms or stem in terms or f" {stem} " in f" {' '.join(tokenize(text))} "
 
 
-@settings(max_examples=30)
+@examples(30)
 @example(words={"straßs"}, texts=[["straße"]])
 @given(words=st.sets(forms(), min_size=1, max_size=6), texts=st.lists(st.lists(forms(), max_size=5), max_size=4))
 def test_a_word_is_rare_if_no_other_text_says_it_in_any_form(tmp_path_factory, words, texts):

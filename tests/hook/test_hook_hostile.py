@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.hook import main as hook
+from tests.support.examples import examples
 from tests.support.hook_machine import NOTE_KEYS, STOP, Machine, feed, finish, run
 from tests.support.table import each_row
 
@@ -32,7 +33,7 @@ def is_silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@examples(8)
 @given(st.binary(max_size=2000))
 def test_any_stdin_is_taken_in_silence(raw: bytes) -> None:
     # The note of garbage is a hint to look everywhere.

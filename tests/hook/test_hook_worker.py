@@ -12,12 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.paths import resolve_places
 from crystal.hook import main as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
+from tests.support.examples import examples
 from tests.support.hook_machine import ALLOWED_MODULES, STOP, Machine, feed, finish
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
@@ -127,7 +128,7 @@ VALUES = st.sampled_from([None, "", " ", "/abs/x", "rel/x", "~", "~/x", "/abs//y
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(st.fixed_dictionaries({"LDM_HOME": VALUES, "CRYSTAL_DATA_DIR": VALUES, "OPENCLAW_HOME": VALUES}))
 @pytest.mark.parametrize("made", [[], ["legacy"], ["legacy", "db"], ["db"]])
 def test_the_hook_and_the_rest_of_crystal_agree_where_the_memory_is(made, given):

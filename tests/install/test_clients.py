@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.install.clients.entry_text import document_of, with_server, without_server
 from crystal.install.clients.known import Client
 from tests.support.client_entries import ENTRY, OLDER
+from tests.support.examples import examples
 
 # --- JSON of every kind
 
@@ -76,7 +77,7 @@ def check_json(text: str, *, comments: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(documents())
 @example("{}")
 @example("{\n}")
@@ -87,7 +88,7 @@ def test_json_any_document_is_kept_twice_is_once_and_out_is_as_before(text: str)
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(documents(comments=True))
 @example("{ // mine\n}")
 @example('{"a": "// no comment", /* one */ "mcpServers": {"x": {"command": "y"} // last\n}}')
@@ -96,7 +97,7 @@ def test_json_comments_are_kept_too(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(documents(), st.booleans())
 def test_json_what_was_added_around_ours_stays(text: str, first: bool) -> None:
     document = document_of(client_of(comments=False), with_server(client_of(comments=False), text, ENTRY))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.config.settings_file import parse_fragment
@@ -15,6 +15,7 @@ from crystal.errors import DamagedError
 from crystal.install.clients.entry_text import document_of, with_server, without_server
 from crystal.install.clients.known import Client, ServerCommand
 from tests.support.client_entries import ENTRY, OLDER
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 # --- TOML of every kind
@@ -55,7 +56,7 @@ def said(tables: Any) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@examples(80)
 @given(toml_documents().filter(lambda text: parse_fragment(text) is not None))
 @example("")
 @example("\n")

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from crystal.install.live import json_entries
 from crystal.install.live.changes import (
@@ -25,6 +25,7 @@ from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, Sh
 from crystal.install.undo import LIVE, read_record
 from tests.install.test_settings import documents
 from tests.support.command import crystal
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 HOOK = HookCommand(("/py/bin/python", "-I", "-S", "/a b/crystal/hook/main.py", "--harness", "x"))
@@ -113,7 +114,7 @@ def test_a_file_that_is_a_link_stays_one(name: str, file: str, home: Path) -> No
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(documents())
 @example('{"hooks":{"Stop":[{"hooks":[]}]}}')
 @example("{\r}\n")

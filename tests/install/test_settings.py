@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.install import jsontext
 from crystal.install.claude_settings import hooks as hooks_room
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from crystal.install.live import json_entries
+from tests.support.examples import examples
 from tests.support.settings_entries import COMMAND, FOREIGN, OLDER, ours
 
 pytestmark = pytest.mark.slow
@@ -64,7 +65,7 @@ def written_wildly(draw: st.DrawFn, value: Any) -> str:
     return json.dumps(value)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(documents(), st.sampled_from([(), ("edit",), ("edit", "failure")]))
 @example("{}", ("edit", "failure"))
 @example("{\n}", ("edit", "failure"))
@@ -89,14 +90,14 @@ def test_what_is_put_in_comes_out_again_to_the_byte(text: str, moments: tuple[st
         assert hooks_room.installed(after, COMMAND) == hooks_room.installed(text, COMMAND)  # switched off again
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(documents())
 def test_every_character_that_was_there_stays_in_its_order(text: str) -> None:
     letters = iter(hooks_room.installed(text, COMMAND))
     assert all(letter in letters for letter in text)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(documents(), EVENTS, st.booleans())
 def test_what_was_added_meanwhile_stays(text: str, event: str, first: bool) -> None:
     after = hooks_room.installed(text, COMMAND)
@@ -111,7 +112,7 @@ def test_what_was_added_meanwhile_stays(text: str, event: str, first: bool) -> N
     assert json_entries.others(document) == json_entries.others(left)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(documents())
 def test_a_client_that_rewrites_the_file_hinders_nothing(text: str) -> None:
     rewritten = json.dumps(json.loads(hooks_room.installed(text, COMMAND)), indent=2, ensure_ascii=False)
@@ -127,7 +128,7 @@ def test_the_scanner_reads_what_json_reads(text: str) -> None:
         assert json.loads(text[child.node.start : child.node.end]) == child.node.value
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text('{}[]",:\\ \n0123.eE+-truefalsnNaI/*#\x00\u2028', max_size=12))
 @example("1.")
 @example("-")

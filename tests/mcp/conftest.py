@@ -6,11 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from crystal.store import Store
 from tests.support.mcp_client import Talk, crystal_offer, served
 from tests.support.mcp_memory import API, MINE, SHOP
+from tests.support.remote_client import Remote
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_event_loop() -> Iterator[None]:
+    """Answer all requests in one event loop: a new one for each costs more than most answers."""
+    with start_blocking_portal() as Remote.portal:
+        yield
 
 
 @pytest.fixture

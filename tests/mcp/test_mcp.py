@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from mcp_types import methods, version
 
 from crystal.mcp import stdio
 from crystal.mcp.protocol import GREETED, MODERN
+from tests.support.examples import examples
 from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_offer, served
 from tests.support.table import each_row
 
@@ -159,7 +160,7 @@ _message = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_message.map(lambda one: json.dumps(one).encode()) | st.binary(max_size=60), max_size=6))
 def test_whatever_comes_every_answer_is_a_message_and_the_server_lives(home: Path, lines: list[bytes]) -> None:
     with served(crystal_offer()) as talk:

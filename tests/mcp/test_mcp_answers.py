@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from benchmarks.mcp_size import allowed
@@ -23,6 +23,7 @@ from crystal.mcp.page import AnswerItem, answered, hint_for_agent
 from crystal.model.recall import Hit, Neighbour
 from crystal.store import Store
 from crystal.text.quoting import quote
+from tests.support.examples import examples
 from tests.support.mcp_client import ROOT, Tools, crystal_offer, served
 from tests.support.mcp_memory import API, MINE, SHOP, fence_of, hits, outside
 from tests.support.store_factory import HOUR, NOW, add_turn
@@ -149,7 +150,7 @@ _given = _words | st.integers(-3, 30) | st.booleans() | st.none() | st.text(max_
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=_names, data=st.data())
 def test_any_arguments_are_answered_or_refused_and_filters_hold(told: Store, name: str, data: st.DataObject) -> None:
     tools = Tools(ClientContext(session=MINE, folder="/code/shop"))

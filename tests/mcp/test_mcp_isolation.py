@@ -348,6 +348,7 @@ def test_an_unknown_agent_is_no_setting(settings: Path) -> None:
         load_config(os.environ, Path.home())
 
 
+@pytest.mark.slow
 def test_what_came_from_another_machine_is_hidden_too(planted: Planted, tmp_path: Path) -> None:
     """Program and folder of a session travel, the source of a memory too; this machine's setting decides."""
     store, hit, memory, own, (_, tools, *_) = planted

@@ -7,10 +7,11 @@ import re
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from crystal.mcp.remote.plain import FETCHED, FOUND, OPENAPI, REFUSALS
 from crystal.store import Store
+from tests.support.examples import examples
 from tests.support.mcp_memory import SHOP
 from tests.support.remote_client import BASE, Remote, token_for
 from tests.support.table import each_row
@@ -106,7 +107,7 @@ def test_every_answer_is_as_the_description_says(told: Store) -> None:
     for operation in ("search", "fetch", "remember"):
         found = schema.find_operation_by_id(operation)
 
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @examples(40, suppress_health_check=list(HealthCheck), database=None)
         @given(case=found.as_strategy())
         def answered(case: object) -> None:
             given_body = getattr(case, "body", None)

@@ -31,7 +31,8 @@ def _files(folder: Path, text: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("has_index", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("has_index", [False, True])
 def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path: Path, *, has_index: bool) -> None:
     rng = random.Random(7)
 

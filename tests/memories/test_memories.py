@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.app import memories as remembering
@@ -27,6 +27,7 @@ from crystal.store.health import checks
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from crystal.store.sync.adopt import adopt_memories
+from tests.support.examples import examples
 from tests.support.pairing_boxes import Box
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
@@ -97,7 +98,7 @@ def state(store: Store) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(min_size=1, max_size=60), key=st.text(min_size=1, max_size=30))
 def test_any_text_under_any_key_comes_back(machine: Machine, text: str, key: str) -> None:
     try:
@@ -249,7 +250,7 @@ VERSIONS = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=VERSIONS, data=st.data())
 def test_the_newest_version_wins_in_any_order_and_however_often_it_comes(tmp_path_factory, drawn, data):
     kinds, said = drawn

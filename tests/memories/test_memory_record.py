@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from crystal.app import memories as remembering
@@ -28,6 +28,7 @@ from crystal.store.capture import projects
 from crystal.store.memories import memories
 from crystal.store.memories.memories import Version
 from tests.support.command import crystal
+from tests.support.examples import examples
 from tests.support.killed import killed_at
 from tests.support.pairing_boxes import Box
 from tests.support.table import each_row
@@ -112,7 +113,7 @@ CHANGES = st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.integers(0, 17
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(life=st.lists(CHANGES, min_size=1, max_size=9), seed=st.integers(0, 1 << 20), dies=st.booleans())
 @example(life=[("remember", 0, 0), ("remember", 1, 1), ("key", 0, 1), ("forget", 0, 0)], seed=1, dies=True)
 def test_a_life_of_memories_comes_back_without_the_database(tmp_path_factory, life, seed, dies):
@@ -185,7 +186,7 @@ def test_the_record_is_private_and_a_line_says_all_of_a_memory(machine: Machine)
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1), bit=st.integers(0, 7), is_cut=st.booleans())
 def test_a_flipped_bit_or_a_lost_end_is_named_and_written_again(tmp_path_factory, where, bit, is_cut):
     box = Box(tmp_path_factory.mktemp("damage"), "laptop", "cc-laptop")

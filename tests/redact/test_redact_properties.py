@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
@@ -19,6 +19,7 @@ from crystal.redact.views import unescaped, unescaped_json
 from crystal.redact.work_limit import RedactionWork
 from crystal.text.fence import HEADER, closing, fenced, opening
 from tests.support import redact_samples as samples
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
@@ -75,7 +76,7 @@ def pairs(line: bytes) -> Any:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(VALUES, st.booleans(), st.booleans())
 def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bool, compact: bool) -> None:
     text = json.dumps(value, ensure_ascii=plain, separators=(",", ":") if compact else None)
@@ -91,7 +92,7 @@ def test_valid_json_stays_valid_json_of_the_same_structure(value: Any, plain: bo
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.one_of(TEXTS, NAMED))
 @example("password=abc[redacted:password:0123abcd]def")
 @example("<private>[private]")
@@ -103,7 +104,7 @@ def test_cleaning_twice_is_cleaning_once(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.one_of(st.binary(max_size=200), TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass"))),
     st.binary(max_size=8),
@@ -116,7 +117,7 @@ def test_no_bytes_at_all_make_it_fail(line: bytes, more: bytes) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from(sorted(samples.FORMATS)),
     st.integers(0, 50),
@@ -140,7 +141,7 @@ def test_a_secret_goes_whatever_stands_around_it(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(TEXTS, TEXTS, TEXTS, st.integers(0, 3))
 def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str, after: str, levels: int) -> None:
     inside = inside.replace("<", "").replace("u003", "")
@@ -151,7 +152,7 @@ def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str,
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @example(None, "password=password\\/", False)
 @given(VALUES, st.one_of(TEXTS, NAMED), st.booleans())
 def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
@@ -168,7 +169,7 @@ def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TEXTS, st.booleans(), st.data())
 def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataObject) -> None:
     source = json.dumps(text, ensure_ascii=plain).encode("utf-8", "surrogatepass")[1:-1]
@@ -184,7 +185,7 @@ def test_a_view_leads_back_to_its_source(text: str, plain: bool, data: st.DataOb
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(TEXTS, st.one_of(TEXTS, NAMED), TEXTS, st.integers(0, 4), st.booleans(), st.booleans())
 def test_what_was_recalled_goes_whatever_it_is_and_stands_in(
     before: str, inside: str, after: str, levels: int, plain: bool, closed: bool
@@ -206,7 +207,7 @@ TAGS = ["<crystal-memory>", "</crystal-memory>"]
 TAGS += [tag(nonce) for tag in (opening, closing) for nonce in ("7k2m9x", "abcdef")]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.sampled_from([*TAGS, HEADER, "data:", "`", "a", "<", "\n", " "]), max_size=12).map("".join))
 def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> None:
     raw = text.encode()
@@ -219,7 +220,7 @@ def test_recalled_spans_begin_and_end_with_tags_and_never_overlap(text: str) -> 
 
 
 def test_private_spans_never_overlap_and_are_in_order() -> None:
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(st.lists(st.sampled_from(["<private>", "</private>", "<private/>", "a", "<", ">", "\n"]), max_size=12))
     def check(parts: list[str]) -> None:
         raw = "".join(parts).encode()

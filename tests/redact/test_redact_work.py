@@ -9,13 +9,14 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
 from crystal.redact.formats import FORMATS, Format
 from crystal.redact.regex_engines import compiled
 from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
+from tests.support.examples import examples
 from tests.support.hostile_texts import ALPHABETS, FORMS, PREFIXES, WIDTHS, before_random, repeated
 
 REDACTOR = Redactor(b"a key of this machine")
@@ -52,7 +53,7 @@ def calls_of(*lines: bytes) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(HOSTILE)
 def test_the_work_for_a_text_of_any_prefix_repeated_is_in_proportion_to_its_size(case: tuple[str, str, bool]) -> None:
     prefix, run, opened = case
@@ -66,7 +67,7 @@ RANDOM = (st.sampled_from(PREFIXES), st.sampled_from(sorted(ALPHABETS)), st.samp
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(*RANDOM)
 def test_the_work_for_random_letters_behind_any_prefix_is_in_proportion_to_their_number(
     prefix: str, alphabet: str, width: int
@@ -76,7 +77,7 @@ def test_the_work_for_random_letters_behind_any_prefix_is_in_proportion_to_their
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(*RANDOM, st.sampled_from(sorted(FORMS)))
 def test_the_work_for_any_prefix_in_any_form_is_in_proportion_to_its_size(
     prefix: str, alphabet: str, width: int, form: str
@@ -109,7 +110,7 @@ def short_rows(prefix: str) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @example('"api_key": "', False)  # JSON writes two bytes for some of its letters
 @given(st.sampled_from(PREFIXES), st.booleans())
 def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> None:
@@ -119,7 +120,7 @@ def test_short_lines_that_repeat_are_examined_once(prefix: str, plain: bool) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
 def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix: str, size: int) -> None:
     row = (prefix * size)[:size] + "\n"
@@ -128,7 +129,7 @@ def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
 def test_lines_of_a_transcript_with_a_new_short_text_each_cost_no_more_than_their_findings(
     prefix: str, size: int

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.app.background import is_reflection_due
@@ -29,6 +29,7 @@ from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import find_statement, read_rules
 from crystal.store.memories import learned, memories
 from tests.support.capture_machine import NOW, line
+from tests.support.examples import examples
 from tests.support.forgetting_machine import Desk
 from tests.support.killed import killed_at
 from tests.support.table import each_row
@@ -275,7 +276,7 @@ def test_no_order_that_the_user_did_not_give_is_learned(desk: Desk) -> None:
 # -------------------------------------------------------------------------------------------------- killed anywhere
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False))
 def test_killed_at_any_statement_nothing_is_learned_twice_and_nothing_skipped(
     tmp_path_factory: pytest.TempPathFactory, random_: random.Random

@@ -9,10 +9,11 @@ import secrets
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 import relay_worker
 from tests.relay_conformance.targets import OPEN, as_process
+from tests.support.examples import examples
 
 DOCUMENT = json.loads((Path(relay_worker.__file__).parent / "openapi.json").read_text("utf-8"))
 OPERATIONS = [
@@ -65,7 +66,7 @@ def test_every_operation_answers_as_it_is_described(relay, schemathesis, schema,
     operation = schema[path][method]
     checks = [schemathesis.checks.CHECKS.get_one(name) for name in CHECKS]
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @examples(20, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
     def answered(case):
         hurry(case)

@@ -10,12 +10,12 @@ from pathlib import Path
 import apsw
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.settings import Settings
 from relay_worker.store import database, files
+from tests.support.examples import examples
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
 LARGE = 200_000
@@ -157,7 +157,7 @@ def test_limits_refuse_before_anything_is_changed(tmp_path):
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=12)
+@examples(12)
 @given(st.lists(st.tuples(st.sampled_from(["put", "resend", "ack", "sweep"]), st.integers(1, 4)), max_size=25))
 def test_counts_and_bytes_are_those_of_what_is_stored(tmp_path_factory, steps):
     with OpenStore(tmp_path_factory.mktemp("r") / "r") as opened:

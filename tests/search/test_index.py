@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.model.recall import Filters
@@ -15,6 +15,7 @@ from crystal.search.index.open_index import Absent, open_index
 from crystal.search.index.refresh import check
 from crystal.store.search import vectors
 from crystal.store.search.scope import SearchScope, scope_of, where
+from tests.support.examples import examples
 from tests.support.index_checks import (
     assert_says_what_the_store_says,
 )
@@ -49,7 +50,7 @@ ACTIONS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@examples(8)
 @given(ACTIONS, st.integers(0, 2**31))
 def test_whatever_happens_the_index_says_what_the_store_says(actions, seed):
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(IndexStore(Path(folder), seed)) as world:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.search.index import part_vectors
 from crystal.search.index.part_vectors import Arrays, PartVectors, best, build_arrays, likely, measured
 from crystal.store.vector_bytes import round_rows, turned
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 Floats = npt.NDArray[np.float32]
@@ -107,7 +108,7 @@ def test_the_ten_nearest_are_the_ten_nearest(n: int, dim: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 60), st.integers(1, 200), st.integers(0, 80), st.integers(0, 2**32 - 1), st.floats(0, 1))
 def test_small_parts_answer_as_exact_arithmetic_does(n: int, dim: int, k: int, seed: int, share: float) -> None:
     draw = np.random.default_rng(seed)

@@ -6,7 +6,7 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.search.index.step import merges
@@ -14,6 +14,7 @@ from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
+from tests.support.examples import examples
 from tests.support.index_store import rebuild
 
 
@@ -72,7 +73,7 @@ def test_rebuilding_gives_the_same(world):
     assert np.array_equal(before, after)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, 2**32), st.one_of(st.integers(1, 3_000), st.integers(4_000, 9_000)))
 def test_the_documents_of_rare_and_frequent_words_are_those_that_have_them(seed, count):
     dice = np.random.default_rng(seed)

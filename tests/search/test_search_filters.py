@@ -1,13 +1,14 @@
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.model.capture import Project
 from crystal.model.recall import Filters
 from crystal.search.index import bring_up_to_date
 from crystal.store.search.scope import home_of, is_within, project_ids, roles_named
+from tests.support.examples import examples
 from tests.support.ranked_by import PARAMS, each_way, search, using  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store
 
@@ -293,7 +294,7 @@ def allowed(hit, filters, store):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=QUERIES, filters=FILTERS, meaning=st.booleans(), limit=st.integers(1, 30))
 def test_no_question_raises_and_nothing_excluded_is_returned(varied, way, query, filters, meaning, limit):
     store, embedder = varied

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -18,6 +18,7 @@ from crystal.search.index import bring_up_to_date
 from crystal.search.request import SearchOptions
 from crystal.store import Store
 from crystal.store.search.space import delete_chunks
+from tests.support.examples import examples
 from tests.support.ranked_by import late_model, search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
 
@@ -103,7 +104,7 @@ def test_every_exact_word_is_found_whatever_happened_before(tmp_path):
     class Here(Changing):
         folder = tmp_path
 
-    Here.TestCase.settings = settings(max_examples=10, stateful_step_count=15, suppress_health_check=list(HealthCheck))
+    Here.TestCase.settings = examples(10, stateful_step_count=15, suppress_health_check=list(HealthCheck))
     Here.TestCase().runTest()
 
 

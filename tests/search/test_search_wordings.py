@@ -1,11 +1,12 @@
 """A question in several wordings, searched as one."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
 from crystal.search.request import SearchOptions
+from tests.support.examples import examples
 from tests.support.ranked_by import search
 from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
 
@@ -29,7 +30,7 @@ def alone(store):
     return {word: found(store, word, limit=50) for word in WORDS}
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True), st.integers(1, 50))
 def test_any_wordings_find_what_each_finds_and_first_what_several_put_first(store, alone, words, limit):
     each = [alone[word] for word in words]

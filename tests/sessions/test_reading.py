@@ -1,10 +1,11 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import ShowTarget, find_session, find_target, read, sessions
 from crystal.store.sessions.conversations import place_of_chunk
+from tests.support.examples import examples
 from tests.support.store_factory import DAY, HOUR, NOW, SESSION, add_turn, chunk_id, open_store
 from tests.support.table import each_row
 
@@ -60,7 +61,7 @@ def test_a_fork_is_read_with_what_it_copied(store):
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.lists(
         st.sampled_from(["a paragraph of words. ", "\n\n", "```\ncode\n```\n", "日本語の文章。", "x" * 700]), min_size=1

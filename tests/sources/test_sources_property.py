@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.store.health import checks
 from crystal.store.search.candidates import chunks_around
 from crystal.store.sources import source_queries
+from tests.support.examples import examples
 from tests.support.killed import killed_at
 from tests.support.source_folder import DAY_NS, Folder, held, quick_store, sync
 
@@ -30,7 +31,7 @@ CHANGE = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(CHANGE, max_size=14), st.booleans())
 def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes, is_vault) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -59,7 +60,7 @@ def test_after_any_changes_and_killed_syncs_the_store_equals_a_fresh_one(changes
 
 
 @given(TEXT, TEXT)
-@settings(max_examples=20)
+@examples(20)
 def test_what_stays_in_a_file_keeps_its_chunks(before, after) -> None:
     with tempfile.TemporaryDirectory() as name, quick_store(Path(name) / "a.db") as store:
         folder = Folder(Path(name).resolve() / "notes")

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.errors import UnavailableError
 from crystal.sources.file_content import MAX_BYTES, read_content, text_of
 from crystal.sources.scan import scan
+from tests.support.examples import examples
 
 FILES = ("a.md", "b.log", "build/out.md", "src/a.md", "src/build/x.py", "src/b.log", "doc/deep/a.md", "doc/é.md")
 PATTERNS = st.sampled_from(
@@ -27,7 +28,7 @@ def found(root: Path, *barred: Path) -> set[str]:
     return set(scan(root, barred, time.time_ns()).files)
 
 
-@settings(max_examples=40)
+@examples(40)
 @example(["src/build/**"], ["!*/"], "")  # a pattern for folders says nothing of the files in them
 @example(["build/", "!*/"], [], "")  # a pattern that matches each folder of a path
 @example([], ["build/", "!*/"], "src")

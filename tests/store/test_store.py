@@ -230,6 +230,7 @@ def test_a_damaged_store_says_so(path: Path) -> None:
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.slow
 def test_a_letter_changed_in_any_definition_is_damage_and_no_traceback(path, monkeypatch):
     """Such a definition is valid SQL: SQLite's own checks pass, and only a statement that uses the name fails."""
     monkeypatch.setattr(upgrade, "_apply", copy_schema)  # it is compared with a fresh schema two hundred times

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
@@ -20,6 +20,7 @@ from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.problems import find_problem
 from crystal.summarize.daily import PART, DailyLog, split_parts
+from tests.support.examples import examples
 from tests.support.killed import killed_at
 from tests.support.summary_store import HOUR, MINUTE, SESSION, START, open_store, say
 
@@ -195,7 +196,7 @@ def test_any_text_gives_one_line_a_part(tmp_path_factory: pytest.TempPathFactory
     with open_store(folder) as store:
         sessions = 0
 
-        @settings(max_examples=60)
+        @examples(60)
         @given(st.lists(st.tuples(ROLES, st.text(min_size=1, max_size=60)), min_size=1, max_size=4))
         def check(said: list[tuple[str, str]]) -> None:
             nonlocal sessions

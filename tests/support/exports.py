@@ -55,7 +55,6 @@ def transcript_line(text: str, number: int, *, session: str = SESSION, cwd: str 
 
 
 def start_and_import() -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
     done = crystal("backfill", "--no-embed")
     assert done.code == 0, done.err
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal import Crystal
@@ -21,6 +21,7 @@ from crystal.search.request import MemorySource
 from crystal.sessions.reading import find_target, read, sessions
 from crystal.store import Store
 from tests.support.command import crystal as run
+from tests.support.examples import examples
 from tests.support.ranked_by import each_way, prepare, search, search_home_first  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, chunk_id, embed_all, open_store
 
@@ -215,7 +216,7 @@ TURNS = st.lists(st.tuples(st.lists(st.sampled_from(WORDS), min_size=1, max_size
 
 
 @pytest.mark.slow
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@examples(12, suppress_health_check=list(HealthCheck))
 @given(turns=TURNS, query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), vectors=st.booleans())
 def test_no_turn_is_lost_or_shown_twice(tmp_path_factory, ranked_by, turns, query, vectors):
     folders = [tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("all")]

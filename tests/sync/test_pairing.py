@@ -7,7 +7,7 @@ import os
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spake2 import SPAKE2_A, SPAKE2_B
 
@@ -15,6 +15,7 @@ from crystal.errors import DeniedError
 from crystal.sync.keys.bundle import decode_bundle, encode_bundle
 from crystal.sync.keys.pairing import MAX_MESSAGE, Pairing, PairingError
 from crystal.sync.keys.word_codes import PairingCode, word_list
+from tests.support.examples import examples
 from tests.support.pairing_bundle import SECRET, bundle
 from tests.support.pairing_sides import ANSWER, BUNDLE, CODE, SAID, WRONG, Both, device, ended, home, seeded
 from tests.support.table import each_row
@@ -311,7 +312,7 @@ def test_another_version_is_named() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(20)
 @given(st.binary(max_size=80))
 def test_no_bytes_do_more_than_end_the_pairing(data: bytes) -> None:
     of_home = home()

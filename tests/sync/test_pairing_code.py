@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
 from crystal.sync.keys.word_codes import PairingCode, new_code, parse_code
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 CODE = PairingCode(7, ("apple", "river", "stone"))
@@ -79,7 +80,7 @@ def test_a_mailbox_without_a_number_gives_no_code(nameplate: int) -> None:
         new_code(nameplate, os.urandom)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(st.text(max_size=60))
 def test_no_text_does_more_than_be_refused(text: str) -> None:
     with pytest.raises(UsageError):

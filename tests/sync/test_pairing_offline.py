@@ -9,7 +9,7 @@ import re
 
 import pytest
 import segno
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.cli.qr import QUIET, qr_ansi, qr_text
@@ -23,6 +23,7 @@ from crystal.sync.keys.bundle import (
     parse_offline,
 )
 from crystal.sync.keys.forms import armor
+from tests.support.examples import examples
 from tests.support.table import each_row
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -89,7 +90,7 @@ def test_every_missing_or_doubled_character_and_every_beginning_is_refused() -> 
                 parse_offline(changed)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.data())
 def test_errors_within_four_neighbouring_letters_are_always_found(data: st.DataObject) -> None:
     text = format_offline(bundle())

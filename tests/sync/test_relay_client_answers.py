@@ -7,13 +7,14 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.sync import answers
 from crystal.sync.answers import ProtocolViolationError
 from crystal.sync.errors import RelayProtocolError
 from crystal.sync.transport import Timeouts
+from tests.support.examples import examples
 from tests.support.hostile_calls import BLOB, STREAM, ask, refused
 from tests.support.hostile_relay import answer, hostile, says, says_json
 from tests.support.table import each_row
@@ -217,7 +218,7 @@ def test_a_stored_blob_must_be_the_one_that_was_sent():
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(sorted(PARSERS)), st.randoms(use_true_random=False), st.data())
 def test_no_document_brings_anything_but_a_value_or_a_refusal(name, chance: random.Random, data):
     """Good documents with a few bytes changed, and any JSON in place of any part."""

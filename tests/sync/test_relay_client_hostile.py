@@ -93,14 +93,18 @@ LIES = {
 
 SLOW_LIES = ("a thousand continues", "silence")
 """They end by the clock only; told in the other calls too where there is time for it."""
-ONCE = [(call, lie) for call in ("streams", "get", "put") for lie in LIES]
+SENDING = ("streams", "get", "put")
 
 
-@pytest.mark.parametrize(
-    ("call", "lie"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one[1] in SLOW_LIES and one[0] != "get" else one for one in ONCE],
-)
+@each_row(("call", "lie"), [(call, lie) for call in SENDING for lie in LIES if call == "get" or lie not in SLOW_LIES])
 def test_no_lie_gets_through(call, lie):
+    script, kind = LIES[lie]
+    refused(script, call, kind)
+
+
+@pytest.mark.slow
+@each_row(("call", "lie"), [(call, lie) for call in SENDING if call != "get" for lie in SLOW_LIES])
+def test_no_slow_lie_gets_through(call, lie):
     script, kind = LIES[lie]
     refused(script, call, kind)
 

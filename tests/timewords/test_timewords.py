@@ -6,12 +6,13 @@ from datetime import datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.timewords import LOOKED_AT, MAX_SPANS, find_times, meanings
 from crystal.timewords.lexicon import lexicon, may_name_time, patterns
 from crystal.timewords.parse import local
+from tests.support.examples import examples
 from tests.support.table import each_row
 from tests.timewords.known_times import DATES, RELATIVE
 
@@ -211,7 +212,7 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(TEXTS, st.integers(-(2**53), 2**53))
 def test_any_string_at_any_moment_gives_spans_in_order_and_raises_nothing(text, now):
     for moment in (now, NOW):

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.capture.safe_open import Folders
@@ -15,6 +15,7 @@ from crystal.config.harnesses import Root
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
+from tests.support.examples import examples
 
 REAL = (Path(__file__).parents[1] / "data" / "agents" / "aider" / "home" / ".aider.chat.history.md").read_bytes()
 FILE = ".aider.chat.history.md"
@@ -92,7 +93,7 @@ def test_a_file_cut_anywhere_has_no_record_that_the_whole_one_has_not(cut: int) 
         assert all(any(text in other for _, other in whole[ident]) for _, text in parts)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.text())
 def test_no_text_makes_it_fail(text: str) -> None:
     found(b"# aider chat started at 9999-12-31 23:59:59\n#### x  \n" + text.encode("utf-8", "surrogatepass") + b"\n")

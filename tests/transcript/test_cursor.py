@@ -11,13 +11,14 @@ from typing import Any
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.cursor_store import parts
 from crystal.transcript.line_context import Context, complete
 from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
+from tests.support.examples import examples
 from tests.support.transcript_lines import json_values
 
 SAMPLES = Path(__file__).parents[1] / "data" / "agents" / "cursor" / "home"
@@ -123,7 +124,7 @@ def rows_of(tables: dict[str, list[tuple[Any, ...]]]) -> Any:
     return database.execute
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(json_values, json_values)
 def test_no_row_and_no_line_makes_it_fail(value: Any, other: Any) -> None:
     text = json.dumps(value)

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -19,6 +19,7 @@ from crystal.transcript.line_context import Context, complete, parse_completed, 
 from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.examples import examples
 from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
@@ -126,7 +127,7 @@ def contents(folder: Path, pattern: str) -> dict[str, bytes]:
 
 
 @every_agent
-@settings(max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_nothing_makes_a_reader_fail(harness: str, data: st.DataObject) -> None:
     reader = reader_of(harness)
@@ -144,7 +145,7 @@ def test_nothing_makes_a_reader_fail(harness: str, data: st.DataObject) -> None:
 
 
 @every_agent
-@settings(max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_a_file_that_is_cut_or_garbled_is_read_or_refused(harness: str, data: st.DataObject) -> None:
     reader = reader_of(harness)
@@ -181,7 +182,7 @@ ODD_COLUMNS = st.sampled_from(
 
 
 @pytest.mark.parametrize("harness", DATABASES)
-@settings(max_examples=12)
+@examples(12)
 @given(data=st.data())
 def test_a_database_of_another_form_is_read_or_refused(harness: str, data: st.DataObject) -> None:
     path, name = data.draw(st.sampled_from(list(filter(is_sql, samples.sample_files(harness)))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -13,6 +13,7 @@ from crystal.transcript.reader import TranscriptReader, reader_of
 from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
+from tests.support.examples import examples
 from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
@@ -58,7 +59,7 @@ def test_the_kinds_of_unknown_records_are_names_and_few() -> None:
     assert (counts.said, counts.silent) == (0, 3)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(sorted(HARNESSES)), json_values)
 def test_no_record_makes_counting_fail(harness: str, value: object) -> None:
     counts = count_records(reader_of(harness), [(0, json.dumps({"type": value, "payload": value}).encode())], ())

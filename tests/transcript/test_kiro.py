@@ -8,11 +8,12 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
+from tests.support.examples import examples
 from tests.support.transcript_lines import json_values
 
 READER: Any = reader_of("kiro")
@@ -52,7 +53,7 @@ def test_what_is_known_of_a_session_with_a_very_long_file_beside_it() -> None:
     assert said(piece("m1", text("hi")), side=cut) == [("assistant", "/home/me/ü", "hi")]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(json_values, json_values)
 def test_no_line_makes_it_fail(value: Any, other: Any) -> None:
     kinds = ("text", "thinking", "toolUse", "toolResult", "image")
@@ -65,7 +66,7 @@ def test_no_line_makes_it_fail(value: Any, other: Any) -> None:
         said({"id": other, "timestamp": value, "payload": {"type": event, "content": value, "args": other}})
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(json_values, json_values)
 def test_no_row_makes_it_fail(value: Any, other: Any) -> None:
     entry = {"user": {"content": {"Prompt": value, "ToolUseResults": other}}, "assistant": {"ToolUse": value}}

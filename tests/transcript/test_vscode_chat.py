@@ -6,11 +6,12 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.line_context import Context, complete
 from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
+from tests.support.examples import examples
 from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
@@ -35,7 +36,7 @@ def said(data: bytes) -> list[str]:
     return [turn.text for turn in READER.turns(lines, "", subagent=False)]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.integers(0, LOG.stat().st_size))
 def test_a_log_cut_anywhere_gives_what_its_whole_lines_say(cut: int) -> None:
     data = LOG.read_bytes()
@@ -80,7 +81,7 @@ def test_the_folder_is_that_of_the_workspace(workspace: dict[str, str], folder: 
     assert {record.context.cwd for record in READER.records(file, chat)} == {folder}
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(json_values, st.lists(json_values, max_size=3))
 def test_no_change_and_no_request_makes_it_fail(value: Any, path: list[Any]) -> None:
     for number in (1, 2, 3):

@@ -217,6 +217,7 @@ def _killed_sync(after: int) -> bool:
     return run.is_killed
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_and_an_editor_lose_nothing(agents: Path) -> None:
     change(agents, "- we deploy", "- quaggas\r\n- we deploy")
     program = "from crystal.cli.app import main; import sys; sys.argv = ['crystal', 'files', 'sync', '--yes']; main()"

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.app import vault as app
@@ -23,6 +23,7 @@ from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.vault import folder as files
 from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, with_id
+from tests.support.examples import examples
 from tests.support.killed import killed_at_call
 
 TOKEN = re.compile(r"token\d+x")
@@ -157,7 +158,7 @@ STEP = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(STEP, min_size=4, max_size=14), st.sampled_from(["file", "crystal"]))
 def test_nothing_is_lost_or_doubled(steps: list[tuple[str, Any]], prefer: str) -> None:
     with tempfile.TemporaryDirectory() as base, Store.open(Path(base) / "a.db") as store:

@@ -211,6 +211,7 @@ def test_another_user_of_the_machine_is_told_apart(tmp_path, user, port, is_othe
     assert not is_other_user(None)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="starts a program as another user of Linux")
 def test_another_user_is_refused_although_he_has_the_link(home):
     remember(home, ["one"])
@@ -230,6 +231,7 @@ pathlib.Path(sys.argv[1]).write_bytes(urllib.request.urlopen(sys.argv[2], timeou
 """
 
 
+@pytest.mark.slow
 def test_a_browser_that_runs_until_it_is_closed_does_not_keep_the_server_from_starting(home, tmp_path):
     remember(home, ["one"])
     browser, seen = tmp_path / "browser.py", tmp_path / "seen"

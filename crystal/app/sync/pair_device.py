@@ -348,13 +348,15 @@ def _write_home(machine: Machine, bundle: Bundle, key: RelayKey | None) -> tuple
                 relay_peers.remove_peer(store, peer.id)
             else:
                 relay_peers.set_revoked(store, peer.id, now_ms())
-        name = _add_home(machine, bundle) if known is None else known.name
-        if known is not None:
+        if known is None:
+            name = _add_home(machine, bundle)
+        else:
+            name = known.name
             relay_peers.set_in_use(store, known.id)
-        if known is not None and key is not None and key.kind == "device":  # a root gives the keys of all generations
-            relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
-        if known is not None and known.heard_at is not None:
-            return name, 0
+            if key is not None and key.kind == "device":  # a root gives the keys of all generations
+                relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
+            if known.heard_at is not None:
+                return name, 0
         rows = past.begin(store)
         if not rows and not memories.count_memories(store):
             past.forget_place(store)

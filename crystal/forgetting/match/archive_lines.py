@@ -20,7 +20,9 @@ from crystal.ingest import archive
 from crystal.store.forget.forgetting import ForgottenScope
 from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import is_forgotten, reader_of
+from crystal.transcript.reader import LineFacts, is_forgotten, reader_of
+
+_When = tuple[int | None, str | None]
 
 READ_ALONE = frozenset({CLAUDE_CODE})
 """Programs whose transcript lines name themselves and their turns without the lines before them."""
@@ -88,27 +90,24 @@ class ArchiveSearch:
         named = {bisect_right(starts, place) - 1 for place, _ in self._ids.find(text)}
         chosen = self._chosen(row, lines, hit | named)
         facts = [reader_of(row.harness).facts(lines[number]) for number in chosen]
-        at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
-        cwd = next((one.cwd for one in facts if one.cwd is not None), None)
         placed = [(row.start + starts[number], lines[number]) for number in chosen]
         turns = _turns_by_offset(row, placed)
-        for number, (place, line), own in zip(chosen, placed, facts, strict=True):
-            at, cwd = own.timestamp_ms or at, own.cwd or cwd
+        for number, (place, line), own, around in zip(chosen, placed, facts, _times_and_folders(facts), strict=True):
             if not line.strip() or is_forgotten(line):
                 continue
             ids = tuple(turns.get(place, ()))
-            when = (own.timestamp_ms, own.cwd) if ids else (at, cwd)  # the memory has turns with their own
-            because: Because | None
-            if own.uuid in self._lines or not self._lines.isdisjoint(ids):
-                because = "copy"
-            elif any(scope.holds(row.session_id, *when) for scope in self._scopes):
-                because = "session"
-            else:
-                because = self._repeats(row, line, ids, is_hit=number in hit)
+            when = (own.timestamp_ms, own.cwd) if ids else around  # the memory has turns with their own
+            because = self._names(row, own, ids, when) or self._repeats(row, line, ids, is_hit=number in hit)
             if because is not None:
                 yield ArchivedMatch(row, number, because, own.uuid, ids)
             elif self._scopes and own.is_bookkeeping:
                 self._notes.append(ArchivedMatch(row, number, "bookkeeping"))
+
+    def _names(self, row: KeptRow, own: LineFacts, turns: tuple[str, ...], when: _When) -> Because | None:
+        """Return why a line goes because of its id, or its time and folder, or None."""
+        if own.uuid in self._lines or not self._lines.isdisjoint(turns):
+            return "copy"
+        return "session" if any(scope.holds(row.session_id, *when) for scope in self._scopes) else None
 
     def _chosen(self, row: KeptRow, lines: Sequence[bytes], found: set[int]) -> Sequence[int]:
         """Return the numbers of the lines that may match, or of all; an escape may hide an id."""
@@ -129,6 +128,17 @@ class ArchiveSearch:
         if not self._texts.is_quoted(line):  # a single line is often repeated by chance
             return None
         return "quote" if stays else "bookkeeping"
+
+
+def _times_and_folders(facts: Sequence[LineFacts]) -> list[_When]:
+    """Return time and folder of each line, its own or else those of the line before it; of the first, the next ones."""
+    at = next((one.timestamp_ms for one in facts if one.timestamp_ms is not None), None)
+    cwd = next((one.cwd for one in facts if one.cwd is not None), None)
+    found: list[_When] = []
+    for one in facts:
+        at, cwd = one.timestamp_ms or at, one.cwd or cwd
+        found.append((at, cwd))
+    return found
 
 
 def _turns_by_offset(row: KeptRow, lines: Sequence[tuple[int, bytes]]) -> dict[int, dict[str, None]]:

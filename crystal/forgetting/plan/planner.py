@@ -111,12 +111,15 @@ class _Planner:
         self.unread = 0
         self.searched: SearchedArchives | None = None
 
-    def plan(self) -> ForgetPlan:
-        """Run all steps, in a large memory with limits."""
+    def _refuse_unknown(self) -> None:
         for target in self.wish.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
                 raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
+
+    def plan(self) -> ForgetPlan:
+        """Run all steps, in a large memory with limits."""
+        self._refuse_unknown()
         is_large = not self.is_scope and any(map(forgotten_rows.is_large, self.every))
         self._select(MAX_READ if is_large else None)
         is_brief = is_large and bool(self.lines or self.memories or self.unread)

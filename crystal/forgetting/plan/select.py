@@ -59,9 +59,9 @@ def select(store: Store, wish: ForgetRequest, which: Memory, scope: Scope) -> tu
     parts: list[Selection] = []
     if wish.targets:
         named = Selection()
-        for one in (find_target(store, target, which) for target in wish.targets):
-            named.lines |= one.lines if one else set()
-            named.memories |= one.memories if one else set()
+        for one in filter(None, (find_target(store, target, which) for target in wish.targets)):
+            named.lines |= one.lines
+            named.memories |= one.memories
         parts.append(named)
     if wish.key is not None:
         parts.append(Selection(memories={one.id for one in memories_by_key(store, wish.key)}))

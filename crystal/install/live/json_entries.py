@@ -107,19 +107,25 @@ def containers(text: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     return tuple(path for path in around if _at(root, path.split(".")) is not None)
 
 
-def others(document: Any, depth: int = 0) -> Any:
+def others(document: Any) -> Any:
     """Return a parsed document without our entries and without what is empty in our sections, to compare by."""
-    if not isinstance(document, dict | list):
-        return document
+    if not isinstance(document, dict):
+        return _others_in(document)
+    pairs = {key: _others_in(value) if key in SECTIONS else value for key, value in document.items()}
+    return {key: value for key, value in pairs.items() if key not in SECTIONS or value not in _EMPTY}
+
+
+def _others_in(document: Any) -> Any:
     if isinstance(document, list):
-        left = [others(value, depth + 1) for value in document if not (is_ours(None, value) or _is_our_group(value))]
-        return [value for value in left if value not in ({}, [])]
-    pairs = {
-        key: value if depth == 0 and key not in SECTIONS else others(value, depth + 1)
-        for key, value in document.items()
-        if not (depth and is_ours(key, value))
-    }
-    return {key: value for key, value in pairs.items() if value not in ({}, []) or (not depth and key not in SECTIONS)}
+        left = [_others_in(value) for value in document if not (is_ours(None, value) or _is_our_group(value))]
+        return [value for value in left if value not in _EMPTY]
+    if not isinstance(document, dict):
+        return document
+    pairs = {key: _others_in(value) for key, value in document.items() if not is_ours(key, value)}
+    return {key: value for key, value in pairs.items() if value not in _EMPTY}
+
+
+_EMPTY: tuple[object, ...] = ({}, [])
 
 
 def is_ours(key: str | None, value: Any) -> bool:

@@ -38,9 +38,7 @@ class Scorer:
         length = part.arrays["length"].astype(np.float32)
         self._part = part
         self._joined = part.joined.astype(np.float32)
-        none = np.zeros(1, np.float32)
-        self._has_before = np.concatenate([none, self._joined])
-        self._has_after = np.concatenate([self._joined, none])
+        self._has_before, self._has_after = np.pad(self._joined, (1, 0)), np.pad(self._joined, (0, 1))
         self._own = _saturation(length, FREE, SPAN)
         self._padded = _saturation(self._with_neighbours(length), FREE_PADDED, SPAN_PADDED)
 

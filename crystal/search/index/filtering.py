@@ -27,25 +27,37 @@ def allowed(store: Store, parts: Sequence[IndexPart], conditions: Sequence[Scope
     return masks
 
 
+_TIMES = {"from": np.greater_equal, "before": np.less}
+
+
 def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondition) -> list[Mask]:
-    kind, column, values = condition.kind, condition.column, condition.values
-    if kind == "in":
-        return [_named(part, column, values) if column in NAMES else _numbered(part, column, values) for part in parts]
-    if kind == "subagent":
-        return [_named(part, column, values) | ~_named(part, "subagent", ("",)) for part in parts]
-    if kind == "held":
-        return [_numbered(part, "project", values) | _holds_everywhere(part) for part in parts]
-    if kind == "session":
+    column, values = condition.column, condition.values
+    if condition.kind in _WITHOUT_STORE:
+        return [_mask(part, condition) for part in parts]
+    if condition.kind == "session":
         turns = np.array(sorted(index_source.copied_turns(store, int(values[0]))), np.int64)
         return [_numbered(part, "session", values) | _among(part.arrays["turn"], turns) for part in parts]
-    if kind == "sessions":
-        return [_numbered(part, "session", json.loads(values[0])) for part in parts]
-    if kind == "from":
-        return [(part.arrays["ts"] >= values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
-    if kind == "before":
-        return [(part.arrays["ts"] < values[0]) & (part.arrays["ts"] != NO_TIME) for part in parts]
     ids = np.array(index_source.ids_where(store, column, values), np.int64)
     return [part.holding(ids) for part in parts]
+
+
+_WITHOUT_STORE = ("in", "subagent", "held", "sessions", *_TIMES)
+
+
+def _mask(part: IndexPart, condition: ScopeCondition) -> Mask:
+    """Return the rows of a part that a condition allows by the part's own columns."""
+    kind, column, values = condition.kind, condition.column, condition.values
+    if kind == "in":
+        return _named(part, column, values) if column in NAMES else _numbered(part, column, values)
+    if kind == "subagent":
+        return _named(part, column, values) | ~_named(part, "subagent", ("",))
+    if kind == "held":
+        return _numbered(part, "project", values) | _holds_everywhere(part)
+    if kind == "sessions":
+        return _numbered(part, "session", json.loads(values[0]))
+    times = part.arrays["ts"]
+    found: Mask = _TIMES[kind](times, values[0]) & (times != NO_TIME)
+    return found
 
 
 def _holds_everywhere(part: IndexPart) -> Mask:

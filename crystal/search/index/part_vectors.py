@@ -163,6 +163,10 @@ class PartVectors:
             return mask
         return self._has if mask is None else self._has & mask
 
+    def rows_in(self, mask: Mask | None) -> int:
+        """Count the rows of a mask; None stands for all."""
+        return self.size if mask is None else int(np.count_nonzero(mask))
+
     def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
         """Count the dimensions in which rows lie on the other side of the mean than the question: all rows or some."""
         signs = signs_of(query[None, :], self._centre)[0]
@@ -222,16 +226,15 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
 def _candidates(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
     """Return the rows of each part that are worth scoring, ascending."""
     allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
-    counts = [
-        part.size if may is None else int(np.count_nonzero(may)) for part, may in zip(parts, allowed, strict=True)
-    ]
+    counts = [part.rows_in(may) for part, may in zip(parts, allowed, strict=True)]
     wanted = CANDIDATES + CANDIDATES_EACH * k + CANDIDATES_SHARE * sum(counts)
     wanted = max(TIMES * k + MORE, int(wanted * min(4.0, 384 / parts[0].dimension)))
     chosen: list[Ordinals | None] = []
+    is_all = sum(counts) <= wanted
     for part, may, count in zip(parts, allowed, counts, strict=True):
-        is_few = may is not None and (count * SELECTIVE < part.size or sum(counts) <= wanted)
+        is_few = is_all or count * SELECTIVE < part.size
         chosen.append(np.flatnonzero(may) if is_few and may is not None else None)
-    if sum(counts) <= wanted:
+    if is_all:
         return [np.arange(part.size) if some is None else some for part, some in zip(parts, chosen, strict=True)]
     far = 64 * len(parts[0].signs) + 1
     distances = []

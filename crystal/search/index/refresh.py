@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crystal.search.index.index_files import (
@@ -26,7 +26,7 @@ from crystal.search.index.index_parts import MAX_DOCUMENTS
 from crystal.search.index.step import IndexStep
 from crystal.store import Store
 from crystal.store.search import index_log
-from crystal.store.search.index_log import Change, PartFile
+from crystal.store.search.index_log import Change, PartFile, State
 
 UNKNOWN_MS = 600_000
 """Age after which a file that no list names is taken to be abandoned by its writer."""
@@ -102,6 +102,13 @@ def check(store: Store, folder: Path) -> list[str]:
     return problems
 
 
+def _drop_vectors(store: Store, state: State, lost: Sequence[PartFile]) -> None:
+    damaged = {file.generation for file in lost}
+    kept = {one: model for one, model in state.generations.items() if one not in damaged}
+    what = Change(removed=[file.name for file in lost], to_read=state.to_read, generations=kept)
+    index_log.change(store, state, what)
+
+
 def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> None:
     """Create the index if there is none; start over if words are damaged; drop damaged vectors."""
     state = index_log.read_state(store)
@@ -114,10 +121,7 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
     if any(file.kind == "words" for file in lost):
         _begin(store, folder, now)
     elif lost:
-        damaged = {file.generation for file in lost}
-        kept = {one: model for one, model in state.generations.items() if one not in damaged}
-        what = Change(removed=[file.name for file in lost], to_read=state.to_read, generations=kept)
-        index_log.change(store, state, what)
+        _drop_vectors(store, state, lost)
     for file in lost:
         remove_file(path_of(folder, file.name))
 

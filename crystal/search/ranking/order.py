@@ -24,7 +24,7 @@ from crystal.search.ranking.scoring import (
 from crystal.search.ranking.shown_list import collapsed, mixed
 from crystal.search.ranking.speakers import PERSON_BONUS, note_speakers, with_speakers
 from crystal.search.ranking.verbatim import MAX_READ, exact_chunks, naming_chunks, with_phrases
-from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks, read_text
+from crystal.search.results import RankedAnswer, SearchedStore, Unit, read_chunks, text_lengths
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import Query, completions, in_short, without_phrases
@@ -222,7 +222,7 @@ class _SecondLook:
     def rescore(self, answers: list[RankedAnswer], pool: Pool) -> None:
         """Rescore the best answers by their texts; all others come behind them."""
         weights = weights_of(self.model)
-        seen = looked_at((len(read_text(self.places, one)) for one in answers), weights.most)
+        seen = looked_at(text_lengths(self.places, answers), weights.most)
         near, far = answers[:seen], answers[seen:]
         if not near:
             return

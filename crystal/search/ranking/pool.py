@@ -110,6 +110,11 @@ def frequency(indexes: Sequence[Index], word: str) -> int:
     return sum(index.frequency(word) for index in indexes)
 
 
+def _that_occur(indexes: Sequence[Index], words: Sequence[str]) -> dict[str, int]:
+    counts = {word: frequency(indexes, word) for word in words}
+    return {word: count for word, count in counts.items() if count}
+
+
 def sought_words(
     indexes: Sequence[Index], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
 ) -> tuple[list[WeightedTerm], list[str]]:
@@ -126,9 +131,7 @@ def sought_words(
             found.append(WeightedTerm((stem,), rarity(count, documents)))
         longer = _longer(indexes, stem, count, documents)
         if not count:
-            longer = longer | {
-                word: times for word in completed(stem) if word not in longer and (times := frequency(indexes, word))
-            }
+            longer = longer | _that_occur(indexes, [word for word in completed(stem) if word not in longer])
         if longer and _is_character(stem):
             found = [one for one in found if one.stems != (stem,)]
             found.append(WeightedTerm((stem, *longer), rarity(count + sum(longer.values()), documents)))

@@ -13,7 +13,7 @@ from crystal.search.ranking.late import looked_at, weights_of
 from crystal.search.ranking.order import read_answers
 from crystal.search.ranking.pool import Field, pool_of
 from crystal.search.ranking.shown_list import collapsed
-from crystal.search.results import RankedAnswer, SearchedStore, read_text
+from crystal.search.results import RankedAnswer, SearchedStore, text_lengths
 
 if TYPE_CHECKING:
     from crystal.embedding.late import TokenComparer
@@ -34,18 +34,11 @@ def rank_by_similarity(
         for number, one in enumerate(answers, 1):
             one.score = min(1.0, one.score)
             one.ranks, one.scores = {"vectors": number}, {"vectors": one.score}
-        _add_tokens(places, answers, model, compared)
+        if model is not None:
+            near = answers[: looked_at(text_lengths(places, answers), compared)]
+            for one, tokens in zip(near, model.tokens([one.text for one in near]), strict=True):
+                one.tokens = frozenset(tokens)
         kept = collapsed(answers, compared)
         if len(kept) >= limit or len(pool) < depth or depth > MAX_DEPTH:
             return kept
         depth *= 8  # turns of many chunks, or copies of few texts, fill the list
-
-
-def _add_tokens(
-    places: Sequence[SearchedStore], answers: Sequence[RankedAnswer], model: TokenComparer | None, most: int
-) -> None:
-    if model is None:
-        return
-    near = answers[: looked_at((len(read_text(places, one)) for one in answers), most)]
-    for one, tokens in zip(near, model.tokens([one.text for one in near]), strict=True):
-        one.tokens = frozenset(tokens)

@@ -186,10 +186,7 @@ def _mend_header(path: Path) -> None:
 
 def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -> None:
     ours = store.rows(f"PRAGMA table_info({table})")
-    try:
-        theirs = {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
-    except (apsw.Error, UnicodeDecodeError):
-        theirs = set()
+    theirs = _columns_of(db, table)
     columns = [row for row in ours if row[1] in theirs]
     if not columns:
         found.partly.append(table)
@@ -216,6 +213,14 @@ def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -
         if is_whole:
             return
     found.partly.append(table)
+
+
+def _columns_of(db: apsw.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns that can be read."""
+    try:
+        return {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
+    except (apsw.Error, UnicodeDecodeError):
+        return set()
 
 
 def _rows_to_damage(

@@ -115,13 +115,10 @@ def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evid
     return found
 
 
-def taught_by(store: Store, lines: Collection[str]) -> dict[str, list[str]]:
-    """Return the memories that lines taught, by line."""
-    found: dict[str, list[str]] = {}
+def taught_by(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
+    """Return which of some lines taught which memory."""
     sql = "SELECT line, memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?)) ORDER BY id"
-    for line, memory in store.rows(sql, (lines,)):
-        found.setdefault(line, []).append(memory)
-    return found
+    return store.rows(sql, (lines,))
 
 
 def confidence_of(evidence: Sequence[Evidence]) -> float:

@@ -54,11 +54,6 @@ def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
     return store.rows(sql, (ids,))
 
 
-def text_of_chunk(store: Store, chunk: int) -> str:
-    """Return the text of a chunk, an empty one if it is gone."""
-    return str(store.value("SELECT text FROM chunks WHERE id = ?", (chunk,)) or "")
-
-
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
     """Yield the newest chunks that a filter leaves, with their texts."""
     where = f" WHERE {scope.sql}" if scope.sql else ""

@@ -8,12 +8,11 @@ import itertools
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from crystal.config.paths import alone_in, make_private_dir, sync_folder, system_errors
+from crystal.config.paths import alone_in, make_private_dir, replace_file, sync_folder, system_errors
 from crystal.errors import NotConfiguredError, UsageError
 
 MAX_FILE_BYTES = 4096
@@ -117,7 +116,7 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
 
 
 def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
-    for rest in path.parent.glob(f".{path.name}.*.tmp"):  # a crash left it between writing and renaming
+    for rest in path.parent.glob(".crystal-*.tmp"):  # a crash left it between writing and renaming
         rest.unlink(missing_ok=True)
     old, backup = _old_bytes(path), None
     if old == data and (sys.platform == "win32" or problem_of_file(path.lstat(), os.geteuid(), "own") is None):
@@ -132,20 +131,14 @@ def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
     return backup
 
 
+def _finish(temporary: Path, handle: int) -> None:
+    temporary.chmod(0o600)  # regardless of the umask
+    os.fsync(handle)
+
+
 def _place(path: Path, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically."""
-    handle, temporary = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o600)  # regardless of the umask
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
+    replace_file(path, data, _finish)
     with contextlib.suppress(OSError):  # not supported by some file systems
         sync_folder(path.parent)
 
