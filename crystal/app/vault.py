@@ -150,14 +150,19 @@ class VaultSync:
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
         for one in self._by_memory(_without_old_names([one for one in found if one is not None])):
             self._judge(one)
-        for path, kept in list(self.vault.kept.items()):
-            memory = self._known.get(kept.memory or "")
-            if memory is None or memory.status != "active" or path in originals or self.vault.is_there(path):
-                continue
-            if restores or kept.version != memory.updated_at:
-                del self.vault.kept[path]  # it is written again
-            else:
-                self.changes.deleted[path] = memory
+        for path in sorted(self.vault.kept.keys() - originals):
+            self._look_for(path, restores=restores)
+
+    def _look_for(self, path: str, *, restores: bool) -> None:
+        """Note a file that is gone, or let it be written again."""
+        kept = self.vault.kept[path]
+        memory = self._known.get(kept.memory or "")
+        if memory is None or memory.status != "active" or self.vault.is_there(path):
+            return
+        if restores or kept.version != memory.updated_at:
+            del self.vault.kept[path]
+        else:
+            self.changes.deleted[path] = memory
 
     def _read(self, path: str) -> FoundNote | None:
         content = self.vault.read(path)
