@@ -16,6 +16,7 @@ from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
+from crystal.capture.finder import look_at
 from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.items import Make, ShortIds, age_of, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
@@ -100,7 +101,7 @@ def _inside(client: ClientContext, path: str) -> Path:
     place = client.inside(path)
     if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
-    if not place.is_file():
+    if look_at(place) is None:
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
     return place
 

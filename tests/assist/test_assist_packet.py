@@ -218,6 +218,14 @@ def test_the_packet_of_a_running_session_is_ready_and_goes_with_it(
     assert ready(machine) == {}
 
 
+def test_a_session_whose_id_names_another_file_has_no_packet(machine: Machine) -> None:
+    for name in ("../../evil", "a" * 300, "nul\0", "é" * 128, "one"):
+        work(machine, name, machine.now() - 1_000)
+    refresh(machine)
+    assert list(ready(machine)) == ["one"]
+    assert not [*machine.places.data_dir.parent.rglob("evil*")]
+
+
 def test_a_replay_says_how_often_a_packet_was_told_and_used(machine: Machine) -> None:
     now = machine.now()
     work(machine, "one", now)

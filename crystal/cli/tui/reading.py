@@ -16,6 +16,7 @@ from crystal.app.fixes import fix
 from crystal.app.memory_queries import memory_of
 from crystal.app.search import NOTHING_REMEMBERED, is_memory_empty, prepare_search
 from crystal.app.work import relative
+from crystal.capture.finder import look_at
 from crystal.cli import render
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import hit_name
@@ -133,7 +134,7 @@ def history(machine: Machine, thing: str) -> EntryList:
 
 def lines_of(machine: Machine, file: str, name: str) -> EntryList:
     """List who wrote the lines of a file; its history by its ``name`` if it is not here."""
-    if not Path(file).is_file():
+    if look_at(Path(file)) is None:
         return history(machine, name)
     entries, now = list[ListEntry](), machine.now()
     for one in blame(machine, file).lines:
