@@ -88,7 +88,7 @@ def checked_role(role: str | None, name: str = "role") -> str | None:
     return role
 
 
-NOTHING_REMEMBERED = "Nothing is remembered yet. Use a coding agent for one turn, then search again."
+EMPTY_MEMORY = "Nothing is remembered yet. Use a coding agent for one turn, then search again."
 
 
 def is_memory_empty(machine: Machine) -> bool:

@@ -14,7 +14,7 @@ from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import memory_of
-from crystal.app.search import NOTHING_REMEMBERED, is_memory_empty, prepare_search
+from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
 from crystal.app.work import relative
 from crystal.capture.finder import look_at
 from crystal.cli import render
@@ -118,7 +118,7 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
         when = "time unknown" if one.last_at is None else ago(one.last_at, now)
         turns = render.count_words(one.turns, "turn")
         entries.append(_entry(one.title or "without words", one.id, when, one.project, turns))
-    notes = (*notes, NOTHING_REMEMBERED) if is_memory_empty(machine) else notes
+    notes = (*notes, EMPTY_MEMORY) if is_memory_empty(machine) else notes
     return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
 
 

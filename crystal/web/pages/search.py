@@ -10,13 +10,7 @@ from markupsafe import Markup
 
 from crystal.app.context import Machine
 from crystal.app.ground import with_ground
-from crystal.app.search import (
-    NOTHING_REMEMBERED,
-    checked_role,
-    is_memory_empty,
-    prepare_search,
-    unreadable_mirror_notes,
-)
+from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.config.harnesses import title_of
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
@@ -78,7 +72,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
         result = search(sources, request)
         notes = (*result.notes, *unreadable_mirror_notes(machine))
         if not result.hits and is_memory_empty(machine):
-            notes = (NOTHING_REMEMBERED,)
+            notes = (EMPTY_MEMORY,)
         values |= {
             "found": [_found(machine, query, hit) for hit in with_ground(machine, result.hits, None)],
             "notes": notes,
