@@ -140,7 +140,7 @@ EXITS: dict[str, str] = {
 }
 """What each command's exit codes mean besides 0 (done), 2 (usage) and 130 (interrupted)."""
 
-VALUES = {"limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
+VALUES = {"assist": "on|off|ask", "limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
 """What stands for the value of an option that names nothing itself (Typer's own words differ between its versions)."""
 
 

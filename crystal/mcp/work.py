@@ -203,7 +203,7 @@ def _event_item(one: Event, ids: ShortIds, told: set[str]) -> Make:
 def _unless_behind(machine: Machine, none: str) -> str:
     """Return the first line of an answer without items; that is not the last word while the index is behind."""
     behind = count_unindexed(machine.store)
-    return f"{none}; {behind} calls and results are not in the work index yet" if behind else none
+    return f"{none}; {behind} calls and results are not indexed yet" if behind else none
 
 
 def _fix_item(one: KnownFix, ids: ShortIds) -> Make:

@@ -14,7 +14,7 @@ from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import memory_of
-from crystal.app.search import prepare_search
+from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
 from crystal.app.work import relative
 from crystal.capture.finder import look_at
 from crystal.cli import render
@@ -103,7 +103,7 @@ def find(machine: Machine, query: str) -> EntryList:
         when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, request.now)
         target = hit.uuid if hit.category else hit_name(hit.id)
         entries.append(_entry(hit.text, target, who, when, hit.project))
-    return EntryList(f"{len(entries)} hits", entries, "; ".join(result.notes))
+    return EntryList(render.count_words(len(entries), "hit"), entries, "; ".join(result.notes))
 
 
 def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
@@ -116,7 +116,9 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
             entries.append(ListEntry(date))
         day = date
         when = "time unknown" if one.last_at is None else ago(one.last_at, now)
-        entries.append(_entry(one.title or "without words", one.id, when, one.project, f"{one.turns} turns"))
+        turns = render.count_words(one.turns, "turn")
+        entries.append(_entry(one.title or "without words", one.id, when, one.project, turns))
+    notes = (*notes, EMPTY_MEMORY) if is_memory_empty(machine) else notes
     return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
 
 
