@@ -22,7 +22,7 @@ from crystal.errors import UnavailableError
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.vault import folder as files
-from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, with_id, unfinished
+from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, unfinished, with_id
 from tests.support.examples import examples
 from tests.support.killed import killed_at_call
 
