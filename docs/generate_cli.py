@@ -129,7 +129,7 @@ EXITS: dict[str, str] = {
 }
 """What exit codes mean for one command alone: the table at the beginning of the page has the rest."""
 
-VALUES = {"limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
+VALUES = {"assist": "on|off|ask", "limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
 """What stands for the value of an option that names nothing itself (Typer's own words differ between its versions)."""
 
 

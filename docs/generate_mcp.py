@@ -64,14 +64,14 @@ Inside the fence nothing is invisible: control characters, escape sequences, Uni
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
 An answer is at most 1.3 times the text that it recalls.
-One of a few short texts may instead cost 75 characters (the fence with its nonce, and `more`) and 24 for each text (its id, who and when): an answer of one word has about 100 characters.
+With a few short texts it may instead cost 75 characters (the fence with its nonce, and `more`) and 24 for each text (its id, who and when): an answer of one word has about 100 characters.
 The texts are what was said, titles, paths and commands, and in a report (`crystal_status`, `crystal_remember`) all of it; a text counts once, and notes count as text.
-What the columns of a list mean stands in the tool's description, which a client reads once, and not in each answer.
-`benchmarks/mcp_size.py` measures every tool and fails beyond that; with `--memory` it asks a real memory.
+The tool's description, which a client reads once, says what the columns of a list mean.
+`benchmarks/mcp_size.py` measures every tool, and fails if an answer costs more; with `--memory` it asks a real memory.
 On 70 real sessions of one project, 84 answers (26 November 2026): searches 1.09 times their text in the median, `crystal_get` 1.04, lists of messages and sessions 1.1, the timeline 1.2, paths 1.25, commands 1.3.
 
 Every `crystal_` tool takes `response_format`, `markdown` (the default) or `json`.
-With `json` the answer is a JSON object for programs, some times longer, with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
+With `json` the answer is a JSON object for programs, several times longer, with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 
 An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
 `more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import chain
 
@@ -24,6 +25,8 @@ from crystal.store.work.queries import steps_of_session
 
 RUNNING_MS = 3_600_000
 MAX_SESSIONS = 8
+SESSION_ID = r"[\w.:-]{1,128}"
+"""The hook asks for the packet of no other: a transcript may name its session as it likes, and this names a file."""
 INDEX_SECONDS = 1.0
 """Time for the work index; a session that it does not know yet has only requests."""
 
@@ -45,7 +48,8 @@ def refresh_packets(machine: Machine) -> None:
     bring_up_to_date(store, lambda: time.monotonic() > end)
     before, since = state_of_memory(store), machine.now() - RUNNING_MS
     for one in list_sessions(store, projects=None, since=since, before=None, limit=MAX_SESSIONS):
-        if one.harness == CLAUDE_CODE and one.cwd is not None and not policy.is_private_folder(one.cwd):
+        is_name = re.fullmatch(SESSION_ID, one.session_id, re.ASCII) is not None
+        if is_name and one.harness == CLAUDE_CODE and one.cwd is not None and not policy.is_private_folder(one.cwd):
             facts = packet_of(store, one.id, one.cwd, 1 << 62)
             content = encode_facts(one.cwd, SO_FAR, facts, bytes(16), store_key(store))
             write_facts(machine, folder / f"{one.session_id}{PACKET}", content, before)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.app.context import Machine
-from crystal.app.git_files import run_git
+from crystal.app.git_files import filter_settings, run_git
 from crystal.app.projects import find_home
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
@@ -153,10 +153,12 @@ def _call(found: _Wrote | None) -> tuple[Memory, int] | None:
 def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """Return what git says of each line: None for one that is not committed, or if there is no repository.
 
-    Follows renames and moves inside a file; ignores spaces. Runs no hook, and asks no network.
+    Follows renames and moves inside a file; ignores spaces. Runs no hook and no filter, and asks no network.
     """
+    folder = str(path.parent)
     words = ["blame", "--no-textconv", "-w", "-M", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
-    found = list(_parsed(run_git(str(path.parent), words, GIT_SECONDS)[0].decode("utf-8", "replace")))
+    said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
+    found = list(_parsed(said.decode("utf-8", "replace")))
     return found if len(found) == last - first + 1 else [None] * (last - first + 1)
 
 

@@ -28,10 +28,18 @@ class LoggedChange(NamedTuple):
     blob: str
 
 
-def run_git(folder: str, words: Sequence[str], seconds: float, given: bytes = b"") -> tuple[bytes, bool]:
-    """Return what git prints, and whether that is all: it is ended after so many seconds, and may fail."""
+def run_git(
+    folder: str, words: Sequence[str], seconds: float, given: bytes = b"", emptied: Sequence[str] = ()
+) -> tuple[bytes, bool]:
+    """Return what git prints, and whether that is all: it is ended after so many seconds, and may fail.
+
+    The settings that are ``emptied`` have no value for it.
+    """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
+    env |= {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(emptied)}
+    env |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(emptied))}
+    env["GIT_CONFIG_COUNT"] = str(len(emptied))
     settings = [word for setting in _SAFE for word in ("-c", setting)]
     command = ["git", "--no-pager", "-C", folder, *settings, *words]
     pipe = subprocess.PIPE
@@ -50,11 +58,22 @@ def run_git(folder: str, words: Sequence[str], seconds: float, given: bytes = b"
     return said, process.returncode == 0
 
 
+def filter_settings(folder: str, seconds: float) -> list[str]:
+    """Return the names of the settings with which git would run programs on files that it reads."""
+    said, _ = run_git(folder, ["config", "-z", "--name-only", "--get-regexp", r"^filter\."], seconds)
+    return _pieces(said)
+
+
+def _pieces(said: bytes) -> list[str]:
+    """Return what ends with a zero, without the end of an answer that was cut off."""
+    return said.decode("utf-8", "surrogateescape").split("\0")[:-1]
+
+
 def tracked_files(root: str, names: Collection[str], seconds: float) -> dict[str, str]:
     """Return the tracked files with any of some names, or below any folder with such a path, with their blobs."""
     patterns = [":(top,glob)**/" + _GLOB.sub(r"\\\g<0>", name.lstrip("/")) for name in names]
     said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *patterns], seconds)
-    rows = (row.partition("\t") for row in said.decode("utf-8", "surrogateescape").split("\0") if row)
+    rows = (row.partition("\t") for row in _pieces(said))
     return {path: about.split(" ")[1] for about, _, path in rows}
 
 
@@ -74,7 +93,7 @@ def changes_since(
     words = ["--literal-pathspecs", "log", "-z", "--raw", "--no-abbrev", *how, "--no-ext-diff", "--no-textconv"]
     words += ["--no-show-signature", "--no-color", "--format=%H%x00%ct", f"--since=@{since // 1000}", "HEAD", "--"]
     said, is_whole = run_git(root, [*words, *paths], seconds)
-    tokens = iter(said.decode("utf-8", "surrogateescape").split("\0"))
+    tokens = iter(_pieces(said))
     found: list[LoggedChange] = []
     commit, at = "", 0
     for token in tokens:

@@ -88,6 +88,9 @@ def checked_role(role: str | None, name: str = "role") -> str | None:
     return role
 
 
+EMPTY_MEMORY = "Nothing is remembered yet. Use a coding agent for one turn, then search again."
+
+
 def is_memory_empty(machine: Machine) -> bool:
     """Return True if neither this machine nor the mirror of home has anything to find."""
     known = [counts(store) for store in machine.stores]

@@ -31,17 +31,15 @@ def replay(
 ) -> None:
     """Replay your past sessions: at how many moments crystal had a fact for the agent, and how often it was used.
 
-    Only facts from other sessions count that were known before the moment. A fact counts as used if you or the agent
-    afterwards named or ran something new from it; "by chance" is how often the fact of another moment would count.
+    Only facts count that were known before the moment. A fact counts as used if you or the agent afterwards named or
+    ran something new from it; "by chance" is how often the fact of another moment would count.
     """
     from crystal.app.assist_replay import replay
 
     with open_reader() as machine:
         found, waiting = replay(machine), count_unindexed(machine.store)
     if waiting:
-        note(
-            f"{waiting} calls of tools and results are not in the work index yet, and so not counted; run: crystal sync"
-        )
+        note(f"figures may be low: {waiting:,} calls and results are not indexed yet; now: crystal sync")
     if as_json:
         print_json({kind: _record(tally) for kind, tally in found.items()})
         return
@@ -49,12 +47,12 @@ def replay(
         title = TITLES[kind]
         moment_name = title.split(" ", 2)[2]
         moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
-        counts = (
-            f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used ({tally.unused_share:.1%} of all)"
-        )
-        say(f"{title}: {moments}, {counts}" if tally.moments else f"{title}: no {moment_name} in your sessions yet")
-        if tally.with_fact:
-            say(f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance")
+        if not tally.with_fact:
+            say(f"{title}: {moments}, none with a fact" if tally.moments else f"{title}: no {moment_name} yet")
+            continue
+        counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
+        say(f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)")
+        say(f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance")
         for moment, text, is_used in tally.told if show else ():
             say(f"  {moment.session[:8]} {'used' if is_used else 'not used'}: {harmless(text)}")
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -98,7 +98,7 @@ class RoleOptions:
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
-    assist: Annotated[str | None, typer.Option(help="Whether Claude Code gets facts.", metavar="on|off|ask")] = None,
+    assist: Annotated[Literal["on", "off", "ask"] | None, typer.Option(help="Tell Claude Code facts unasked.")] = None,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
@@ -186,6 +186,7 @@ def init(
     refuse_lost(plan.places)
     apply_setup(plan, os.environ)
     _say_done(plan)
+    say(*([] if assist is None else [f"assist: {config.assist_mode}"]))
     if every:
         _say_left_out(config)
     sharing.apply(config, asks=asks)

@@ -14,7 +14,7 @@ import typer
 from crystal.app.context import Machine, open_reader
 from crystal.app.ground import with_ground
 from crystal.app.projects import find_home, working_folder
-from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
+from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
@@ -233,7 +233,7 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
 
 
 def _say_empty(store: Store) -> None:
-    say("Nothing is remembered yet. Use a coding agent for one turn, then search again.", stream=sys.stderr)
+    say(EMPTY_MEMORY, stream=sys.stderr)
     _hint_at_past(store)
 
 

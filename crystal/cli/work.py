@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -228,11 +227,8 @@ def about(
         times = f" {one.times} times" if one.times > 1 else ""
         size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
         place = ", ".join(part for part in (when, one.project, f"crystal show {one.uuid}") if part)
-        say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}")
-        say(
-            *([f"  {WHY[one.what]}: {render.clipped(one_line(one.why), 200)}"] if one.why else []),
-            f"  {look.dim(place)}",
-        )
+        why = [f"  {WHY[one.what]}: {render.clipped(one_line(one.why), 200)}"] if one.why else []
+        say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}", *why, f"  {look.dim(place)}")
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
         say(f"edited in the same sessions: {', '.join(files)}")
@@ -247,9 +243,10 @@ def _fix_record(one: KnownFix) -> dict[str, object]:
 
 def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:
     """Return the project that is named, else that of this folder."""
-    from crystal.app.projects import find_home
+    from crystal.app.projects import find_home, working_folder
 
-    home = None if everywhere else find_home(machine.stores, str(Path.cwd()))
+    folder = None if everywhere else working_folder()
+    home = None if folder is None else find_home(machine.stores, folder)
     return project_value(machine, project) or (home[0] if home else None)
 
 

@@ -258,14 +258,14 @@ class Config:
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells Claude Code facts unasked, at the moments that the settings below choose. "
+        "Whether crystal tells Claude Code facts at the moments that the settings below choose. "
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(
         True, BOOLEAN, "Tell before an edit why its lines were written, and what failed after edits of the file."
     )
     assist_failure: bool = setting(True, BOOLEAN, "Tell after a failed command what cured the same error before.")
-    assist_compaction: bool = setting(True, BOOLEAN, "Tell after a compaction what its summary left out of the work.")
+    assist_compaction: bool = setting(True, BOOLEAN, "Tell after a compaction what the client's summary left out.")
     assist_subagent: bool = setting(True, BOOLEAN, "Tell a subagent what its session has decided and done so far.")
     assist_tokens: int = setting(
         2_000, whole(100, 100_000), "About how many tokens of such facts one session gets at most."

@@ -19,7 +19,7 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import SessionContext
-from crystal.hook.assist import PACKET, SAID, STATE, SUFFIX
+from crystal.hook.assist import PACKET, PACKETS, SAID, STATE, SUFFIX
 from crystal.hook.session_start import TOLD_SOURCES, context_file
 from crystal.store.sessions.contexts import ASSIST, Injection
 
@@ -77,7 +77,7 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext
     files = {DEFAULT if one.cwd is None else context_file(one.cwd): _content(one) for one in ready}
     try:
         for path in folder.iterdir():
-            is_told = path.suffix in (SUFFIX, PACKET) and rules.moments
+            is_told = rules.moments if path.suffix == SUFFIX else path.suffix == PACKET and PACKETS & {*rules.moments}
             if path.name not in files and path.name != RULES and not is_told:
                 path.unlink(missing_ok=True)
         for name, content in files.items():

@@ -95,8 +95,12 @@ class ArchivedMatch(NamedTuple):
 
 
 class SearchedArchives(NamedTuple):
-    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again."""
+    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again.
 
+    That holds while ``state_of_memory`` is the same: what was forgotten since may have left words that are rare now.
+    """
+
+    state: tuple[int, ...] = ()
     ids: frozenset[str] = frozenset()
     rows: frozenset[KeptRow] = frozenset()
     matches: tuple[ArchivedMatch, ...] = ()

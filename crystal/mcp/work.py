@@ -16,6 +16,7 @@ from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
 from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
+from crystal.capture.finder import look_at
 from crystal.errors import NotFoundError, UsageError
 from crystal.mcp.items import Make, ShortIds, age_of, excerpt, label, place_of
 from crystal.mcp.offer import ClientContext, refuse_folder
@@ -100,7 +101,7 @@ def _inside(client: ClientContext, path: str) -> Path:
     place = client.inside(path)
     if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
-    if not place.is_file():
+    if look_at(place) is None:
         raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
     return place
 
@@ -202,7 +203,7 @@ def _event_item(one: Event, ids: ShortIds, told: set[str]) -> Make:
 def _unless_behind(machine: Machine, none: str) -> str:
     """Return the first line of an answer without items; that is not the last word while the index is behind."""
     behind = count_unindexed(machine.store)
-    return f"{none}; {behind} calls and results are not in the work index yet" if behind else none
+    return f"{none}; {behind} calls and results are not indexed yet" if behind else none
 
 
 def _fix_item(one: KnownFix, ids: ShortIds) -> Make:

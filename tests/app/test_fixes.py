@@ -99,13 +99,13 @@ def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
     assert found["steps"] == ["then: edited /a/shop/cart.py\n-     return a + b\n+     return int(a) + b"]
     assert tools.text("crystal_fix", error=ASKED).startswith("<crystal-memory-")
     assert tools.data("crystal_fix", error="error: something else is wrong here")["fixes"] == []
-    assert "not in the work index yet" not in tools.text("crystal_fix", error="error: something else is wrong here")
+    assert "not indexed yet" not in tools.text("crystal_fix", error="error: something else is wrong here")
     did(store, "two", NOW, "Bash", {"command": "make"}, "made", "/a/shop")
     for name, words in (
         ("crystal_fix", {"error": "error: something else is wrong"}),
         ("crystal_how", {"question": "zebra"}),
     ):
-        assert "2 calls and results are not in the work index yet" in tools.text(name, **words)
+        assert "2 calls and results are not indexed yet" in tools.text(name, **words)
 
 
 def test_what_is_forgotten_is_told_no_more(store: Store) -> None:

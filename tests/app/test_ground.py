@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from crystal import Crystal
+from crystal.app import git_files, working_tree
 from crystal.app.context import default_paths, open_reader
 from crystal.app.ground import Subject, judge
 from crystal.mcp.offer import ClientContext
@@ -32,6 +33,12 @@ HOUR = 3_600_000
 OLD = "def rate():\n    return load_rate('old')\n"
 NEW = "def total(prices):\n    taxed = [price * RATE for price in prices]\n    return sum(taxed)\n"
 Git = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git answer on a machine with other work, too: what is late is silence."""
+    monkeypatch.setattr(working_tree, "GIT_SECONDS", 10)
 
 
 @pytest.fixture
@@ -211,15 +218,30 @@ def test_git_runs_nothing_that_a_repository_names(store: Store, shop: Path, tmp_
     trap = tmp_path / "trap"
     trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/caught\ncat\n")
     trap.chmod(0o700)
-    for name in ("core.fsmonitor", "core.pager", "diff.external", "filter.x.clean", "filter.x.smudge", "diff.x.textconv",
-                 "gpg.program", "core.sshCommand", "core.hooksPath"):  # fmt: skip
+    for name in ("core.fsmonitor", "core.pager", "diff.external", "filter.x.clean", "filter.x.smudge", "filter.x.process",
+                 "diff.x.textconv", "gpg.program", "core.sshCommand", "core.hooksPath"):  # fmt: skip
         git(shop, "config", name, str(trap))
     git(shop, "config", "log.showSignature", "true")
     (shop / ".gitattributes").write_text("*.py filter=x diff=x\n")
     (shop / "cart.py").write_text("rewritten\n")
     os.utime(shop / "cart.py")
     assert [state(made), state(said(shop, "`load_rate` of cart.py", 1.5))] == ["changed", "gone"]
+    assert crystal("blame", str(shop / "cart.py")).code == 0
     assert not (tmp_path / "caught").exists()
+
+
+def test_git_may_be_stopped_within_a_word(store: Store, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(store, shop, 1)
+    commit(shop, 2)
+    ask, end = git_files.run_git, 0
+    monkeypatch.setattr(git_files, "run_git", lambda *words: (ask(*words)[0][:end], False))
+    tracked, changes = {}, list[git_files.LoggedChange]()
+    while not (tracked and changes):
+        tracked = git_files.tracked_files(str(shop), ["cart.py"], 5)
+        changes, is_whole = git_files.changes_since(str(shop), ["cart.py"], START + HOUR, 5, renames=True)
+        assert not is_whole
+        end += 1
+    assert changes[0].at == START + 2 * HOUR
 
 
 @pytest.mark.parametrize("name", ['a "b"\té.py', "-rf.py", "[x]*?.py", "a\\b.py", ":(top)x.py", "näme.py"])

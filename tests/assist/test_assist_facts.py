@@ -212,7 +212,7 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
         assert crystal("assist", "replay", "--show").out.startswith("<crystal-memory-")
     done = crystal("assist", "replay", "--show")
     assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0% of all)" in done.out
-    assert "after a failed command: no failed command in your sessions yet" in done.out
+    assert "after a failed command: no failed command yet" in done.out
     assert REASON in done.out
 
 
@@ -228,7 +228,7 @@ def test_a_replay_of_a_damaged_store_says_so_and_what_to_do(machine: Machine) ->
         assert raised.value.hint == "run: crystal verify --repair"
     assert replay(machine)["edit"].moments == 1
     add_turn(machine.store, "Bash: make", ts=NOW, role="tool_call", tool="Bash")
-    assert "1 calls of tools and results are not in the work index yet" in crystal("assist", "replay").err
+    assert "1 calls and results are not indexed yet" in crystal("assist", "replay").err
 
 
 def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:

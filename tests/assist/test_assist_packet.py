@@ -212,10 +212,25 @@ def test_the_packet_of_a_running_session_is_ready_and_goes_with_it(
     work(machine, "two", now - 1_000)
     refresh(machine)
     assert list(ready(machine)) == ["two"]
-    monkeypatch.setenv("CRYSTAL_ASSIST_MODE", "off")
-    with open_machine() as off:
-        refresh(off)
-    assert ready(machine) == {}
+    switched = [
+        ("COMPACTION", "false", ["two"]),
+        ("SUBAGENT", "false", []),
+        ("SUBAGENT", "true", ["two"]),
+        ("MODE", "off", []),
+    ]
+    for name, value, left in switched:
+        monkeypatch.setenv(f"CRYSTAL_ASSIST_{name}", value)
+        with open_machine() as again:
+            refresh(again)
+        assert list(ready(machine)) == left, name
+
+
+def test_a_session_whose_id_names_another_file_has_no_packet(machine: Machine) -> None:
+    for number, name in enumerate(["one", "é" * 128, "nul\0", "a" * 300, "../../evil"]):
+        work(machine, name, machine.now() - 10_000 + number * 1_000)  # the latest comes first
+    refresh(machine)
+    assert list(ready(machine)) == ["one"]
+    assert not [*machine.places.data_dir.parent.rglob("evil*")]
 
 
 def test_a_replay_says_how_often_a_packet_was_told_and_used(machine: Machine) -> None:

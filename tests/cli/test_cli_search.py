@@ -241,6 +241,7 @@ def test_a_folder_that_is_gone_is_nobodys_project(shop, home, run, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert len(hits(run("search", "needle", "--json")[1])) == 2
+    assert [run(name, "needle")[0] for name in ("about", "how", "fix")] == [0, 0, 0]
     os.chdir(home)
 
 

@@ -71,7 +71,7 @@ def test_a_hit_is_found_as_it_is_typed_and_opened_in_its_conversation(store: Sto
     add_turn(store, "Use [bold]Decimal[/bold] for money\x1b[2J, says the \u202euser", session="two", ts=NOW + 500)
 
     async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
-        assert [row.splitlines()[1].split(" · ")[-1] for row in rows(browser)] == ["1 turns", "12 turns"]
+        assert [row.splitlines()[1].split(" · ")[-1] for row in rows(browser)] == ["1 turn", "12 turns"]
         await press("slash", typed="decimal money")
         assert "Use [bold]Decimal[/bold] for money" in rows(browser)[0]
         await press("enter", "enter")
@@ -116,7 +116,7 @@ def test_pages_folds_and_what_cannot_be_done_are_said(store: Store) -> None:
     add_turn(store, "Bash: ls", role="tool_call", tool="Bash", session="long", ts=NOW + 1_000)
 
     async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
-        for key, words in (("b", "no file"), ("f", "nothing failed"), ("a", "nothing is named")):
+        for key, words in (("b", "no file"), ("f", "nothing failed"), ("a", "nothing to look up")):
             await press(key)
             assert words in title(browser)
         await press("enter")
@@ -146,3 +146,12 @@ def test_a_question_may_be_given_and_a_pipe_is_no_terminal(store: Store) -> None
     browse(steps, query="cannot add str to int")
     done = crystal("tui")
     assert (done.code, "needs a terminal" in done.err) == (2, True)
+
+
+def test_an_empty_memory_says_what_to_do(store: Store) -> None:
+    async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
+        assert (
+            title(browser) == "sessions: Nothing is remembered yet. Use a coding agent for one turn, then search again."
+        )
+
+    browse(steps)

@@ -217,6 +217,16 @@ def test_an_archive_is_searched_again_only_if_it_has_changed(clean: Ground, monk
     assert b"zanzibar" not in archived(clean)
 
 
+def test_a_word_that_was_forgotten_elsewhere_meanwhile_is_searched_for(clean: Ground) -> None:
+    clean.say(SESSION, line(SAID, ident="gone"), line("the zanzibar zoo", ident="twin"))
+    clean.say("5e551011-c", line("something else", ident="else"), note("about zanzibar"))
+    made = plan(clean.grounds, ForgetRequest(targets=("gone",)))
+    forget(clean, ForgetRequest(targets=("twin",)))
+    assert b"about zanzibar" in archived(clean)  # a text that stays has the word
+    carry_out(clean.grounds, made, NOW + 10**6)
+    assert b"zanzibar" not in archived(clean)
+
+
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([one for _, *lines in EVENTS.values() for one in lines] + [line(SAID, ident="a\\b")]),
                 max_size=8), st.sets(st.sampled_from(["gone", "quoting", "a\\b"])), st.booleans())  # fmt: skip

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crystal.app.context import default_paths
+from crystal.app.context import default_paths, open_reader
+from crystal.cli.tui.reading import lines_of
+from crystal.mcp.offer import ClientContext
 from crystal.store import Store
+from crystal.store.work.index import make_again
+from tests.support.mcp_client import Tools
 from tests.support.store_factory import NOW
 from tests.support.web_client import Client, Elements
-from tests.support.work_sessions import ERROR, cured
+from tests.support.work_sessions import ERROR, cured, did
 
 NEW = "    return add_up(a) + b"
 
@@ -37,6 +41,16 @@ def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_he
     found = client.get("/about", params={"thing": ERROR.format(3).splitlines()[1]}).text
     assert ">error<" in found
     assert "edited cart.py" in found
+
+
+def test_a_path_that_is_too_long_for_the_system_is_no_file(store: Store, tmp_path: Path) -> None:
+    long = f"{tmp_path}/{'a' * 300}/cart.py"
+    did(store, "one", NOW, "Edit", {"file_path": long, "old_string": "", "new_string": NEW}, "ok", str(tmp_path))
+    make_again(store)
+    assert "What happened" in Client(shows_bugs=True).get("/about", params={"thing": "cart.py", "lines": "1"}).text
+    with open_reader() as machine:
+        assert lines_of(machine, long, "cart.py").title == "about cart.py"
+    assert "there is no file" in str(Tools(ClientContext(folder=str(tmp_path))).call("crystal_blame", file="a" * 300))
 
 
 def test_a_file_outside_of_the_project_is_not_read(store: Store, tmp_path: Path) -> None:

@@ -162,8 +162,8 @@ class MemoryBrowser(App[None]):
             pane.scroll_home(animate=False)
         else:  # it has no place before it was laid out
             self.call_after_refresh(pane.scroll_to_widget, focus, animate=False, top=True)
-        of = f", turns {page.start + 1} to {page.start + len(page.blocks)} of {page.total}" if page.total > 1 else ""
-        self._say(f"{page.title}{of}")
+        of = f"turns {page.start + 1} to {page.start + len(page.blocks)} of {page.total} · " if page.total > 1 else ""
+        self._say(f"{of}{page.title}")
 
     def _at(self) -> TurnBlock | None:
         """Return the turn that was asked for, else the first one in sight; None if no conversation is open."""
@@ -205,7 +205,7 @@ class MemoryBrowser(App[None]):
         if thing.strip():
             self._show_list(lambda machine: reading.history(machine, thing))
         else:
-            self._say("nothing is named: search for a name first, or open a conversation that edits a file")
+            self._say("nothing to look up: type a name, or open a conversation that edits a file")
 
     def action_lines(self) -> None:
         """List who wrote the lines of the file in sight."""

@@ -14,8 +14,9 @@ from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import memory_of
-from crystal.app.search import prepare_search
+from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
 from crystal.app.work import relative
+from crystal.capture.finder import look_at
 from crystal.cli import render
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import hit_name
@@ -102,7 +103,7 @@ def find(machine: Machine, query: str) -> EntryList:
         when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, request.now)
         target = hit.uuid if hit.category else hit_name(hit.id)
         entries.append(_entry(hit.text, target, who, when, hit.project))
-    return EntryList(f"{len(entries)} hits", entries, "; ".join(result.notes))
+    return EntryList(render.count_words(len(entries), "hit"), entries, "; ".join(result.notes))
 
 
 def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
@@ -115,7 +116,9 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
             entries.append(ListEntry(date))
         day = date
         when = "time unknown" if one.last_at is None else ago(one.last_at, now)
-        entries.append(_entry(one.title or "without words", one.id, when, one.project, f"{one.turns} turns"))
+        turns = render.count_words(one.turns, "turn")
+        entries.append(_entry(one.title or "without words", one.id, when, one.project, turns))
+    notes = (*notes, EMPTY_MEMORY) if is_memory_empty(machine) else notes
     return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
 
 
@@ -131,7 +134,7 @@ def history(machine: Machine, thing: str) -> EntryList:
 
 def lines_of(machine: Machine, file: str, name: str) -> EntryList:
     """List who wrote the lines of a file; its history by its ``name`` if it is not here."""
-    if not Path(file).is_file():
+    if look_at(Path(file)) is None:
         return history(machine, name)
     entries, now = list[ListEntry](), machine.now()
     for one in blame(machine, file).lines:

@@ -23,6 +23,7 @@ from crystal.store import Store
 from crystal.store.forget import forgetting, forgotten_rows, forgotten_work, unused_bytes
 from crystal.store.forget.forgotten_work import ForgetWork
 from crystal.store.search import space
+from crystal.store.sessions.contexts import state_of_memory
 from crystal.summarize.due import SummaryRun
 from crystal.sync.mirror.fetching import MirrorFiles, remove_file
 
@@ -46,12 +47,13 @@ def carry_out(context: ForgetContext, plan: ForgetPlan, now: int) -> Forgotten:
             until = now if until is None else min(until, now)  # noqa: PLW2901 - the moment is now
         tombstones.append(forgetting.make_tombstone(kind, value, until, now, context.device, until, now))
     with context.capture_lock():
+        is_same = plan.searched is not None and plan.searched.state == state_of_memory(context.store)
         with context.store.transaction():
             forgetting.add_tombstones(context.store, tombstones, now)
             for row, lines in plan.places:
                 forgotten_work.add_work(context.store, delete_rows.ARCHIVE, str(row), list(lines), now)
             context.on_tombstones(context.store, tombstones)
-        pending = _finish(context, now, plan.searched)
+        pending = _finish(context, now, plan.searched if is_same else None)
     counts = Counter(item.kind for item in plan.items)
     return Forgotten(
         counts["line"],

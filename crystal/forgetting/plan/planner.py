@@ -46,6 +46,7 @@ from crystal.store.forget.forgetting import TombstoneKind
 from crystal.store.memories.learned import learned_only_from
 from crystal.store.memories.memories import memory_of
 from crystal.store.search.candidates import each_file
+from crystal.store.sessions.contexts import state_of_memory
 
 TEXT_CHARACTERS = 300
 
@@ -110,6 +111,7 @@ class _Planner:
         self.notes: list[ArchivedMatch] = []
         self.unread = 0
         self.searched: SearchedArchives | None = None
+        self.state = state_of_memory(context.store)
 
     def _refuse_unknown(self) -> None:
         for target in self.wish.targets:
@@ -213,7 +215,7 @@ class _Planner:
                 self.notes.append(found)
         # What is found beyond that may be repeated elsewhere: archives are then searched once more.
         if not is_brief and lines == self.lines.keys() and sessions == self._touched():
-            self.searched = SearchedArchives(lines.union(self.memories), frozenset(rows), matches)
+            self.searched = SearchedArchives(self.state, lines.union(self.memories), frozenset(rows), matches)
 
     def _only_terms(self) -> Terms | None:
         """Return the words of the query if nothing else is requested, or None."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from crystal.app.about import Event, RelatedFile, ThingHistory, about, most_telling
 from crystal.app.blame import blame
 from crystal.app.context import Machine
+from crystal.capture.finder import look_at
 from crystal.config.paths import system_errors
 from crystal.errors import CrystalError
 from crystal.store.sessions.contexts import project_rows
@@ -91,7 +92,7 @@ def _file_here(machine: Machine, events: Sequence[Event]) -> Path | None:
     for project, name in edits:
         for root in (root for known, root in roots if known == project):
             path = root / name
-            if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+            if look_at(path) and path.resolve().is_relative_to(root.resolve()):
                 return path
     return None
 

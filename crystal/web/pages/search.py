@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from crystal.app.context import Machine
 from crystal.app.ground import with_ground
-from crystal.app.search import checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
+from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.config.harnesses import title_of
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
@@ -26,7 +26,6 @@ MAX_LIMIT = 300
 EXCERPT = 420
 NARROWING = ("project", "role", "agent", "device", "source", "since", "before", "session")
 REASONS = {"exact": "word for word", "keywords": "words", "context": "words around it", "vectors": "meaning"}
-EMPTY = "Nothing is remembered yet. Use a coding agent for one turn, then search again."
 TIMES = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "1y": "last year"}
 
 
@@ -73,7 +72,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
         result = search(sources, request)
         notes = (*result.notes, *unreadable_mirror_notes(machine))
         if not result.hits and is_memory_empty(machine):
-            notes = (EMPTY,)
+            notes = (EMPTY_MEMORY,)
         values |= {
             "found": [_found(machine, query, hit) for hit in with_ground(machine, result.hits, None)],
             "notes": notes,
