@@ -110,8 +110,8 @@ class Crystal:
         Raises:
             UsageError: A value that cannot be used.
         """
-        from crystal.app.ground import search_with_ground
         from crystal.app.search import checked_role, prepare_search
+        from crystal.app.validity import search_with_validity
         from crystal.model.recall import Filters
 
         start, end = self._moment(since, "since"), self._moment(before, "before")
@@ -120,7 +120,7 @@ class Crystal:
             self._machine, self._mirrored(), query, limit, filters,
             recency=recency, fusion=fusion, as_of=as_of, deep=deep, wordings=other_wordings,
         )  # fmt: skip
-        return search_with_ground(self._whole(), sources, request)
+        return search_with_validity(self._whole(), sources, request)
 
     def show(self, target: str | int, *, context: int = 2) -> Conversation:
         """Return a whole session (its id or a prefix of it), or a hit (its number) with ``context`` turns around it.

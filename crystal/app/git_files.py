@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from crystal.work.ground import FileVersion
+from crystal.work.validity import FileVersion
 
 MAX_BLOB = 1 << 20
 _GLOB = re.compile(r"[*?[\\]")

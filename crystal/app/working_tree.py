@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from crystal.app.git_files import LoggedChange, changes_since, read_blobs, tracked_files, versions_of
 from crystal.capture.safe_open import call_with_deadline
-from crystal.model.recall import Ground
-from crystal.work import ground as rules
+from crystal.model.recall import Validity
+from crystal.work import validity as rules
 from crystal.work.blame import SLACK_MS
 from crystal.work.calls import ToolCall
-from crystal.work.ground import FileNow, FileVersion, KnownEdit
+from crystal.work.validity import FileNow, FileVersion, KnownEdit
 
 GIT_SECONDS = 0.15
 """Each question to git may take so long."""
@@ -71,7 +71,7 @@ class WorkingTree:
     tracked: Mapping[str, str] = field(default_factory=dict)
     is_whole: bool = False
 
-    def grounds(self) -> list[tuple[int, Ground]]:
+    def validities(self) -> list[tuple[int, Validity]]:
         """Return what became of the files, with the id of the text that names each. Git is asked only where needed."""
         said = [claim for claim in self.claims if claim.call is None]
         asked = {name for claim in said for name in claim.names}
@@ -81,18 +81,18 @@ class WorkingTree:
         named = [(claim, path) for claim in self.claims for path in claim.names]
         meant = [(claim, path if claim.call else rules.find_path(path, known)) for claim, path in named]
         self._read({path for _, path in meant if path})
-        open_ones, found = list[tuple[Claim, str]](), list[tuple[int, Ground]]()
+        open_ones, found = list[tuple[Claim, str]](), list[tuple[int, Validity]]()
         for claim, path in dict.fromkeys((claim, path) for claim, path in meant if path):
-            ground = self._at_once(claim, path)
-            if ground is None:
+            validity = self._at_once(claim, path)
+            if validity is None:
                 open_ones.append((claim, path))
             else:
-                found.append((claim.id, ground))
+                found.append((claim.id, validity))
         if open_ones and self.place.has_git:
             self._ask_git(open_ones)
-        return found + [(claim.id, ground) for claim, path in open_ones for ground in self._judge(claim, path)]
+        return found + [(claim.id, validity) for claim, path in open_ones for validity in self._judge(claim, path)]
 
-    def _at_once(self, claim: Claim, path: str) -> Ground | None:
+    def _at_once(self, claim: Claim, path: str) -> Validity | None:
         """Return what needs no git: the lines of an edit are there, or nobody wrote the file since it was named."""
         file = self._file(path)
         if claim.call is not None:
@@ -100,7 +100,7 @@ class WorkingTree:
         else:
             own = self._own(claim, path)
             is_same = file.data is not None and file.modified_at <= (max(own + SLACK_MS, claim.at) if own else claim.at)
-        return Ground(path, "unchanged") if is_same else None
+        return Validity(path, "unchanged") if is_same else None
 
     def _ask_git(self, claims: Sequence[tuple[Claim, str]]) -> None:
         """Read the commits that changed the files, and the versions of files whose lines are compared."""
@@ -123,7 +123,7 @@ class WorkingTree:
                 blobs += [name for one in some for name in (one.before, one.blob) if name and name.strip("0")]
         self.texts = read_blobs(root, dict.fromkeys(blobs), GIT_SECONDS) if self.is_whole else {}
 
-    def _judge(self, claim: Claim, path: str) -> Iterator[Ground]:
+    def _judge(self, claim: Claim, path: str) -> Iterator[Validity]:
         """Yield what became of a file that was not judged at once."""
         versions = self._versions(claim, path)
         path = versions[-1].path if versions else path

@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from crystal.app.context import Machine, open_machine, open_reader
-from crystal.app.ground import memory_ground
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.app.projects import working_folder
 from crystal.app.reflect import learned_facts, state_of
+from crystal.app.validity import memory_validity
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, unknown_project, whole_number
 from crystal.cli.reflect import as_record, learned_lines, review
-from crystal.cli.render import Look, clipped, ground_words, look_of, note, one_line, say, say_nothing, snippet
+from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet, validity_words
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.recall import Filters, FormerMemory, Remembered
 from crystal.store.search.scope import scope_of
@@ -145,14 +145,16 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
     one = memory_of(machine, ident)
     former, facts = history_of(machine, one.id), learned_facts(machine, one)
-    ground = memory_ground(machine, one, working_folder())
+    validity = memory_validity(machine, one, working_folder())
     if as_json:
-        how, since = None if facts is None else as_record(facts), None if ground is None else record(ground)
-        print_json({"memory": record(one), "history": [record(was) for was in former], "learned": how, "ground": since})
+        how, since = None if facts is None else as_record(facts), None if validity is None else record(validity)
+        print_json(
+            {"memory": record(one), "history": [record(was) for was in former], "learned": how, "validity": since}
+        )
         return
     now, look = machine.now(), look_of(sys.stdout)
     say(look.bold(one.id) + look.dim(f" · {described(one)}"), look.dim(_origin(one, now)), "", harmless(one.text))
-    say(*([] if ground is None else ["", look.warning(ground_words(ground))]))
+    say(*([] if validity is None else ["", look.warning(validity_words(validity))]))
     for was in former:
         say("", *_former_lines(was, now, look))
     if facts is not None:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TextIO
 
 from crystal.config.harnesses import title_of
-from crystal.model.recall import Ground
+from crystal.model.recall import Validity
 from crystal.model.sources import FilePlace
 from crystal.text.excerpt import Span, excerpt_span
 from crystal.text.harmless import harmless
@@ -204,8 +204,8 @@ def file_words(place: FilePlace | None) -> list[str]:
     return [] if place is None else [place.name, f"{place.path}:{place.lines}", place.title]
 
 
-def ground_words(found: Ground) -> str:
-    """Return what became of what a text names, in words: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
+def validity_words(found: Validity) -> str:
+    """Say in words whether what a text names has changed since: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
     is_decision = found.state == "superseded"
     what = f"superseded by {found.what}" if is_decision else f"{found.what}: {found.state} since"
     when = "" if found.at is None else f"{local(found.at).day} {local(found.at):%b %Y}"

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from crystal.app.context import Machine, open_reader
-from crystal.app.ground import with_ground
 from crystal.app.projects import find_home, working_folder
 from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
+from crystal.app.validity import with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
@@ -104,7 +104,7 @@ def search(
         )  # fmt: skip
         is_narrowed = everything or project is not None or session is not None
         result, scope = _ask(sources, request, None if is_narrowed else _home(machine))
-        hits = tuple(with_ground(machine, result.hits, working_folder()))
+        hits = tuple(with_validity(machine, result.hits, working_folder()))
         result = replace(result, hits=hits, notes=(*result.notes, *unreadable_mirror_notes(machine)))
         warn_if_not_capturing(machine, paused_too=True)
         if as_json:
@@ -178,8 +178,8 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
         text = _shown_text(hit)
         spans = match_spans(machine.store, result.query, text)
         render.say(look.dim(f"{number}.".ljust(margin)) + _headline(hit, look, now, width, here=machine.config.device))
-        if hit.ground is not None and (explain or hit.ground.state != "unchanged"):
-            render.say(indent + look.warning(clipped(render.ground_words(hit.ground), width)))
+        if hit.validity is not None and (explain or hit.validity.state != "unchanged"):
+            render.say(indent + look.warning(clipped(render.validity_words(hit.validity), width)))
         _print_neighbour("before", hit.before, hit.harness, look, indent, seen)
         render.say(*render.snippet(text, spans, look, indent=indent))
         _print_neighbour("after", hit.after, hit.harness, look, indent, seen)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from crystal.app.context import Machine, open_reader
-from crystal.app.ground import turns_with_ground
 from crystal.app.mirror import mirror_notes
 from crystal.app.projects import working_folder
+from crystal.app.validity import turns_with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
@@ -25,12 +25,12 @@ from crystal.cli.render import (
     cells,
     clipped,
     file_words,
-    ground_words,
     one_line,
     padded,
     say,
     shown_branch,
     speaker,
+    validity_words,
 )  # fmt: skip
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotConfiguredError, UsageError
@@ -97,7 +97,7 @@ def show(
             _print_raw(machine, target)
             return
         conversation = read(machine.store, target, context=around, mirror=mirror)
-        conversation = turns_with_ground(machine, conversation, working_folder())
+        conversation = turns_with_validity(machine, conversation, working_folder())
         if as_json:
             print_json(_as_json(conversation))
             return
@@ -169,8 +169,8 @@ def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> N
     for turn in conversation.turns:
         if before is None or not _goes_on(before, turn):
             say(_speaker_line(turn, harness, now, look))
-        if turn.ground is not None:
-            say(look.warning(clipped(ground_words(turn.ground), look.width)))
+        if turn.validity is not None:
+            say(look.warning(clipped(validity_words(turn.validity), look.width)))
         brief = not full and not turn.focus and (of_a_hit or turn.role in BRIEF_ROLES)
         say(*_body(turn, look, brief=brief), "")
         before = turn

@@ -13,7 +13,7 @@ from crystal.app.memory_queries import memory_of
 from crystal.errors import CrystalError
 from crystal.mcp.page import NONCE, AnswerItem, Json, Place
 from crystal.model.capture import MIRROR_IDS, parse_hit_name
-from crystal.model.recall import Ground, Hit, Neighbour, Remembered
+from crystal.model.recall import Hit, Neighbour, Remembered, Validity
 from crystal.model.sources import FilePlace
 from crystal.sessions.reading import ShownTurn, find_target
 from crystal.store.sessions.conversations import Message
@@ -138,7 +138,7 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
     place = place_of(hit.timestamp, hit.project, hit.device, ids.device) + _file_words(hit.file)
     name = hit.uuid if is_memory and hit.uuid else hit_name(hit.id)
     copies = f" x{hit.copies}" if hit.copies > 1 else ""
-    head = f"{ids.memory(name) if is_memory else name} {_without_tool(by, hit.text)}{copies}{_since(hit.ground)}"
+    head = f"{ids.memory(name) if is_memory else name} {_without_tool(by, hit.text)}{copies}{_since(hit.validity)}"
     beside = {where: (kind_of(one.role)[1], quote_line(one.text, AROUND)) for where, one in (around or {}).items()}
 
     def make(room: int) -> AnswerItem:
@@ -148,7 +148,7 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
             "project": label(hit.project), "branch": label(hit.branch), "device": label(hit.device),
             "session_id": hit.session_id or None, "freshness": hit.freshness, "source": hit.source,
             "copies": hit.copies, "similar": hit.similar, "characters_left": left, **_file_data(hit.file),
-            **_ground_data(hit.ground), **{where: ": ".join(said) for where, said in beside.items()},
+            **_validity_data(hit.validity), **{where: ": ".join(said) for where, said in beside.items()},
         }  # fmt: skip
         whose = {where: f"{where} {who}".removesuffix(" assistant") for where, (who, _) in beside.items()}
         shown = "".join(f"\n[{NONCE} {whose[where]}] {said}" for where, (_, said) in beside.items())
@@ -169,21 +169,21 @@ def _file_data(place: FilePlace | None) -> Json:
                      "title": label(place.title), "lines": place.lines}}  # fmt: skip
 
 
-def _since(ground: Ground | None) -> str:
+def _since(validity: Validity | None) -> str:
     """Return what became of a file or a decision since, for the head of a text that names it; empty if nothing did."""
-    if ground is None or ground.state == "unchanged":
+    if validity is None or validity.state == "unchanged":
         return ""
-    if ground.state == "superseded":
-        return f"; superseded by {label(ground.what)}"
-    by = f" in {ground.commit[:8]}" if ground.commit else ""
-    return f"; {quote_line(ground.what.rpartition('/')[2], MAX_LABEL)} {ground.state} since{by}"
+    if validity.state == "superseded":
+        return f"; superseded by {label(validity.what)}"
+    by = f" in {validity.commit[:8]}" if validity.commit else ""
+    return f"; {quote_line(validity.what.rpartition('/')[2], MAX_LABEL)} {validity.state} since{by}"
 
 
-def _ground_data(ground: Ground | None) -> Json:
-    if ground is None:
+def _validity_data(validity: Validity | None) -> Json:
+    if validity is None:
         return {}
-    return {"ground": {"what": label(ground.what), "state": ground.state, "commit": ground.commit,
-                       "session": ground.session, "at": iso(ground.at)}}  # fmt: skip
+    return {"validity": {"what": label(validity.what), "state": validity.state, "commit": validity.commit,
+                       "session": validity.session, "at": iso(validity.at)}}  # fmt: skip
 
 
 def _memory_words(category: str | None, key: str | None) -> str:
@@ -214,20 +214,22 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
             "id": name, "number": number, "text": text, "origin": kind, "by": by,
             "when": iso(turn.timestamp), "focus": turn.focus, "characters_left": left,
             "characters_archived": max(0, turn.full_length - len(turn.text)), **_file_data(turn.file),
-            **_ground_data(turn.ground),
+            **_validity_data(turn.validity),
         }  # fmt: skip
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(f"{name} {_without_tool(by, text)}{mark}{_since(turn.ground)}", place, f"{text}{go_on}", data)
+        return AnswerItem(
+            f"{name} {_without_tool(by, text)}{mark}{_since(turn.validity)}", place, f"{text}{go_on}", data
+        )
 
     return make
 
 
-def memory_item(memory: Remembered, ids: ShortIds, start: int = 0, ground: Ground | None = None) -> Make:
+def memory_item(memory: Remembered, ids: ShortIds, start: int = 0, validity: Validity | None = None) -> Make:
     """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
     place = place_of(memory.updated_at, memory.project, memory.device, ids.device)
-    data = {**memory_data(memory), **_ground_data(ground)}
-    return quoted(f"{ids.memory(memory.id)} {by}{_since(ground)}", place, memory.text, data, start)
+    data = {**memory_data(memory), **_validity_data(validity)}
+    return quoted(f"{ids.memory(memory.id)} {by}{_since(validity)}", place, memory.text, data, start)
 
 
 def memory_data(memory: Remembered) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from urllib.parse import quote as quote_url
 from urllib.parse import unquote
 
 from crystal.app.context import Machine, damage_explained
-from crystal.app.ground import memory_ground, turns_with_ground
 from crystal.app.memory_queries import by_key, list_memories, memory_of
+from crystal.app.validity import memory_validity, turns_with_validity
 from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
 from crystal.mcp.offer import ClientContext
@@ -65,7 +65,7 @@ def _of_memory(
     machine: Machine, memory: Remembered, room: int, start: int = 0, folder: str | None = None
 ) -> ToolAnswer:
     """Return a memory as an answer."""
-    ids, ground = ShortIds(machine), memory_ground(machine, memory, folder)
+    ids, validity = ShortIds(machine), memory_validity(machine, memory, folder)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         left = items[0].data["characters_left"] if items else 0
@@ -75,7 +75,7 @@ def _of_memory(
         answer = answered("", items, "turns", data, more)
         return ToolAnswer(answer.text, {**answer.data, "turns": []})
 
-    return bounded([memory_item(memory, ids, start, ground)], compose, room, longest=room)
+    return bounded([memory_item(memory, ids, start, validity)], compose, room, longest=room)
 
 
 def _of_conversation(machine: Machine, client: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -92,7 +92,7 @@ def _of_conversation(machine: Machine, client: ClientContext, ident: str, argume
     conversation = read(machine.store, target, context=int(arguments.get("context", CONTEXT)), mirror=mirror)
     if "context" not in arguments and sum(len(turn.text) for turn in conversation.turns) < SHORT:
         conversation = read(machine.store, target, context=3 * CONTEXT, mirror=mirror)
-    conversation = turns_with_ground(machine, conversation, client.folder)
+    conversation = turns_with_validity(machine, conversation, client.folder)
     return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
 
 

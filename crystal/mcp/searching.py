@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.app.context import Machine
-from crystal.app.ground import with_ground
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
+from crystal.app.validity import with_validity
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, hit_item
 from crystal.mcp.offer import ClientContext, refuse_folder
@@ -50,7 +50,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         notes = [*found.result.notes, *unreadable_mirror_notes(machine)]
         ids, told = ShortIds(machine), {name for hit in found.hits[: offset + limit] for name in (hit.uuid, hit.text)}
         page = found.hits[offset : offset + limit] if client.is_reader else ()
-        hits = [*found.hits[:offset], *with_ground(machine, page, client.folder), *found.hits[offset + len(page) :]]
+        hits = [*found.hits[:offset], *with_validity(machine, page, client.folder), *found.hits[offset + len(page) :]]
         makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in hits]
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")

@@ -80,12 +80,12 @@ class Filters:
     general: bool = False
 
 
-GroundState = Literal["unchanged", "changed", "gone", "reverted", "superseded"]
+ValidityState = Literal["unchanged", "changed", "gone", "reverted", "superseded"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What became of a file or a decision since a text named it.
+class Validity:
+    """Whether a file or a decision is as it was when a text named it.
 
     Attributes:
         what: The file, below the project's folder; a symbol in it; or the memory that holds now.
@@ -96,7 +96,7 @@ class Ground:
     """
 
     what: str
-    state: GroundState
+    state: ValidityState
     commit: str | None = None
     session: str | None = None
     at: int | None = None
@@ -122,8 +122,8 @@ class Hit:
     answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
     ``harness`` is the program that held the conversation.
     Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
-    ``file`` says where in which file of a source it is, None for what is in none. ``ground`` is what became since of
-    what it names, None if nothing is known.
+    ``file`` says where in which file of a source it is, None for what is in none. ``validity`` says whether what
+    it names has changed since, None if nothing is known.
     """
 
     id: int
@@ -153,4 +153,4 @@ class Hit:
     key: str | None = None
     harness: str | None = None
     file: FilePlace | None = None
-    ground: Ground | None = None
+    validity: Validity | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_memory_id
 from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
-from crystal.model.recall import Filters, Ground
+from crystal.model.recall import Filters, Validity
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
 from crystal.store.memories.memories import first_chunk, memory_of_chunk
@@ -54,8 +54,8 @@ class ShownTurn:
     """Turn with its text; ``hit`` is its number for ``show``, ``focus`` is True for the requested turn.
 
     ``full_length`` (characters) exceeds the length of the text if the middle of a long tool result is in the archive
-    only. ``uuid`` is None for turns that are not from a transcript; ``file`` says where text of a source is, ``ground``
-    what became since of what the requested turn names.
+    only. ``uuid`` is None for turns that are not from a transcript; ``file`` says where text of a source is, and
+    ``validity`` whether what the requested turn names has changed since.
     """
 
     hit: int
@@ -73,7 +73,7 @@ class ShownTurn:
     copied: bool = False
     focus: bool = False
     file: FilePlace | None = None
-    ground: Ground | None = None
+    validity: Validity | None = None
 
 
 @dataclass(frozen=True, slots=True)

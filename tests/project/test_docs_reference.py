@@ -138,7 +138,7 @@ def _note_what_is_learned(note: Callable[..., None], path: Path) -> None:
         run("memories", "review", "--keep", *[one["memory"]["id"] for one in found])
     note("crystal search", "search", "the main branch is called main", "--json")
     found = json.loads(run("search", "the main branch is called main", "--json").out)["hits"]
-    note("crystal show", "show", next(f"h{one['id']}" for one in found if one["ground"]), "--json")
+    note("crystal show", "show", next(f"h{one['id']}" for one in found if one["validity"]), "--json")
     note("crystal usage", "usage", "--json")
     note("crystal context", "context", "--explain", "--json")
     path.unlink()

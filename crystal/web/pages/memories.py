@@ -5,9 +5,9 @@ from __future__ import annotations
 from crystal.app import memory_changes
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
-from crystal.app.ground import memory_ground
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, state_of
+from crystal.app.validity import memory_validity
 from crystal.memories.rules import CATEGORIES
 from crystal.web.responses import Page, Redirect, RequestValues
 
@@ -37,7 +37,7 @@ def show_one(machine: Machine, asked: RequestValues) -> Page:
     values = {
         "memory": one, "history": history(machine, one.id), "categories": CATEGORIES,
         "learned": learned_facts(machine, one), "state": STATUSES[state_of(one)],
-        "ground": memory_ground(machine, one, None),
+        "validity": memory_validity(machine, one, None),
     }  # fmt: skip
     return Page("memory.html", one.text[:60], values)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from crystal.app.context import Machine
-from crystal.app.ground import with_ground
 from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
+from crystal.app.validity import with_validity
 from crystal.config.harnesses import title_of
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
@@ -74,7 +74,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
         if not result.hits and is_memory_empty(machine):
             notes = (EMPTY_MEMORY,)
         values |= {
-            "found": [_found(machine, query, hit) for hit in with_ground(machine, result.hits, None)],
+            "found": [_found(machine, query, hit) for hit in with_validity(machine, result.hits, None)],
             "notes": notes,
             "facets": _facets(result.hits, chosen),
             "more": min(MAX_LIMIT, limit * 3) if len(result.hits) == limit < MAX_LIMIT else None,

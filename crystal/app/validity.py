@@ -1,4 +1,4 @@
-"""What became since of what hits and memories name: files in the working tree and in git, and decisions.
+"""Whether what hits and memories name has changed since: files in the working tree and in git, and decisions.
 
 Reads only files in the project's folder on this machine, and asks git for a moment alone. On any doubt nothing is said.
 """
@@ -19,7 +19,7 @@ from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
 from crystal.model.capture import MIRROR_IDS, Project
-from crystal.model.recall import Ground, Hit, Remembered
+from crystal.model.recall import Hit, Remembered, Validity
 from crystal.reflect.compare import contradicts
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.sessions.reading import Conversation
@@ -34,7 +34,7 @@ from crystal.store.work import queries
 from crystal.store.work.index import hash_for, tools_of
 from crystal.transcript.project import find_project, work_tree
 from crystal.work.calls import ToolCall, calls_of, file_name
-from crystal.work.ground import KnownEdit, named_files, path_below, worst
+from crystal.work.validity import KnownEdit, named_files, path_below, worst
 
 LOOK_SECONDS = 0.5
 Look = Callable[[str], "tuple[Project, tuple[str, str | None] | None]"]
@@ -56,27 +56,27 @@ class Subject(NamedTuple):
     device: str
 
 
-def search_with_ground(machine: Machine, sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
-    """Search; the hits have what became of what they name, first in the current folder."""
+def search_with_validity(machine: Machine, sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
+    """Search; each hit says whether what it names has changed since, first in the current folder."""
     from crystal.search.engine import search  # noqa: PLC0415 - not for a turn or a memory that is shown
 
     result = search(sources, request)
-    return replace(result, hits=tuple(with_ground(machine, result.hits, working_folder())))
+    return replace(result, hits=tuple(with_validity(machine, result.hits, working_folder())))
 
 
-def with_ground(machine: Machine, hits: Sequence[Hit], folder: str | None) -> list[Hit]:
-    """Return hits with what became of what they name; ``folder`` is where the one who asks works."""
+def with_validity(machine: Machine, hits: Sequence[Hit], folder: str | None) -> list[Hit]:
+    """Return hits that say whether what they name has changed since; ``folder`` is where the one who asks works."""
     subjects = [
         Subject(one.id, one.text, "memory" if one.category else one.role, one.timestamp, one.session_id, one.uuid,
                 one.cwd, one.branch, one.device)
         for one in hits
     ]  # fmt: skip
     found = judge(machine, subjects, folder)
-    return [replace(hit, ground=ground) for hit, ground in zip(hits, found, strict=True)]
+    return [replace(hit, validity=validity) for hit, validity in zip(hits, found, strict=True)]
 
 
-def turns_with_ground(machine: Machine, found: Conversation, folder: str | None) -> Conversation:
-    """Return a conversation; the turn that was asked for has what became of what it names."""
+def turns_with_validity(machine: Machine, found: Conversation, folder: str | None) -> Conversation:
+    """Return a conversation; the turn that was asked for says whether what it names has changed since."""
     session, asked = found.session, [turn for turn in found.turns if turn.focus and turn.uuid is not None]
     if session is None or not asked:
         return found
@@ -86,34 +86,34 @@ def turns_with_ground(machine: Machine, found: Conversation, folder: str | None)
         for turn in asked
     ]  # fmt: skip
     known = dict(zip(asked, judge(machine, subjects, folder), strict=True))
-    return replace(found, turns=tuple(replace(turn, ground=known.get(turn)) for turn in found.turns))
+    return replace(found, turns=tuple(replace(turn, validity=known.get(turn)) for turn in found.turns))
 
 
-def memory_ground(machine: Machine, one: Remembered, folder: str | None) -> Ground | None:
-    """Return what became of what a memory names."""
+def memory_validity(machine: Machine, one: Remembered, folder: str | None) -> Validity | None:
+    """Return whether what a memory names has changed since."""
     ident = MIRROR_IDS + 1 if one.memory == "mirror" else 1
     subject = Subject(ident, one.text, "memory", one.updated_at, None, one.id, one.cwd, None, one.device)
     return judge(machine, [subject], folder)[0]
 
 
-def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> list[Ground | None]:
-    """Return what became of what each text names; None where nothing is known for sure."""
-    found: dict[int, list[Ground]] = {one.id: [] for one in subjects}
+def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> list[Validity | None]:
+    """Return whether what each text names has changed since; None where nothing is known for sure."""
+    found: dict[int, list[Validity]] = {one.id: [] for one in subjects}
     for store in machine.stores:
         own = [one for one in subjects if (one.id > MIRROR_IDS) == (machine.memory_of(store) == "mirror")]
         if not own:
             continue
-        for ident, ground in _superseded(store, own):
-            found[ident].append(ground)
+        for ident, validity in _superseded(store, own):
+            found[ident].append(validity)
         for place, claims in _claims(machine, store, own, folder).items():
             edits = _known_edits(store, place, claims)
             with contextlib.suppress(TranscriptBlockedError):
-                for ident, ground in WorkingTree(place, claims, edits).grounds():
-                    found[ident].append(ground)
+                for ident, validity in WorkingTree(place, claims, edits).validities():
+                    found[ident].append(validity)
     return [worst(found[one.id]) for one in subjects]
 
 
-def _superseded(store: Store, subjects: Sequence[Subject]) -> Iterator[tuple[int, Ground]]:
+def _superseded(store: Store, subjects: Sequence[Subject]) -> Iterator[tuple[int, Validity]]:
     """Yield which later memory holds now, for a text that taught one and for one that does not hold any more."""
     taught = learned.taught_by(store, [one.uuid for one in subjects if one.uuid and one.role == "user"])
     for one in subjects:
@@ -122,7 +122,7 @@ def _superseded(store: Store, subjects: Sequence[Subject]) -> Iterator[tuple[int
             old = memories.memory_of(store, name)
             new = None if old is None else _later(store, old, one.at or 0)
             if new is not None:
-                yield one.id, Ground(new.id, "superseded", session=new.session_id, at=new.updated_at)
+                yield one.id, Validity(new.id, "superseded", session=new.session_id, at=new.updated_at)
 
 
 def _later(store: Store, old: Remembered, at: int) -> Remembered | None:

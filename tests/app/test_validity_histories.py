@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from crystal.app import working_tree
-from crystal.app.ground import Subject
+from crystal.app.validity import Subject
 from crystal.store import Store
-from tests.app.test_ground import commit, edit, git, judged, shop, store
+from tests.app.test_validity import commit, edit, git, judged, shop, store
 
 __all__ = ["shop", "store"]
 STEPS = 24
@@ -127,7 +127,7 @@ def test_every_edit_is_judged_right(store: Store, shop: Path, seed: int, monkeyp
     for _ in range(STEPS):
         history.dice.choice(steps)()
     found = judged(*(one.subject for one in history.made))
-    said = [ground and (ground.state, ground.what) for ground in found]
+    said = [validity and (validity.state, validity.what) for validity in found]
     right = [(one.state, one.path) for one in history.made]
     is_far = any(one.moves >= working_tree.MAX_RENAMES for one in history.made)
     assert all(one in (None, true) for one, true in zip(said, right, strict=True)) if is_far else said == right

@@ -14,10 +14,10 @@ import pytest
 from crystal import Crystal
 from crystal.app import git_files, working_tree
 from crystal.app.context import default_paths, open_reader
-from crystal.app.ground import Subject, judge
+from crystal.app.validity import Subject, judge
 from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
-from crystal.model.recall import Ground
+from crystal.model.recall import Validity
 from crystal.store import Store
 from crystal.store.capture.projects import project_row
 from crystal.store.memories.learned import Evidence, add_evidence
@@ -82,7 +82,7 @@ def said(folder: Path, text: str, hour: float, session: str = TWO, ident: int = 
     return Subject(ident, text, "assistant", START + int(hour * HOUR), session, "u", str(folder), "main", "desk")
 
 
-def judged(*subjects: Subject, folder: Path | None = None) -> list[Ground | None]:
+def judged(*subjects: Subject, folder: Path | None = None) -> list[Validity | None]:
     with open_reader({"device": "desk"}) as machine:
         return judge(machine, subjects, None if folder is None else str(folder))
 
@@ -116,11 +116,11 @@ def test_an_edit_is_judged_by_its_lines(store: Store, shop: Path) -> None:
     cart.write_text("import json\n\n" + NEW.replace("    ", "\t").replace("\n", "\r\n"))
     assert state(made) == "unchanged"  # a formatter, other ends of lines
     cart.write_text(NEW.replace("sum(taxed)", "round(sum(taxed))"))
-    assert judged(made) == [Ground("cart.py", "changed")]
+    assert judged(made) == [Validity("cart.py", "changed")]
     by = commit(shop, 3)
     cart.write_text(cart.read_text() + "# more\n")
     commit(shop, 4)
-    assert judged(made) == [Ground("cart.py", "changed", by, None, START + 3 * HOUR)]
+    assert judged(made) == [Validity("cart.py", "changed", by, None, START + 3 * HOUR)]
 
 
 def test_an_edit_that_was_taken_back_is_reverted(store: Store, shop: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_edit_that_was_taken_back_is_reverted(store: Store, shop: Path) -> No
     commit(shop, 2)
     git(shop, "revert", "--no-edit", "HEAD", hour=3)
     by = git(shop, "rev-parse", "HEAD")
-    assert judged(made) == [Ground("cart.py", "reverted", by, None, START + 3 * HOUR)]
+    assert judged(made) == [Validity("cart.py", "reverted", by, None, START + 3 * HOUR)]
 
 
 def test_a_file_is_followed_to_its_new_name_and_known_to_be_gone(store: Store, shop: Path) -> None:
@@ -138,30 +138,30 @@ def test_a_file_is_followed_to_its_new_name_and_known_to_be_gone(store: Store, s
     by = commit(shop, 3)
     named = said(shop, "see `tax.py`", 2.5)
     assert judged(made, named) == [
-        Ground("docs/taxes.py", "unchanged"), Ground("docs/taxes.py", "changed", by, None, START + 3 * HOUR)
+        Validity("docs/taxes.py", "unchanged"), Validity("docs/taxes.py", "changed", by, None, START + 3 * HOUR)
     ]  # fmt: skip
     git(shop, "rm", "-q", "docs/taxes.py")
     by = commit(shop, 4)
-    assert judged(made, named) == [Ground("docs/taxes.py", "gone", by, None, START + 4 * HOUR)] * 2
+    assert judged(made, named) == [Validity("docs/taxes.py", "gone", by, None, START + 4 * HOUR)] * 2
 
 
 def test_a_text_that_names_a_file_hears_which_commit_and_session_changed_it(store: Store, shop: Path) -> None:
     assert state(said(shop, "The rate is in cart.py:1.", 1)) == "unchanged"  # the file is as old as its commit
     edit(store, shop, 2)
-    assert judged(said(shop, "The rate is in cart.py:1.", 1)) == [Ground("cart.py", "changed", None, ONE)]
+    assert judged(said(shop, "The rate is in cart.py:1.", 1)) == [Validity("cart.py", "changed", None, ONE)]
     by = commit(shop, 3)
-    found = Ground("cart.py", "changed", by, ONE, START + 3 * HOUR)
+    found = Validity("cart.py", "changed", by, ONE, START + 3 * HOUR)
     names = ("cart.py", "`cart.py`", "./cart.py", f"{shop}/cart.py:12", "(cart.py)", "cart.py, docs/notes.md")
     assert judged(*(said(shop, f"see {name}", 1, ident=at) for at, name in enumerate(names, 1))) == [found] * len(names)
     silent = ("twice.py", "card.py", "https://cart.py/cart.py", "xcart.py", "cart.pyc", "cart", "../shop/cart.py")
     assert {state(said(shop, f"see {name}", 1)) for name in silent} == {None}
     assert state(said(shop, "see cart.py", 1, session=ONE)) is None  # what its own session then did
     symbol = said(shop, "`load_rate()` in cart.py", 1)
-    assert judged(symbol) == [Ground("load_rate in cart.py", "gone", by, None, START + 3 * HOUR)]
+    assert judged(symbol) == [Validity("load_rate in cart.py", "gone", by, None, START + 3 * HOUR)]
     (shop / "cart.py").write_text("none\n")
-    assert judged(said(shop, "see cart.py", 3.5)) == [Ground("cart.py", "changed")]
+    assert judged(said(shop, "see cart.py", 3.5)) == [Validity("cart.py", "changed")]
     (shop / "cart.py").unlink()
-    assert judged(said(shop, "see cart.py", 3.5)) == [Ground("cart.py", "gone")]
+    assert judged(said(shop, "see cart.py", 3.5)) == [Validity("cart.py", "gone")]
 
 
 def test_what_is_not_sure_is_not_said(store: Store, shop: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_any_name_of_a_file(store: Store, shop: Path, name: str) -> None:
     by = commit(shop, 3)
     found = judged(made)
     if name != "a\\b.py":  # it may be a path of Windows
-        assert found == [Ground(name, "changed", by, None, START + 3 * HOUR)]
+        assert found == [Validity(name, "changed", by, None, START + 3 * HOUR)]
     (shop / name).unlink()
     assert state(made) in (None, "gone")
 
@@ -275,11 +275,11 @@ def test_it_is_said_in_every_answer(store: Store, shop: Path, monkeypatch: pytes
     assert words in crystal("search", "zebra").out
     assert words in crystal("show", "line-1", "--no-pager").out
     (hit,) = json.loads(crystal("search", "zebra", "--json").out)["hits"]
-    assert hit["ground"] == data
+    assert hit["validity"] == data
     turns = json.loads(crystal("show", "line-1", "--json").out)["turns"]
-    assert [turn["ground"] for turn in turns if turn["uuid"] == "line-1"] == [data]
+    assert [turn["validity"] for turn in turns if turn["uuid"] == "line-1"] == [data]
     with Crystal() as memory:
-        assert memory.search("zebra").hits[0].ground == Ground("cart.py", "changed", by, ONE, START + 3 * HOUR)
+        assert memory.search("zebra").hits[0].validity == Validity("cart.py", "changed", by, ONE, START + 3 * HOUR)
     tools = Tools(ClientContext(folder=str(shop)))
     found = tools.call("crystal_search", query="zebra")
     assert f"; cart.py changed since in {by[:8]}" in str(found)
@@ -289,7 +289,7 @@ def test_it_is_said_in_every_answer(store: Store, shop: Path, monkeypatch: pytes
     (shop / "cart.py").write_text("x")
     ident = remembered("The zebra rate is in cart.py", "--project", str(shop))
     os.utime(shop / "cart.py")
-    assert json.loads(crystal("show", ident, "--json").out)["ground"]["state"] == "changed"
+    assert json.loads(crystal("show", ident, "--json").out)["validity"]["state"] == "changed"
     assert "cart.py: changed since" in crystal("show", ident).out
     assert "; cart.py changed since" in str(tools.call("crystal_get", id=ident))
 
@@ -309,5 +309,5 @@ def test_a_decision_names_the_later_one(store: Store, shop: Path, monkeypatch: p
     with store.transaction():
         add_evidence(store, Evidence(names[0], "line-2", TWO, "fact", 0.9, at))
     assert f"superseded by {names[1]}" in crystal("search", "default branch master").out
-    found = json.loads(crystal("memories", "show", names[0], "--json").out)["ground"]
+    found = json.loads(crystal("memories", "show", names[0], "--json").out)["validity"]
     assert (found["state"], found["what"]) == ("superseded", names[1])

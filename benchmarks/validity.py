@@ -1,6 +1,6 @@
 """Measure how often what is said of the files that a hit names is right, and what it costs, on a real history.
 
-    python benchmarks/ground.py --sessions FOLDER --repository DIR --commits FILE [--home DIR]
+    python benchmarks/validity.py --sessions FOLDER --repository DIR --commits FILE [--home DIR]
 
 ``commits`` has lines ``{"commit": ..., "sessions": [...]}``. The sessions are captured, then the repository is put back
 to some of its commits, and to one after which the commits of sessions were taken back with ``git revert``. At each,
@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.app.ground import Subject
-    from crystal.model.recall import Ground
+    from crystal.app.validity import Subject
+    from crystal.model.recall import Validity
 
 PRECISION = 0.95
 MEDIAN_MS = 25
@@ -84,7 +84,7 @@ class History:
 
     def diff(self, commit: str, path: str) -> tuple[set[bytes], set[bytes]]:
         """Return the lines that a commit added to a file and removed from it, as they are compared."""
-        from crystal.work.ground import plain_lines
+        from crystal.work.validity import plain_lines
 
         if (commit, path) not in self.diffs:
             lines = self.git("show", "-m", "--first-parent", "--format=", "--no-renames", commit, "--", path).split(
@@ -132,7 +132,7 @@ def capture(machine: Machine, sessions: Path, repository: Path) -> None:
 
 def subjects(machine: Machine, roles: tuple[str, ...], *, edits: bool) -> list[Subject]:
     """Return the turns of some roles as hits would name them."""
-    from crystal.app.ground import Subject
+    from crystal.app.validity import Subject
     from crystal.store.sessions.conversations import turn_texts
 
     among = "AND t.id IN (SELECT turn FROM work_calls WHERE is_edit AND exit = 0)" if edits else ""
@@ -169,8 +169,8 @@ def true_state(history: History, path: str, added: set[bytes], removed: set[byte
 
 def judge_edits(machine: Machine, history: History, edits: list[Subject], found: Counter[Any], *, shown: bool) -> None:
     """Judge every edit made before the commit that is checked out."""
-    from crystal.app.ground import _calls, judge
-    from crystal.work.ground import plain_lines
+    from crystal.app.validity import _calls, judge
+    from crystal.work.validity import plain_lines
 
     calls = _calls(machine.store, [one.id for one in edits])
     end = history.times[history.order[-1]]
@@ -178,62 +178,62 @@ def judge_edits(machine: Machine, history: History, edits: list[Subject], found:
     early = random.Random(4).sample(early, min(TEXTS * 2, len(early)))
     for at in range(0, len(early), HITS):
         some = early[at : at + HITS]
-        for one, ground in zip(some, judge(machine, some, str(history.folder)), strict=True):
+        for one, validity in zip(some, judge(machine, some, str(history.folder)), strict=True):
             call, path = calls[one.id][0]
             truth = true_state(history, path, plain_lines(call.added), plain_lines(call.removed), one)
             if truth is None:
                 continue
             half = half_of(one)
             found[half, truth, "all"] += 1
-            if ground is None:
+            if validity is None:
                 continue
             found[half, truth, "answered"] += 1
-            found[half, ground.state, "said"] += 1
-            found[half, ground.state, "right"] += ground.state == truth
-            note_session(history, one, ground, found)
-            if ground.commit:
-                minus = {line for name in (path, ground.what) for line in history.diff(ground.commit, name)[1]}
+            found[half, validity.state, "said"] += 1
+            found[half, validity.state, "right"] += validity.state == truth
+            note_session(history, one, validity, found)
+            if validity.commit:
+                minus = {line for name in (path, validity.what) for line in history.diff(validity.commit, name)[1]}
                 found[half, "commit", "said"] += 1
                 is_by = truth == "gone" or bool(minus & plain_lines(call.added))
                 found[half, "commit", "right"] += is_by
                 if shown and not is_by:
-                    print(f"{path} {one.uuid} {half}: not by {ground}")
-            if shown and half == "development" and ground.state != truth:
-                print(f"{path} {one.uuid}: said {ground}, is {truth}")
+                    print(f"{path} {one.uuid} {half}: not by {validity}")
+            if shown and half == "development" and validity.state != truth:
+                print(f"{path} {one.uuid}: said {validity}, is {truth}")
 
 
-def note_session(history: History, one: Subject, ground: Ground, found: Counter[Any]) -> None:
+def note_session(history: History, one: Subject, validity: Validity, found: Counter[Any]) -> None:
     """Count whether the commit that is said to have made a change names the session that is said to have made it."""
-    names = history.named.get(ground.commit or "")
-    if ground.session is not None and names:
+    names = history.named.get(validity.commit or "")
+    if validity.session is not None and names:
         found[half_of(one), "session", "said"] += 1
-        found[half_of(one), "session", "right"] += ground.session in names
+        found[half_of(one), "session", "right"] += validity.session in names
 
 
 def judge_texts(machine: Machine, history: History, texts: list[Subject], found: Counter[Any], *, shown: bool) -> None:
     """Judge texts that name files."""
-    from crystal.app.ground import judge
+    from crystal.app.validity import judge
 
     end = history.times[history.order[-1]]
     early = [one for one in texts if one.at is not None and one.at < end]
     some = random.Random(4).sample(early, min(TEXTS, len(early)))
     for at in range(0, len(some), HITS):
         batch = some[at : at + HITS]
-        for one, ground in zip(batch, judge(machine, batch, str(history.folder)), strict=True):
+        for one, validity in zip(batch, judge(machine, batch, str(history.folder)), strict=True):
             half = half_of(one)
             found[half, "texts", "all"] += 1
-            if ground is not None:
-                is_right = is_true(history, one, ground)
-                found[half, f"text {ground.state}", "said"] += 1
-                found[half, f"text {ground.state}", "right"] += is_right
-                note_session(history, one, ground, found)
+            if validity is not None:
+                is_right = is_true(history, one, validity)
+                found[half, f"text {validity.state}", "said"] += 1
+                found[half, f"text {validity.state}", "right"] += is_right
+                note_session(history, one, validity, found)
                 if shown and half == "development" and not is_right:
-                    print(f"{one.uuid} {one.at}: said {ground}")
+                    print(f"{one.uuid} {one.at}: said {validity}")
 
 
-def is_true(history: History, one: Subject, ground: Ground) -> bool:
+def is_true(history: History, one: Subject, validity: Validity) -> bool:
     """Return whether commits of others changed, renamed or deleted a file after a text, or took a symbol out."""
-    symbol, _, path = ground.what.rpartition(" in ")
+    symbol, _, path = validity.what.rpartition(" in ")
     later = [
         commit
         for commit in history.order
@@ -245,9 +245,9 @@ def is_true(history: History, one: Subject, ground: Ground) -> bool:
         text = (history.folder / path).read_text("utf-8", "replace") if is_there else ""
         before = history.git("log", "-1", "--format=%H", f"-S{symbol}", "HEAD", "--", path).strip()
         return is_there and symbol not in text and before in later
-    if ground.state == "gone":
+    if validity.state == "gone":
         return not is_there and bool(later)
-    return is_there and (bool(others) if ground.state == "changed" else not later)
+    return is_there and (bool(others) if validity.state == "changed" else not later)
 
 
 def half_of(one: Subject) -> str:
@@ -257,7 +257,7 @@ def half_of(one: Subject) -> str:
 
 def measure(machine: Machine, folder: Path, every: list[Subject]) -> float:
     """Return how much processor time the judgement of a search's hits takes in the median, ms, with that of git."""
-    from crystal.app.ground import judge
+    from crystal.app.validity import judge
 
     dice, times = random.Random(7), list[float]()
     for _ in range(ROUNDS):

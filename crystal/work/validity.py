@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from crystal.hook.assist import plain_line
-from crystal.model.recall import Ground, GroundState
+from crystal.model.recall import Validity, ValidityState
 from crystal.work.blame import SLACK_MS
 from crystal.work.calls import ToolCall
 
@@ -20,7 +20,7 @@ _WORKTREE = re.compile(r"/\.?worktrees/")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
 _SYMBOL = re.compile(r"`(?:\w+(?:\.|::))*([A-Za-z_]\w{3,60})(?:\(\))?`", re.ASCII)
 _QUOTES, _SPACES = bytes.maketrans(b"'`", b'""'), b" \t\r\f\v"
-_WORST: tuple[GroundState, ...] = ("superseded", "gone", "reverted", "changed", "unchanged")
+_WORST: tuple[ValidityState, ...] = ("superseded", "gone", "reverted", "changed", "unchanged")
 
 
 class FileVersion(NamedTuple):
@@ -92,7 +92,7 @@ def is_unchanged(call: ToolCall, text: bytes) -> bool:
     return bool(added) and added <= lines_in(text)
 
 
-def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Ground | None:
+def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
     """Return what became of the lines that an edit added; None if that is not sure.
 
     Args:
@@ -107,7 +107,7 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
     if not added or now.path.endswith(".ipynb"):  # cells are stored with escapes
         return None
     if added <= lines:
-        return Ground(now.path, "unchanged")
+        return Validity(now.path, "unchanged")
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
     counts = [len(added & one) for _, one in known]
     if not any(counts) and not is_here:
@@ -118,10 +118,10 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
         one for (one, _), count in zip(known, counts, strict=True) if one.old and len(added & lines_in(one.old)) > count
     ]  # a commit of another branch may lack the lines without having removed them
     by = lost[-1] if lost and counts[-1] == len(added & lines) else None
-    return Ground(now.path, "reverted" if is_reverted else "changed", by and by.commit, at=by and by.at)
+    return Validity(now.path, "reverted" if is_reverted else "changed", by and by.commit, at=by and by.at)
 
 
-def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten: bool) -> Ground | None:
+def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten: bool) -> Validity | None:
     """Return what became of a file since a text named it; None if nothing is known.
 
     Args:
@@ -132,11 +132,11 @@ def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten
     if now.text is None:
         return _gone(now.path, versions)
     if is_rewritten or not versions:
-        return Ground(now.path, "changed") if is_rewritten else None
-    return Ground(now.path, "changed", versions[-1].commit, at=versions[-1].at)
+        return Validity(now.path, "changed") if is_rewritten else None
+    return Validity(now.path, "changed", versions[-1].commit, at=versions[-1].at)
 
 
-def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Ground]:
+def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Validity]:
     """Yield the names that were in a file before its later versions, and are not in it any more."""
     had, has = (set(_WORD.findall(text or b"")) for text in (versions[0].old, now.text))
     for name in names:
@@ -144,22 +144,22 @@ def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: Fi
         if word in had and word not in has:
             without = [one for one in versions if one.text is not None and word not in _WORD.findall(one.text)]
             by = without[0] if without else None
-            yield Ground(f"{name} in {now.path}", "gone", by and by.commit, at=by and by.at)
+            yield Validity(f"{name} in {now.path}", "gone", by and by.commit, at=by and by.at)
 
 
-def _gone(path: str, versions: Sequence[FileVersion]) -> Ground:
+def _gone(path: str, versions: Sequence[FileVersion]) -> Validity:
     by = versions[-1] if versions and versions[-1].blob is None else None
-    return Ground(path, "gone", by and by.commit, at=by and by.at)
+    return Validity(path, "gone", by and by.commit, at=by and by.at)
 
 
-def session_of(found: Ground, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]) -> str | None:
+def session_of(found: Validity, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]) -> str | None:
     """Return which session made the change: the latest that edited the file before it, after the commit before it."""
     times = [since, *(one.at for one in versions if found.at is None or one.at < found.at)]
     end = float("inf") if found.at is None else found.at + SLACK_MS
     return next((one.session for one in edits if max(times) < one.at <= end), None)
 
 
-def worst(found: Iterable[Ground]) -> Ground | None:
+def worst(found: Iterable[Validity]) -> Validity | None:
     """Return the one of several that matters most."""
     return min(found, key=lambda one: _WORST.index(one.state), default=None)
 
