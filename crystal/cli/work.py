@@ -227,7 +227,7 @@ def about(
         times = f" {one.times} times" if one.times > 1 else ""
         size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
         place = ", ".join(part for part in (when, one.project, f"crystal show {one.uuid}") if part)
-        why = [f"  {WHY[one.what]}: {render.clipped(one_line(one.why), 200)}"] if one.why else []
+        why = [f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}"] if one.why else []
         say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}", *why, f"  {look.dim(place)}")
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
