@@ -14,7 +14,7 @@ from pathlib import Path
 
 from retrieval_metrics import METRICS, Estimate
 from retrieval_plot import Panel, plot
-from retrieval_report import CRYSTAL, JUDGED, LEVELS, SUM, Run, Table, table, verdicts
+from retrieval_report import CRYSTAL, JUDGED, LEVELS, Run, Table, table, verdicts
 
 SCOPES = {False: "project", True: "everywhere"}
 MEANING = {
@@ -54,8 +54,9 @@ def _part(run: Run, scope: str, picture: str) -> Iterator[str]:
         if not run.everywhere:
             yield ""
             yield f"![A point with its interval for each system and metric]({picture})"
-    for group in [SUM] if run.everywhere else reversed(run.groups):
-        yield from _group(run, group)
+    yield from _group(run, run.groups[-1])
+    if len(run.groups) > 1 and not run.everywhere:
+        yield from _sets(run)
     yield ""
     yield from _latency(run)
 
@@ -79,6 +80,23 @@ def _group(run: Run, group: str) -> Iterator[str]:
             yield f"**{group}, {level}**, {len(rows):,} questions"
             yield ""
             yield from _table(table(rows, level, run.systems))
+
+
+def _sets(run: Run) -> Iterator[str]:
+    """Each set alone: crystal, and the baseline whose MRR is best there."""
+    yield ""
+    yield "**each set**, crystal and the baseline with the best MRR there"
+    yield ""
+    yield f"| set | level | system | {' | '.join(METRICS)} |"
+    yield f"|---|---|---|{'---|' * len(METRICS)}"
+    for name in run.kinds:
+        for level in LEVELS:
+            rows = [row for row in run.of(name) if row[level]]
+            if rows:
+                found = table(rows, level, run.systems)
+                others = sorted(found.keys() - {CRYSTAL}, key=lambda one: -found[one][METRICS.index("MRR")].mean)
+                for line in list(_table({one: found[one] for one in (CRYSTAL, *others[:1])}))[2:]:
+                    yield f"| {name} | {level} {line}"
 
 
 def _table(found: Table) -> Iterator[str]:

@@ -22,7 +22,7 @@ HEAD = """<!-- Made by docs/generate_cli.py from crystal/cli/. Change those, not
 `crystal` and `python -m crystal` are the same.
 Results go to standard output; notes, warnings, progress and errors go to standard error, as `crystal: note: ...`, `crystal: warning: ...`, `crystal: error: ...` and `crystal: hint: ...`.
 A progress bar is shown on a terminal only, and `NO_COLOR` is respected.
-With `--json` a command prints one JSON object; [its keys](json.md) only grow.
+With `--json`, where the line of its usage names it, a command prints one JSON object; [its keys](json.md) only grow.
 
 ## Exit codes
 
@@ -31,13 +31,13 @@ With `--json` a command prints one JSON object; [its keys](json.md) only grow.
 | 0 | done; a search that finds nothing is done, too |
 | 1 | it failed, a check found something, or nothing has the name or id that was given |
 | 2 | an option or a value cannot be used |
-| 3 | something must be set up first: no memory yet, no key, an extension is missing |
-| 4 | not reachable or not writable just now: try again later |
+| 3 | something must be set up first: no memory yet (for a command that only reads it), no key, an extension is missing |
+| 4 | not reachable or not writable just now, such as a busy store or a full disk: try again later |
 | 5 | refused by the other side |
-| 6 | stored data is damaged |
+| 6 | stored data is damaged, or the store is another program's |
 | 130 | interrupted with Ctrl-C |
 
-[Errors](errors.md) tells which error has which code.
+Below, a command has only what codes mean for it alone; [errors](errors.md) tells which error has which code.
 A bug ends with a Python traceback and code 1.
 
 """  # noqa: E501 - one sentence per line in Markdown
@@ -92,53 +92,42 @@ MORE: dict[str, str] = {
 }
 """Where the reader goes on from each command: a command without a place in the documentation stops the generator."""
 
-READS = "3 when there is no memory yet, 4 when the store is busy, 6 when it is damaged or of another program"
-WRITES = "4 when the store is busy or the disk is full, 6 when the store is damaged or of another program"
-
 EXITS: dict[str, str] = {
-    "init": f"2 also when a settings file cannot be understood (nothing is changed then), {WRITES}",
-    "search": READS,
-    "access": f"1 when there is no such project or access, {READS}",
-    "web": f"4 also when the port is taken, {READS}",
-    "tui": f"2 also without a terminal, 3 when textual is not installed, {READS}",
-    "show": f"1 when nothing has that id or place, {READS}",
-    "sessions": READS,
-    "changed": READS,
-    "how": READS,
-    "about": READS,
-    "fix": f"2 also when no error is given, {READS}",
-    "blame": f"1 when there is no such file, 2 also when it is no text or has no such line, {READS}",
-    "projects": f"1 when there is no such project or folder, {WRITES}",
-    "sources": f"1 when there is no such source or folder, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches, {WRITES}",  # noqa: E501
-    "vault": f"1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone, {WRITES}",  # noqa: E501
-    "files": f"1 when a conflict is open, a line cannot be remembered, or no file has memories yet, 2 also when a file is no UTF-8 text, is private or its block is damaged, and when nobody can be asked, {WRITES}",  # noqa: E501
+    "init": "2 also when a settings file cannot be understood (nothing is changed then)",
+    "access": "1 when there is no such project or access",
+    "web": "4 also when the port is taken",
+    "tui": "2 also without a terminal, 3 when textual is not installed",
+    "show": "1 when nothing has that id or place",
+    "fix": "2 also when no error is given",
+    "blame": "1 when there is no such file, 2 also when it is no text or has no such line",
+    "projects": "1 when there is no such project or folder",
+    "sources": "1 when there is no such source or folder, 2 also when a folder cannot be added, 3 when watchfiles is not installed (`watch`), 4 also when a folder is not there or another process watches",  # noqa: E501
+    "vault": "1 when a conflict is open or a file could not be remembered, 2 also when files were deleted and nobody can be asked, 4 also when the folder or all of its files are gone",  # noqa: E501
+    "files": "1 when a conflict is open, a line cannot be remembered, or no file has memories yet, 2 also when a file is no UTF-8 text, is private or its block is damaged, and when nobody can be asked",  # noqa: E501
     "mcp": "128 and the number of the signal that ended it; with `--http` 3 when nobody has a token, 4 when the port is taken; what a tool meets is an answer, not an exit code",  # noqa: E501
-    "remember": f"2 also when nothing of the text may be kept, or it is too long, {WRITES}",
-    "memories": f"1 when there is no such memory, 2 also when an id is the beginning of several, {WRITES}",
-    "get": f"1 when nothing has that key or id, {READS}",
-    "forget": f"1 when nothing was found or has that name, 6 when `--prove` found something, {WRITES}",
-    "context": READS,
-    "assist": READS,
-    "status": f"1 when turns are NOT kept, {READS}",
+    "remember": "2 also when nothing of the text may be kept, or it is too long",
+    "memories": "1 when there is no such memory, 2 also when an id is the beginning of several",
+    "get": "1 when nothing has that key or id",
+    "forget": "1 when nothing was found or has that name, 6 when `--prove` found something",
+    "status": "1 when turns are NOT kept",
     "doctor": "1 when a check fails",
-    "watch": f"0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders, {WRITES}; it also needs the package watchfiles",  # noqa: E501
-    "sync": f"130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer, {WRITES}; a transcript that cannot be read is a warning",  # noqa: E501
-    "backfill": f"1 when there is no such file or folder, {WRITES}; a transcript that cannot be read is a warning",
-    "migrate": f"1 when the store is not here or has another form, 3 also when LanceDB is not installed, {WRITES}",
+    "watch": "0 also when it is ended by Ctrl-C, 4 also when another one runs or the system cannot watch so many folders; it also needs the package watchfiles",  # noqa: E501
+    "sync": "130 also when you stop it while vectors are made: the rest follows, 3 when nothing here can run a timer; a transcript that cannot be read is a warning",  # noqa: E501
+    "backfill": "1 when there is no such file or folder; a transcript that cannot be read is a warning",
+    "migrate": "1 when the store is not here or has another form, 3 also when LanceDB is not installed",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
     "secrets": "1 when there are secrets, or no such file or folder, 4 when there are none but a transcript could not be read",  # noqa: E501
-    "handoff": f"1 when nothing has that id or place, 2 also when the folder is gone, 3 also when the program that must import the session is not installed, {READS}",  # noqa: E501
-    "restore": f"1 when the session is unknown, 2 also when its file is still there, {WRITES}",
+    "handoff": "1 when nothing has that id or place, 2 also when the folder is gone, 3 also when the program that must import the session is not installed",  # noqa: E501
+    "restore": "1 when the session is unknown, 2 also when its file is still there",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",
     "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
-    "devices": f"1 when no device has that name, {WRITES}",
-    "promote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
-    "demote": f"3 when a key or a token is missing, {WRITES}, 5 when the relay refuses",
-    "completion": "none",
+    "devices": "1 when no device has that name",
+    "promote": "3 when a key or a token is missing, 5 when the relay refuses",
+    "demote": "3 when a key or a token is missing, 5 when the relay refuses",
     "uninstall": "1 when you answer no, 2 also when a settings file cannot be understood",
 }
-"""What each command's exit codes mean besides 0 (done), 2 (usage) and 130 (interrupted)."""
+"""What exit codes mean for one command alone: the table at the beginning of the page has the rest."""
 
 VALUES = {"assist": "on|off|ask", "limit": "N", "since": "TIME", "project": "FOLDER", "role": "ROLE"}
 """What stands for the value of an option that names nothing itself (Typer's own words differ between its versions)."""
@@ -157,8 +146,8 @@ def render() -> str:
         "What to do with `--on` and `--off` is in [keeping something private](../how-to/keep-something-private.md).",
     ]
     for name in COMMANDS:
-        exits = f"Exit codes besides 0, 2 and 130: {EXITS[name]}." if name in EXITS else ""
-        more = "\n\n".join(part for part in (exits, MORE.get(name, "")) if part)
+        exits = f"Exit codes: {EXITS[name]}." if name in EXITS else ""
+        more = "\n".join(part for part in (exits, MORE.get(name, "")) if part)
         parts += _command(f"crystal {name}", load_command(name), "##", more)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -172,7 +161,7 @@ def _command(name: str, command: Any, heading: str, more: str) -> list[str]:
 
 
 def _usage(command: Any) -> str:
-    words = ["[OPTIONS]"]
+    words = ["[OPTIONS]", *["[--json]" for one in command.params if _is_json(one)]]
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             shown = (parameter.metavar or parameter.name.upper()).rstrip(".")
@@ -194,6 +183,8 @@ def _prose(text: str | None) -> str:
 def _parameters(command: Any) -> str:
     rows = []
     for one in command.params:
+        if _is_json(one):
+            continue
         if one.param_type_name == "argument":
             name = f"`{(one.metavar or one.name.upper()).rstrip('.')}`"
         else:
@@ -202,6 +193,11 @@ def _parameters(command: Any) -> str:
             name += "".join(f" / `{option}`" for option in one.secondary_opts)
         rows.append(f"| {name} | {_cell(one.help)}{_default(one)} |")
     return "\n".join(["| option or argument | meaning |", "|---|---|", *rows]) if rows else ""
+
+
+def _is_json(one: Any) -> bool:
+    """Whether it is the option that nearly every command has: it stands in the line of the usage."""
+    return "--json" in one.opts and one.help == "Print one JSON object."
 
 
 def _value(option: Any) -> str:

@@ -147,17 +147,15 @@ def _key_variables() -> str:
 
 def _section(setting: Setting) -> str:
     variables = ", ".join(_variable(alias) for alias in setting.variables)
-    lines = [
-        f"#### `{setting.key}`\n",
-        *[sentence + "." for sentence in setting.meaning.rstrip(".").split(". ")],
-        "",
-        f"- accepted: {setting.kind.accepts}",
-        f"- default: {setting.default_words or _default(setting.default)}",
-        f"- environment: {variables}",
+    facts = [
+        f"accepted: {setting.kind.accepts}",
+        f"default: {setting.default_words or _default(setting.default)}",
+        f"environment: {variables}",
     ]
     if setting.only_environment:
-        lines.append("- not in the file: the hook needs it, and reads none")
-    return "\n".join(lines) + "\n"
+        facts.append("not in the file: the hook needs it, and reads none")
+    meaning = [sentence + "." for sentence in setting.meaning.rstrip(".").split(". ")]
+    return "\n".join([f"#### `{setting.key}`\n", *meaning, "", "- " + "; ".join(facts)]) + "\n"
 
 
 def _variable(alias: Alias) -> str:

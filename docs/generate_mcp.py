@@ -5,7 +5,7 @@ Run it after a change of crystal/mcp/catalog.py: ``python docs/generate_mcp.py``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ The tool's description, which a client reads once, says what the columns of a li
 `benchmarks/mcp_size.py` measures every tool, and fails if an answer costs more; with `--memory` it asks a real memory.
 On 70 real sessions of one project, 84 answers (26 November 2026): searches 1.09 times their text in the median, `crystal_get` 1.04, lists of messages and sessions 1.1, the timeline 1.2, paths 1.25, commands 1.3.
 
-With `response_format` `json` the answer is a JSON object for programs, several times longer, with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
+Every `crystal_` tool takes `response_format`, `markdown` (the default) or `json`.
+With `json` the answer is a JSON object for programs, several times longer, with every detail; its first and last values (`fence`, `fence_end`) hold the tags.
 
 An answer has at most [`mcp.max_characters`](configuration.md#mcpmax_characters) characters, in either form.
 `more` says how to get the rest, `next_offset` is the `offset` of the next page, and `characters_left` says how much of one text is not shown.
@@ -89,6 +90,12 @@ With the setting [`mcp.aliases`](configuration.md#mcpaliases) the server also ha
 """  # noqa: E501
 
 TAIL = """\
+## Scopes and hints
+
+HINTS
+
+All other hints are false; a tool without a scope is only for an agent on this machine.
+
 ## Resources
 
 | address | what it is |
@@ -110,7 +117,8 @@ def render() -> str:
     head = HEAD.replace("VERSIONS", ", ".join(GREETED)).replace("MODERN", ", ".join(MODERN))
     instructions = "\n".join(f"> {line}" for line in INSTRUCTIONS.replace(". ", ".\n").split("\n"))
     other = [MIDDLE, *map(_tool, ALIASES), CONNECTED, *map(_tool, CONNECTOR)]
-    parts = [head, *map(_tool, TOOLS), *other, TAIL.replace("INSTRUCTIONS", instructions)]
+    tail = TAIL.replace("INSTRUCTIONS", instructions).replace("HINTS", _hints([*TOOLS, *ALIASES, *CONNECTOR]))
+    parts = [head, *map(_tool, TOOLS), *other, tail]
     return "\n".join(parts)
 
 
@@ -124,18 +132,21 @@ Each answers with one JSON object.
 
 
 def _tool(tool: Tool) -> str:
-    hints = tool.definition["annotations"]
-    said = ", ".join(f"`{name}` {str(value).lower()}" for name, value in hints.items() if name != "title")
-    rows = [_row(name, rule, required=name in tool.required) for name, rule in tool.properties.items()]
-    table = ["| argument | values | meaning |", "|---|---|---|", *rows]
+    named = {name: rule for name, rule in tool.properties.items() if name != "response_format"}
+    rows = [_row(name, rule, required=name in tool.required) for name, rule in named.items()]
+    table = ["| argument | values | meaning |", "|---|---|---|", *rows] if rows else []
     sentences = tool.description.replace(". ", ".\n").replace("? ", "?\n")
-    scope = (
-        "Only an agent on this machine has it."
-        if tool.needs_folder
-        else f"Over HTTP it needs the scope `{tool.scope}`."
-    )
-    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table), f"Hints: {said}.\n{scope}"]
-    return "\n\n".join(parts) + "\n"
+    parts = [f"### {tool.name}", f"{tool.title}.", sentences, "\n".join(table)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _hints(tools: Sequence[Tool]) -> str:
+    """What a client is told of each tool, and what a token for HTTP must allow."""
+    lines = []
+    for tool in tools:
+        hints = ", ".join(f"`{name}`" for name, value in tool.definition["annotations"].items() if value is True)
+        lines.append(f"| `{tool.name}` | {'none' if tool.needs_folder else f'`{tool.scope}`'} | {hints} |")
+    return "\n".join(["| tool | scope over HTTP | hints that are true |", "|---|---|---|", *lines])
 
 
 def _row(name: str, rule: Mapping[str, Any], *, required: bool) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -50,6 +50,9 @@ class Role(str, Enum):
     STANDALONE = "standalone"
     HOME = "home"
     DEVICE = "device"
+
+
+AssistMode = Enum("AssistMode", {"on": "on", "off": "off", "ask": "ask"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class RoleOptions:
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
-    assist: Annotated[Literal["on", "off", "ask"] | None, typer.Option(help="Tell Claude Code facts unasked.")] = None,
+    assist: Annotated[AssistMode | None, typer.Option(help="Tell Claude Code facts unasked.")] = None,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
@@ -169,12 +172,12 @@ def init(
     if paste or "any" in (client or ()):
         _print_for_pasting(client or ["any"])
         return
-    config = this_config({"assist.mode": assist})
+    config = this_config({"assist.mode": assist and assist.value})
     asks = sys.stdin.isatty() and not yes and not dry_run
     agent = agent_id or _proposed(config, asks=asks and config.origin("agent_id") == "default")
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
     if assist is not None and not dry_run:
-        set_value(config.places.config_file, "assist.mode", assist)
+        set_value(config.places.config_file, "assist.mode", assist.value)
     config = _offer_assist(config) if asks else config
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)

@@ -258,6 +258,24 @@ def test_a_page_keeps_what_others_wrote_and_its_plot_is_a_picture(tmp_path):
     assert "(retrieval-project-embedded.svg)" in twice
 
 
+def test_a_page_of_several_sets_has_each_beside_its_best_baseline_and_all_systems_for_their_sum(tmp_path):
+    run, page = run_of([1] * 9, [2] * 9, "first"), tmp_path / "retrieval.md"
+    run.kinds["second"] = run.kinds["first"]
+    run.sizes["second"] = 1
+    run.rows += [{**row, "set": "second"} for row in run.rows]
+    for row in run.rows:
+        row["systems"]["worse"] = [[5], [5]]
+    write_page(run, page)
+    written = page.read_text()
+    assert [written.count(f"\n| {name} | 0") for name in ("other", "worse")] == [2, 2]
+    assert all(f"\n| {name} | turns | other | 0.000" in written for name in ("first", "second"))
+    assert "| turns | worse |" not in written
+    for row in run.rows:
+        row["systems"] = {CRYSTAL: row["systems"][CRYSTAL]}
+    write_page(run, page)
+    assert "| second | sessions | crystal | **1.000**" in page.read_text()
+
+
 # ---------------------------------------------------------------------------------------------------------- whole runs
 
 
