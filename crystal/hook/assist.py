@@ -278,9 +278,11 @@ def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], byte
     Raises:
         LookupError, OSError, ValueError: There is none, it may be private, or it is not whole.
     """
+    from itertools import islice
+
     with open(path, "rb") as file:
         header = call.parse(file.readline(MAX_BYTES))
-        facts = [file.readline(MAX_BYTES) for _ in range(int(header["facts"]))]
+        facts = list(islice(file, int(header["facts"])))  # a damaged number may be any: it ends with the file
         keys = file.read(MAX_BYTES)
     private = tuple(call.rules["private_folders"])
     is_private = call.cwd.startswith(private) or os.path.abspath(call.cwd).startswith(private)

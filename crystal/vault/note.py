@@ -16,7 +16,7 @@ from crystal.timewords.parse import iso
 FIELDS = ("id", "kind", "key", "project", "created", "updated")
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?P<lines>(?:.*\n)*?)---[ \t]*(?:\n|\Z)")
 _ENDLESS = re.compile(r"---[ \t]*\n(?:.*\n)*?id:[ \t]+mem-")
-_MERGE = re.compile(r"^<{7} .*\n(?:.*\n)*?>{7} ", re.MULTILINE)
+_OURS, _THEIRS = re.compile(r"^<{7} .*\n", re.MULTILINE), re.compile(r"^>{7} ", re.MULTILINE)
 _FIELD = re.compile(rf"(?P<name>{'|'.join(FIELDS)}):(?:[ \t]+(?P<value>.*))?")
 
 
@@ -35,7 +35,8 @@ class MemoryNote(NamedTuple):
 
 def unfinished(text: str) -> str | None:
     """Return why a file does not say yet what a memory should be; None if it does."""
-    if _MERGE.search(text):
+    ours = _OURS.search(text)
+    if ours is not None and _THEIRS.search(text, ours.end()):
         return "a merge is not finished: remove the lines with <<<<<<<, ======= and >>>>>>>"
     is_endless = _FRONT_MATTER.match(text) is None and _ENDLESS.match(text)
     return "its front matter does not end: add a line ---" if is_endless else None

@@ -86,6 +86,16 @@ def test_it_is_short_and_each_line_is_one_line(asked: list[str], stated: list[st
     assert all(len(fact.body.splitlines()) == 1 and "<crystal-memory" not in fact.body for fact in facts)
 
 
+def test_a_damaged_packet_is_silence_at_once(door: Hook) -> None:
+    path = lay(door)
+    head, _, rest = path.read_bytes().partition(b"\n")
+    number = b'"facts": "%d"' % len(FACTS)
+    assert number in head
+    for wrong in (b"999999999999", b"-1", b"x"):
+        path.write_bytes(head.replace(number, b'"facts": "%s"' % wrong) + b"\n" + rest)
+        assert tell(door, HELPER) == []
+
+
 def test_after_a_compaction_it_is_told_once_without_what_the_summary_says(door: Hook) -> None:
     lay(door)
     assert tell(door, {**COMPACT, "session_id": "two"}) == []

@@ -22,7 +22,7 @@ from crystal.errors import UnavailableError
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.vault import folder as files
-from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, with_id
+from crystal.vault.note import changed_fields, parse_note, render_note, text_of_memory, unfinished, with_id
 from tests.support.examples import examples
 from tests.support.killed import killed_at_call
 
@@ -176,3 +176,8 @@ def test_nothing_is_lost_or_doubled(steps: list[tuple[str, Any]], prefer: str) -
         found = sorted(parse_note(path.read_text()).text for path in paths)
         assert found == sorted(text_of_memory(one) for one in list_memories(world.machine, limit=10_000))
         assert not list(world.root.rglob("*.tmp"))
+
+
+def test_lines_that_begin_a_merge_without_end_are_read_once() -> None:
+    assert unfinished("<<<<<<< ours\n" * 100_000) is None  # in quadratic time, that would be minutes
+    assert unfinished("<<<<<<< ours\n>>>>>>> theirs\n") is not None
