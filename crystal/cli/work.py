@@ -20,6 +20,7 @@ from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
+    from crystal.app.about import Event
     from crystal.app.blame import BlamedLines
     from crystal.app.fixes import KnownFix
     from crystal.store.work.queries import RecordedCall
@@ -218,22 +219,28 @@ def about(
     if not found.events:
         say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
         return
-    look, shown = look_of(sys.stdout), most_telling(found.events, most)
+    look = look_of(sys.stdout)
     kind = "" if found.kind == "name" else f" ({found.kind})"
-    say(f"{look.bold(one_line(found.thing))}{kind}: {count_words(len(found.events), 'event')} in"
-        f" {count_words(found.sessions, 'session')}")  # fmt: skip
-    for one in shown:
-        when = "time unknown" if one.at is None else clock(one.at, now)
-        times = f" {one.times} times" if one.times > 1 else ""
-        size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
-        place = ", ".join(part for part in (when, one.project, f"crystal show {one.uuid}") if part)
-        why = [f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}"] if one.why else []
-        say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}", *why, f"  {look.dim(place)}")
+    events, sessions = count_words(len(found.events), "event"), count_words(found.sessions, "session")
+    say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
+    for one in most_telling(found.events, most):
+        _say_event(one, look, now)
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
         say(f"edited in the same sessions: {', '.join(files)}")
     if len(found.events) > most:
         render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")
+
+
+def _say_event(one: Event, look: render.Look, now: int) -> None:
+    """Print what happened, why, and where it can be read."""
+    times = f" {one.times} times" if one.times > 1 else ""
+    size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+    say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}")
+    if one.why:
+        say(f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}")
+    when = "time unknown" if one.at is None else clock(one.at, now)
+    say(f"  {look.dim(', '.join(part for part in (when, one.project, f'crystal show {one.uuid}') if part))}")
 
 
 def _fix_record(one: KnownFix) -> dict[str, object]:
