@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-from crystal.app.memory_queries import find_by_key, find_by_words, find_one, is_folder_word, mirror_of, storable
+from crystal.app.memory_queries import find_by_key, find_by_words, find_one, is_folder_word, mirror_of
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
 from crystal.app.session_context import refresh
@@ -23,7 +23,7 @@ from crystal.memories.rules import (
     refuse_named_secret,
 )
 from crystal.memories.serialize import memory_to_dict
-from crystal.model.capture import Project
+from crystal.model.capture import Project, storable
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.store.memories import memories

@@ -12,7 +12,7 @@ from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import checked_category, checked_status, cleaned_key
-from crystal.model.capture import Project
+from crystal.model.capture import Project, storable
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store import Store
 from crystal.store.isolation import hide
@@ -161,11 +161,6 @@ def is_folder_word(wanted: str) -> bool:
     """Return True if the user's word for a project is a folder, also a relative one."""
     separators = [os.sep, os.altsep or os.sep]
     return wanted in (".", "..", "~") or any(separator in wanted for separator in separators)
-
-
-def storable(text: str) -> str:
-    """Return text without lone surrogates, which SQLite does not store."""
-    return text.encode("utf-8", "replace").decode()
 
 
 @contextlib.contextmanager

@@ -116,9 +116,9 @@ def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None 
         home: The user's home folder.
         data_dir: Given by the user for this run; wins over everything.
     """
-    ldm_home = _place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
+    ldm_home = env_place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
-    config_file = _place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
+    config_file = env_place(env, "CRYSTAL_CONFIG", home) or user_config_dir(env, home) / "config.toml"
     roots = _roots(env, home)
     return Places(ldm_home, found, config_file, (roots[0].folder.parent,), roots, source)
 
@@ -146,10 +146,10 @@ def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
 
     Programs that keep their data in ``~/.local/share`` follow ``XDG_DATA_HOME``.
     """
-    moved = _place(env, place.variable, home) if place.variable else None
+    moved = env_place(env, place.variable, home) if place.variable else None
     if moved:
         return Path(os.path.normpath(moved / place.below))
-    usual, data, moved_data = place.default_home(home), home / ".local" / "share", _place(env, "XDG_DATA_HOME", home)
+    usual, data, moved_data = place.default_home(home), home / ".local" / "share", env_place(env, "XDG_DATA_HOME", home)
     if moved_data and usual.is_relative_to(data):
         return moved_data / usual.relative_to(data)
     return absolute(usual, home)
@@ -317,11 +317,11 @@ def delete_file(path: Path) -> None:
 def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path | None) -> tuple[Path, str]:
     if explicit is not None:
         return absolute(explicit, home, name="the data folder"), "flag"
-    chosen = _place(env, "CRYSTAL_DATA_DIR", home)
+    chosen = env_place(env, "CRYSTAL_DATA_DIR", home)
     if chosen is not None:
         return chosen, "environment CRYSTAL_DATA_DIR"
     usual = ldm_home / "memory"
-    openclaw = _place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
+    openclaw = env_place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
     legacy = openclaw / "memory-crystal"
     # os.path answers False where Path raises: below a folder that may not be entered.
     is_there = os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db")  # noqa: PTH110, PTH112
@@ -330,7 +330,8 @@ def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path
     return usual, "environment LDM_HOME" if env.get("LDM_HOME", "").strip() else "default"
 
 
-def _place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
+def env_place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
+    """Return the folder or file that a variable of the environment names, None if it is not set."""
     value = env.get(name, "")
     return absolute(value, home, name=name) if value.strip() else None
 

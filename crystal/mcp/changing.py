@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from crystal.app.background import embed_soon
@@ -11,7 +12,7 @@ from crystal.app.forget import carry_out, complete_plan, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
-from crystal.mcp.items import Make, ShortIds, excerpt, hit_name, kind_of, label, memory_data, place_of
+from crystal.mcp.items import ShortIds, excerpt, hit_name, kind_of, label, memory_data, place_of
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
@@ -178,20 +179,16 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    return bounded([_doomed_item(item, machine) for item in plan.items], compose, client.room)
+    return bounded([partial(_doomed_item, item, machine) for item in plan.items], compose, client.room)
 
 
-def _doomed_item(item: ForgetItem, machine: Machine) -> Make:
+def _doomed_item(item: ForgetItem, machine: Machine, room: int) -> AnswerItem:
     """Return an item under its short id if it has one, and why it goes if it was not asked for."""
     chunk = chunk_of_uuid(machine.store, item.uuid) if (item.kind, item.memory) == ("line", "local") else None
     is_memory, because = item.kind == "memory", "" if item.because == "asked" else item.because
     ident = ShortIds(machine).memory(item.uuid) if is_memory else hit_name(chunk) if chunk else item.uuid
     head = " ".join(filter(None, (ident, "memory" if is_memory else kind_of(item.role)[1], because)))
     place = place_of(item.timestamp, item.project, item.device, machine.config.device)
-
-    def make(room: int) -> AnswerItem:
-        text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))
-        names = {"kind": item.kind, "id": item.uuid, "because": item.because}
-        return AnswerItem(head, place, text, {**names, "text": text, "when": iso(item.timestamp)})
-
-    return make
+    text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))
+    names = {"kind": item.kind, "id": item.uuid, "because": item.because}
+    return AnswerItem(head, place, text, {**names, "text": text, "when": iso(item.timestamp)})

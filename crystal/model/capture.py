@@ -49,6 +49,11 @@ def is_unicode(value: str) -> bool:
     return True
 
 
+def storable(text: str) -> str:
+    """Return text without lone surrogates, which SQLite does not store."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def parse_hit_name(text: str) -> int | None:
     """Return the number of a hit from ``h17``, ``m17`` or ``17``; None for anything else."""
     found = re.fullmatch(r"([hm]?)([0-9]{1,18})", text.strip().lower(), re.ASCII)

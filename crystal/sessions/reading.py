@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_memory_id
-from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name
+from crystal.model.capture import MIRROR_IDS, Memory, parse_hit_name, storable
 from crystal.model.recall import Filters, Validity
 from crystal.model.sources import FilePlace, shown_text
 from crystal.store import Store
@@ -188,7 +188,7 @@ def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> Sh
                 return ShowTarget(None, chunk, memory)
         # Deprecated memories are not found here.
         raise NotFoundError(f"no memory {wanted!r} that is active", hint="list them: crystal memories --status all")
-    if all(conversations.find_session_row(side, _storable(wanted)) is None for side in sides.values()):
+    if all(conversations.find_session_row(side, storable(wanted)) is None for side in sides.values()):
         found = _hit(sides, wanted)
         if found is not None:
             return found
@@ -210,7 +210,7 @@ def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
         if place is not None:
             return ShowTarget(place.session, place.chunk, memory)
     for memory, side in sides.items():
-        chunk = conversations.chunk_of_uuid(side, _storable(wanted))
+        chunk = conversations.chunk_of_uuid(side, storable(wanted))
         place = None if chunk is None else conversations.place_of_chunk(side, chunk)
         if place is not None:
             return ShowTarget(place.session, place.chunk, memory)
@@ -219,7 +219,7 @@ def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
 
 def _session_name(sides: Iterable[Store], wanted: str) -> str:
     """Return the session that an id or its prefix names."""
-    ident = _storable(wanted.strip().removesuffix(".jsonl"))
+    ident = storable(wanted.strip().removesuffix(".jsonl"))
     names = list(dict.fromkeys(name for side in sides for _, name in session_matches(side, ident, _SHOWN + 1)))
     if ident in names:
         return ident
@@ -303,10 +303,6 @@ def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
         at = next(at for at, turn in enumerate(thread) if turn.id == place.turn)
         around = thread[max(0, at - max(0, context)) : at + max(0, context) + 1]
         return Conversation(session, _shown(store, around, place.turn))
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
 
 
 def _summary(store: Store, row: conversations.Session) -> SessionSummary:

@@ -19,6 +19,7 @@ from pathspec import GitIgnoreSpec
 
 from crystal.config.paths import refused
 from crystal.errors import UnavailableError
+from crystal.model.capture import is_unicode
 from crystal.transcript.project import shared_git_folder
 
 IGNORE_FILES = (".gitignore", ".crystalignore")
@@ -142,7 +143,7 @@ class _Walk:
             self.found.skipped.append(SkippedFile(path, "no regular file"))
         elif (original := conflict_original(entry.name)) is not None:
             self.found.skipped.append(SkippedFile(path, f"a conflict copy of {original}"))
-        elif not _is_text(path):
+        elif not is_unicode(path):
             self.found.skipped.append(SkippedFile(ascii(path), "its name is no text"))
         else:
             self.found.files[path] = stamp_of(status, self._now_ns)
@@ -168,14 +169,6 @@ def stamp_of(status: os.stat_result, now_ns: int) -> str:
     if max(status.st_mtime_ns, status.st_ctime_ns) > now_ns - RACY_NS:
         return ""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # ------------------------------------------------------------------------------------------------------ ignore files

@@ -14,7 +14,7 @@ from crystal.app.capture import LOCK_SECONDS
 from crystal.app.migrate.found import SIDES
 from crystal.capture.lock import CAPTURE_LOCK, wait_lock
 from crystal.capture.safe_open import ANYWHERE
-from crystal.capture.source import opened_source
+from crystal.capture.source import beside, opened_source
 from crystal.config.paths import Places, make_private_dir, sync_folder, system_errors
 from crystal.errors import DamagedError
 from crystal.transcript.tables import counts_of
@@ -31,16 +31,16 @@ def relocate(old: Path, new: Path) -> int:
         DamagedError: The copy has other rows than the original, or another database has its place. Nothing is changed.
         SourceError, UnavailableError: It cannot be read, or its owner is writing to it.
     """
-    kept = _beside(old, KEPT)
+    kept = beside(old, KEPT)
     with system_errors(old):
         if not kept.exists():
             _copy(old, new)
             os.link(old, kept)
         for side in SIDES:
-            if side and _beside(old, side).exists() and not old.is_symlink():
-                _beside(old, side).rename(_beside(kept, side))
+            if side and beside(old, side).exists() and not old.is_symlink():
+                beside(old, side).rename(beside(kept, side))
         if not old.is_symlink():
-            link = _beside(old, PARTIAL)
+            link = beside(old, PARTIAL)
             link.unlink(missing_ok=True)
             link.symlink_to(new)
             link.replace(old)
@@ -68,26 +68,22 @@ def move_own(places: Places) -> tuple[int, Path]:
 def _copy(old: Path, new: Path) -> None:
     """Copy a database and its log, and give the copy its name when it has the same rows."""
     make_private_dir(new.parent)
-    partial, before = _beside(new, PARTIAL), _counts(old)
+    partial, before = beside(new, PARTIAL), _counts(old)
     for side in ("", LOG):
-        _beside(partial, side).unlink(missing_ok=True)
+        beside(partial, side).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(_beside(old, side), _beside(partial, side))
-            _beside(partial, side).chmod(0o600)
+            shutil.copyfile(beside(old, side), beside(partial, side))
+            beside(partial, side).chmod(0o600)
     if _counts(partial) != before or _counts(old) != before:
         raise DamagedError(f"the copy of {old} differs from the original", hint="end what writes to it, then try again")
     if new.exists() and _counts(new) != before:
         raise DamagedError(f"{new} exists already and differs from {old}", hint="move one of them away, then try again")
     for side in (LOG, ""):
-        if _beside(partial, side).exists():
-            with _beside(partial, side).open("rb") as file:
+        if beside(partial, side).exists():
+            with beside(partial, side).open("rb") as file:
                 os.fsync(file.fileno())
-            _beside(partial, side).replace(_beside(new, side))
+            beside(partial, side).replace(beside(new, side))
     sync_folder(new.parent)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
 
 
 def _counts(path: Path) -> dict[str, int]:

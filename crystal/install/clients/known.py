@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from crystal.config.paths import Places, absolute, resolve_places
+from crystal.config.paths import Places, env_place, resolve_places
 from crystal.hook import main as hook
 
 SERVER = "crystal"
@@ -75,8 +75,8 @@ def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[st
     moved = bool(env.get("CLAUDE_CONFIG_DIR", "").strip())
     claude = places.claude_dirs[0]
     desktop = _desktop_folder(env, home)
-    codex = _folder(env, "CODEX_HOME", home) or home / ".codex"
-    gemini = (_folder(env, "GEMINI_CLI_HOME", home) or home) / ".gemini"
+    codex = env_place(env, "CODEX_HOME", home) or home / ".codex"
+    gemini = (env_place(env, "GEMINI_CLI_HOME", home) or home) / ".gemini"
     cursor = home / ".cursor"
     found = (
         Client("claude-code", "Claude Code", (claude if moved else home) / ".claude.json", claude, typed=True),
@@ -121,19 +121,14 @@ def _args(old: Any, entry: ServerCommand) -> list[str]:
     return [*entry.args, *own]
 
 
-def _folder(env: Mapping[str, str], name: str, home: Path) -> Path | None:
-    value = env.get(name, "")
-    return absolute(value, home, name=name) if value.strip() else None
-
-
 def _desktop_folder(env: Mapping[str, str], home: Path) -> Path:
     """Return Claude Desktop's folder. On Windows the packaged app has its own copy of AppData, and reads that."""
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "Claude"
     if sys.platform == "win32":
-        local = _folder(env, "LOCALAPPDATA", home) or home / "AppData" / "Local"
+        local = env_place(env, "LOCALAPPDATA", home) or home / "AppData" / "Local"
         packaged = sorted(local.glob("Packages/Claude_*/LocalCache/Roaming/Claude"))
-        return packaged[0] if packaged else (_folder(env, "APPDATA", home) or home / "AppData" / "Roaming") / "Claude"
+        return packaged[0] if packaged else (env_place(env, "APPDATA", home) or home / "AppData" / "Roaming") / "Claude"
     chosen = env.get("XDG_CONFIG_HOME", "").strip()
     return (Path(chosen) if Path(chosen).is_absolute() else home / ".config") / "Claude"
 

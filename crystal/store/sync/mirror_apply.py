@@ -52,11 +52,6 @@ def applied(store: Store) -> MirrorProgress:
     return MirrorProgress() if row is None else MirrorProgress(*row)
 
 
-def count_chunks(store: Store) -> int:
-    """Return the number of chunks in a mirror."""
-    return int(store.value("SELECT count(*) FROM chunks"))
-
-
 def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
     """Apply one object and note its place, in one transaction. False if another process was faster.
 

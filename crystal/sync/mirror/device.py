@@ -17,8 +17,9 @@ from crystal.capture.lock import try_lock
 from crystal.config.paths import alone_in, make_private_dir
 from crystal.search import index
 from crystal.store import Store
+from crystal.store.search.index_log import count_chunks
 from crystal.store.search.space import empty_log
-from crystal.store.sync.mirror_apply import MirrorProgress, applied, count_chunks, open_mirror, refresh
+from crystal.store.sync.mirror_apply import MirrorProgress, applied, open_mirror, refresh
 from crystal.sync.client import RelayClient
 from crystal.sync.mirror.fetching import (
     SURE,
