@@ -142,14 +142,12 @@ class _History:
     def told(self, events: Sequence[Event]) -> ThingHistory:
         """Return the history, with what the thing has to do with."""
         sessions = dict.fromkeys(one.session_id for one in events if one.session_id)
-        kind: ThingKind = "branch" if self._kind == "name" and self._is_branch() else self._kind
+        is_branch = self._kind == "name" and any(queries.has_branch(one, self._thing) for one in self._machine.stores)
+        kind: ThingKind = "branch" if is_branch else self._kind
         return ThingHistory(self._thing, kind, tuple(events), len(sessions), tuple(self._related([*sessions])))
 
     def _projects(self, store: Store) -> Sequence[int] | None:
         return None if self._project is None else project_ids(store, self._project)
-
-    def _is_branch(self) -> bool:
-        return any(queries.has_branch(store, self._thing) for store in self._machine.stores)
 
     # ------------------------------------------------------------------------------------------------ what was done
 

@@ -12,7 +12,7 @@ from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
 from crystal.mcp.items import Make, ShortIds, excerpt, hit_name, kind_of, label, memory_data, place_of
-from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
 from crystal.memories.rules import is_as_given
@@ -31,7 +31,6 @@ SHOWN_PLACES = 10
 def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Keep something for good."""
     text, project = arguments["text"], arguments.get("project")
-    refuse_folder(project)
     if arguments.get("this_project"):
         hint = "name the project, or leave both out"
         if project is not None:
@@ -71,7 +70,6 @@ def _allowed(client: ClientContext, project: str | None) -> str:
 def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Show what would go; with the token of that preview, let it go."""
     token = arguments.get("confirm")
-    refuse_folder(arguments.get("project"))
     with client.reader() as seen:  # there is a memory: it is not made by the way
         now = seen.now()
     request = _request(arguments, now) if token is None or any(name in arguments for name in NAMING) else None

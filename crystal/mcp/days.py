@@ -10,7 +10,7 @@ from crystal.app.context import Machine
 from crystal.app.timeline import days
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item, place_of
-from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
 from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
@@ -30,7 +30,6 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     what = arguments.get("what") or "messages"
     offset = arguments.get("offset") or 0
     limit = arguments.get("limit") or (MESSAGES if what == "messages" else SESSIONS)
-    refuse_folder(arguments.get("project"))
     with client.reader() as machine:
         project, scope, notes = _scope(client, machine, arguments)
         if offset + limit >= MAX_MESSAGES:
@@ -75,7 +74,6 @@ def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
 def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return what happened when, the latest first."""
     project = arguments.get("project")
-    refuse_folder(project)
     with client.reader() as machine:
         now = machine.now()
         since = moment({"since": arguments.get("since") or DAYS}, "since", now)

@@ -111,12 +111,6 @@ class ClientContext:
         return None if self.folder is None else find_home(machine.stores, self.folder)
 
 
-def refuse_folder(project: str | None) -> None:
-    """Refuse a path as a project: tools take only names, which say nothing of where a project lies."""
-    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
-        raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")
-
-
 class ScopeMissingError(McpError):
     """The client's token does not allow this."""
 
@@ -206,6 +200,7 @@ class CrystalOffer:
         place, _, function = tool.run.partition(":")
         answer = getattr(_imported(place), function)
         given = {**tool.fixed, **{tool.renamed.get(name, name): value for name, value in arguments.items()}}
+        _refuse_folder(given.get("project"))
         from crystal.app.context import damage_explained
 
         with damage_explained(), self._one_at_a_time if tool.scope == "forget" else contextlib.nullcontext():
@@ -228,3 +223,9 @@ def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dic
     if cursor := params.get("cursor"):
         raise McpError(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
     return rows
+
+
+def _refuse_folder(project: str | None) -> None:
+    """Refuse a path as a project: tools take only names, which say nothing of where a project lies."""
+    if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
+        raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")

@@ -11,7 +11,7 @@ from crystal.app.search import checked_role, prepare_search, unreadable_mirror_n
 from crystal.app.validity import with_validity
 from crystal.errors import UsageError
 from crystal.mcp.items import Make, ShortIds, hit_item
-from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded, noted, one_page
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search.engine import search as ask
@@ -99,7 +99,6 @@ def _similar_item(hit: Hit, ids: ShortIds) -> Make:
 
 def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], count: int) -> SearchOutcome:
     """Return the first ``count`` hits that are not of the caller's own session."""
-    refuse_folder(arguments.get("project"))
     checked_role(arguments.get("role"))
     query, *wordings = _wordings(arguments)
     sources, request = prepare_search(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
 from crystal.capture.finder import look_at
 from crystal.errors import NotFoundError, UsageError
-from crystal.mcp.items import Make, ShortIds, age_of, excerpt, label, place_of
-from crystal.mcp.offer import ClientContext, refuse_folder
+from crystal.mcp.items import ShortIds, age_of, excerpt, label, place_of
+from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
 from crystal.store.notes import count_unindexed
@@ -35,7 +36,6 @@ SAID = 300
 def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the files that agents edited."""
     project, session, offset = arguments.get("project"), arguments.get("session"), arguments.get("offset") or 0
-    refuse_folder(project)
     with client.reader() as machine:
         times = {"since": arguments.get("since") or (None if session else "7d"), "before": arguments.get("before")}
         since, before = (moment(times, name, machine.now()) for name in times)
@@ -45,27 +45,23 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         above = ["", *folders[:-1]]
         above[offset : offset + 1] = [""]  # a page begins with a whole path
         makers = [
-            _file_item(one, folder, ids, is_named=session is None) for one, folder in zip(found, above, strict=False)
+            partial(_file_item, one, folder, ids, session is None) for one, folder in zip(found, above, strict=False)
         ]
         return one_page(makers, {"offset": offset}, "files", client.room, "no known edit", lambda at: f"offset={at}")
 
 
-def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, *, is_named: bool) -> Make:
+def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bool, _: int) -> AnswerItem:
     """Return an edited file; its last session unless the answer is about one."""
-
-    def make(_: int) -> AnswerItem:
-        sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
-        path = quote_line(one.path, MAX_PATH)
-        data: Json = {
-            "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
-            "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
-        }  # fmt: skip
-        place = (*place_of(one.last_at, one.project, None, ids.device), *(sessions[-1:] if is_named else ()))
-        folder, slash, name = one.path.rpartition("/")
-        shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
-        return AnswerItem(_size(one) or "+0", place, shown, data)
-
-    return make
+    sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
+    path = quote_line(one.path, MAX_PATH)
+    data: Json = {
+        "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
+        "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
+    }  # fmt: skip
+    place = (*place_of(one.last_at, one.project, None, ids.device), *(sessions[-1:] if is_named else ()))
+    folder, slash, name = one.path.rpartition("/")
+    shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
+    return AnswerItem(_size(one) or "+0", place, shown, data)
 
 
 def _size(one: ChangedFile | Event) -> str:
@@ -75,7 +71,6 @@ def _size(one: ChangedFile | Event) -> str:
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return which session wrote lines of a file in the folder that the agent works in."""
     path, first, project = arguments["file"], arguments.get("first"), arguments.get("project")
-    refuse_folder(project)
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
@@ -88,7 +83,7 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             groups.setdefault((call.session_id, call.request, call.reason), []).append((one, call))
         asked = [None, *(key[:2] for key in groups)]
         makers = [
-            _lines_item(group, ids, is_asked_above=key[:2] == before)
+            partial(_lines_item, group, ids, key[:2] == before)
             for (key, group), before in zip(groups.items(), asked, strict=False)
         ]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
@@ -106,98 +101,89 @@ def _inside(client: ClientContext, path: str) -> Path:
     return place
 
 
-def _lines_item(group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, *, is_asked_above: bool) -> Make:
+def _lines_item(
+    group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, is_asked_above: bool, room: int
+) -> AnswerItem:
     """Return lines that were written for one reason, and what was said before; the request is not told twice."""
     call, ranges = group[0][1], [(one.first, one.last) for one, _ in group]
-
-    def make(room: int) -> AnswerItem:
-        session, device = ids.session(call.session_id), ids.device
-        said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
-        texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
-        data: Json = {
-            "ranges": ranges, "session": session, "line": call.uuid,
-            "at": iso(call.at), "project": label(call.project), "device": label(call.device),
-            "request": texts.get("asked"), "reason": texts.get("agent"),
-        }  # fmt: skip
-        numbers = ",".join(f"{first}{f'-{last}' * (last > first)}" for first, last in ranges)
-        head = f"{numbers} {session}"
-        words = "\n".join(f"{who}: {text}" for who, text in texts.items() if who != "asked" or not is_asked_above)
-        return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
-
-    return make
+    session, device = ids.session(call.session_id), ids.device
+    said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
+    texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
+    data: Json = {
+        "ranges": ranges, "session": session, "line": call.uuid,
+        "at": iso(call.at), "project": label(call.project), "device": label(call.device),
+        "request": texts.get("asked"), "reason": texts.get("agent"),
+    }  # fmt: skip
+    numbers = ",".join(f"{first}{f'-{last}' * (last > first)}" for first, last in ranges)
+    head = f"{numbers} {session}"
+    words = "\n".join(f"{who}: {text}" for who, text in texts.items() if who != "asked" or not is_asked_above)
+    return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
 
 def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the commands that did something here and succeeded."""
-    project = arguments.get("project")
-    refuse_folder(project)
     with client.reader() as machine:
-        home = None if project or arguments.get("all") else client.project(machine)
-        found = known_commands(machine, arguments["question"], project=home[0] if home else project)
+        found = known_commands(machine, arguments["question"], project=_project(client, machine, arguments))
         ids = ShortIds(machine)
-        makers = [_command_item(one, ids) for one in found]
+        makers = [partial(_command_item, one, ids) for one in found]
         head = _unless_behind(machine, "no known command did this")
         return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: "ask with other words")
 
 
-def _command_item(one: KnownCommand, ids: ShortIds) -> Make:
-    def make(room: int) -> AnswerItem:
-        session, device = ids.session(one.call.session_id), ids.device
-        command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
-        data: Json = {
-            "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
-            "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
-        }  # fmt: skip
-        doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
-        head = f"{doubt}{one.runs} {session}"
-        place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
-        return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
-
-    return make
+def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
+    session, device = ids.session(one.call.session_id), ids.device
+    command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
+    data: Json = {
+        "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
+        "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
+    }  # fmt: skip
+    doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
+    head = f"{doubt}{one.runs} {session}"
+    place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
+    return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
 
 
 def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return what cured an error before."""
-    project = arguments.get("project")
-    refuse_folder(project)
     with client.reader() as machine:
-        home = None if project else client.project(machine)
-        found = known_fixes(machine, arguments["error"], project=home[0] if home else project, is_only=bool(project))
-        makers = [_fix_item(one, ShortIds(machine)) for one in found]
+        project, is_only = _project(client, machine, arguments), bool(arguments.get("project"))
+        found = known_fixes(machine, arguments["error"], project=project, is_only=is_only)
+        makers = [partial(_fix_item, one, ShortIds(machine)) for one in found]
         head = _unless_behind(machine, "no known cure of this error")
         return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
 
 
 def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the history of a thing."""
-    project, offset = arguments.get("project"), arguments.get("offset") or 0
-    refuse_folder(project)
+    offset, is_only = arguments.get("offset") or 0, bool(arguments.get("project"))
     with client.reader() as machine:
-        home = None if project else client.project(machine)
-        found = history(machine, arguments["thing"], project=home[0] if home else project, is_only=bool(project))
+        project = _project(client, machine, arguments)
+        found = history(machine, arguments["thing"], project=project, is_only=is_only)
         ids, told = ShortIds(machine), {one.text for one in found.events}
-        makers = [_event_item(one, ids, told) for one in found.events]
+        makers = [partial(_event_item, one, ids, told) for one in found.events]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
         none = _unless_behind(machine, "nothing is known of it")
         return one_page(makers, data, "events", client.room, none, lambda at: f"offset={at}")
 
 
-def _event_item(one: Event, ids: ShortIds, told: set[str]) -> Make:
+def _event_item(one: Event, ids: ShortIds, told: set[str], room: int) -> AnswerItem:
     """Return an event; why it happened is left out of the text if it is the text of an event, too."""
+    session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
+    why = quote_line(one.why, SAID) if one.why else None
+    data: Json = {
+        "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
+        "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
+    }  # fmt: skip
+    place = (*place_of(one.at, one.project, one.device, ids.device), session or ids.memory(one.uuid))
+    shown = f"{text}\n{why}" if why and one.why not in told else text
+    return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
 
-    def make(room: int) -> AnswerItem:
-        session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
-        why = quote_line(one.why, SAID) if one.why else None
-        data: Json = {
-            "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
-            "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
-        }  # fmt: skip
-        place = (*place_of(one.at, one.project, one.device, ids.device), session or ids.memory(one.uuid))
-        shown = f"{text}\n{why}" if why and one.why not in told else text
-        return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
 
-    return make
+def _project(client: ClientContext, machine: Machine, arguments: Mapping[str, Any]) -> str | None:
+    """Return the project that is asked for; if none is, that of the agent's folder."""
+    home = None if arguments.get("project") or arguments.get("all") else client.project(machine)
+    return home[0] if home else arguments.get("project")
 
 
 def _unless_behind(machine: Machine, none: str) -> str:
@@ -206,21 +192,18 @@ def _unless_behind(machine: Machine, none: str) -> str:
     return f"{none}; {behind} calls and results are not indexed yet" if behind else none
 
 
-def _fix_item(one: KnownFix, ids: ShortIds) -> Make:
-    def make(room: int) -> AnswerItem:
-        session, device = ids.session(one.failed.session_id), ids.device
-        error, command = quote_line(one.error, SAID), quote_line(one.command, SAID)
-        steps = [_step_text(step, room // 2 // len(one.steps)) for step in one.steps]
-        data: Json = {
-            "error": error, "failures": one.failures, "command": command, "steps": steps, "session": session,
-            "line": one.failed.uuid, "succeeded": one.succeeded.uuid, "at": iso(one.failed.at),
-            "project": label(one.failed.project),
-        }  # fmt: skip
-        place = place_of(one.failed.at, one.failed.project, one.failed.device, device)
-        words = "\n".join([f"{command} failed: {error}", *steps, "then it succeeded"])
-        return AnswerItem(f"session {session}", place, words, data)
-
-    return make
+def _fix_item(one: KnownFix, ids: ShortIds, room: int) -> AnswerItem:
+    session, device = ids.session(one.failed.session_id), ids.device
+    error, command = quote_line(one.error, SAID), quote_line(one.command, SAID)
+    steps = [_step_text(step, room // 2 // len(one.steps)) for step in one.steps]
+    data: Json = {
+        "error": error, "failures": one.failures, "command": command, "steps": steps, "session": session,
+        "line": one.failed.uuid, "succeeded": one.succeeded.uuid, "at": iso(one.failed.at),
+        "project": label(one.failed.project),
+    }  # fmt: skip
+    place = place_of(one.failed.at, one.failed.project, one.failed.device, device)
+    words = "\n".join([f"{command} failed: {error}", *steps, "then it succeeded"])
+    return AnswerItem(f"session {session}", place, words, data)
 
 
 def _step_text(step: FixStep, room: int) -> str:
