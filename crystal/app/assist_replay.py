@@ -15,7 +15,7 @@ from crystal.app.work import relative
 from crystal.assist import facts as wording
 from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
 from crystal.errors import StoreDamagedError
-from crystal.hook.assist import BEHIND_NS, MOMENTS, is_in_summary
+from crystal.hook.assist import MAX_PACKET_AGE_NS, MOMENTS, is_in_summary
 from crystal.store import Store
 from crystal.store.health.checks import database_faults
 from crystal.store.sessions.conversations import (
@@ -111,7 +111,7 @@ def _own_moments(store: Store, session: Session) -> Iterator[Moment]:
     texts = turn_texts(store, wanted)
     for at, turn in enumerate(turns):
         moment, folder = turn.ts or 0, session.cwd or ""
-        made = max(asked, moment - BEHIND_NS // 1_000_000)
+        made = max(asked, moment - MAX_PACKET_AGE_NS // 1_000_000)
         said = texts[turn.id][1] if turn.id in texts else ""
         if turn.role == "user":
             asked = moment

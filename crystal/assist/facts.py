@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crystal.hook.assist import LEADS, key_of
+from crystal.hook.assist import WORTH, key_of
 from crystal.text.fence import HEADER
 from crystal.text.quoting import quote, quote_line
 from crystal.work.calls import command_key
@@ -54,7 +54,7 @@ class Fact:
         session: The session that it is from; it is never told in that one.
         body: What is told.
         topic: What it is about; of facts with one topic, a session is told one. Empty: its words.
-        leads: Whether a packet is worth telling for it: a decision, or something that fails.
+        is_worth_telling: Whether a packet is worth telling for it: a decision, or something that fails.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -62,7 +62,7 @@ class Fact:
     session: str
     body: str
     topic: str = ""
-    leads: bool = False
+    is_worth_telling: bool = False
 
     def told(self, secret: bytes = b"") -> dict[str, str]:
         """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
@@ -70,7 +70,7 @@ class Fact:
         topic = (self.topic or self.body).encode("utf-8", "surrogatepass")
         ident = hashlib.blake2b(topic, digest_size=6, key=secret).hexdigest()
         fields = {"id": ident, "session": self.session, "tokens": tokens, "body": self.body}
-        return {**fields, LEADS: "yes"} if self.leads else fields
+        return {**fields, WORTH: "yes"} if self.is_worth_telling else fields
 
 
 def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:

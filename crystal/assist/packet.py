@@ -27,8 +27,8 @@ def packet_facts(asked: Sequence[str], stated: Sequence[str], done: Iterable[Wor
         folder: The session's; files in it are shown relative to it.
     """
     kept, left = list[Fact](), MAX_TOKENS
-    for topic, body, leads in _lines(asked, stated, list(done), folder):
-        fact = Fact((("packet", topic),), -len(kept), "", body, topic, leads)
+    for topic, body, is_worth_telling in _lines(asked, stated, list(done), folder):
+        fact = Fact((("packet", topic),), -len(kept), "", body, topic, is_worth_telling)
         left -= int(fact.told()["tokens"])
         if left < 0:
             break
@@ -39,7 +39,7 @@ def packet_facts(asked: Sequence[str], stated: Sequence[str], done: Iterable[Wor
 def _lines(
     asked: Sequence[str], stated: Sequence[str], done: Sequence[WorkStep], folder: str
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield the topic of each line, the line, and whether it leads."""
+    """Yield the topic of each line, the line, and whether a packet is worth telling for it."""
     for form, requests in ((words.BEGUN, asked[:1]), (words.LAST, asked[1:][-1:])):
         for request in requests:
             body = form.format(said=quote_line(request, MAX_REQUEST))

@@ -19,7 +19,7 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import SessionContext
-from crystal.hook.assist import PACKET, PACKETS, SAID, STATE, SUFFIX
+from crystal.hook.assist import NOT_TOLD, PACKET, PACKETS, STATE, SUFFIX
 from crystal.hook.session_start import TOLD_SOURCES, context_file
 from crystal.store.sessions.contexts import ASSIST, Injection
 
@@ -134,7 +134,7 @@ def settle_told(path: Path) -> None:
 def _read_state(path: Path) -> Injection | None:
     """Return which facts assist told a session until now."""
     try:
-        rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != SAID]
+        rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != NOT_TOLD]
         times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)
         chosen, why = tuple(row[2] for row in rows), dict(Counter(row[1] for row in rows))
     except (OSError, ValueError, LookupError):

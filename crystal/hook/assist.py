@@ -31,12 +31,12 @@ MOMENTS = {
 }
 PACKETS = {"compaction", "subagent"}
 SUFFIX, PACKET = ".facts", ".packet"
-SAID = "0"
+NOT_TOLD = "0"
 """The tokens of a fact that was not told, because the client's summary has it."""
-BEHIND_NS = 120 * 1_000_000_000
+MAX_PACKET_AGE_NS = 120 * 1_000_000_000
 """Age from which a packet is made again while a turn goes on."""
-LEADS = "leads"
-"""The key of a packet's facts for which it is worth telling."""
+WORTH = "worth"
+"""Field of the facts that make a packet worth telling: a decision, a command that fails."""
 STATE = ".assist"
 MAX_BYTES = 2 << 20
 KEY_BYTES = 22
@@ -174,7 +174,7 @@ def answer_after_compaction(
     return {**found, **(more or {})}
 
 
-def act(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
+def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
     """Print the answer for a moment, or note a summary; return whether the worker should read the session now.
 
     That is while a turn goes on, if the session's packet is missing or too old.
@@ -187,7 +187,7 @@ def act(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[st
     if not PACKETS & {*call.rules["moments"]}:
         return False
     try:
-        return call.now - os.stat(call.packet).st_mtime_ns > BEHIND_NS
+        return call.now - os.stat(call.packet).st_mtime_ns > MAX_PACKET_AGE_NS
     except OSError:
         return True  # the session is new
 
@@ -196,7 +196,7 @@ def _note_summary(call: HookCall) -> None:
     """Note which facts of a session its summary has."""
     summary = call.said["last_assistant_message"]
     known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
-    _choose_facts(call, "summary", [{**fact, "tokens": SAID} for fact in known])
+    _choose_facts(call, "summary", [{**fact, "tokens": NOT_TOLD} for fact in known])
 
 
 def is_in_summary(body: str, summary: str) -> bool:
@@ -208,9 +208,9 @@ def is_in_summary(body: str, summary: str) -> bool:
 
 
 def worth_telling(moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
-    """Return the facts, or nothing of a packet in which no fact leads."""
+    """Return the facts, or nothing of a packet that none of them makes worth telling."""
     found = list(facts)
-    return found if moment not in PACKETS or any(LEADS in fact for fact in found) else []
+    return found if moment not in PACKETS or any(WORTH in fact for fact in found) else []
 
 
 def _packet(call: HookCall) -> "tuple[str, list[Fact]]":

@@ -363,7 +363,7 @@ def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: in
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False
     half = _half("assist")
-    return half.act(half.HookCall(data_dir, said, who, env, now, parse_hook_input), _attempt, _print)
+    return half.respond(half.HookCall(data_dir, said, who, env, now, parse_hook_input), _attempt, _print)
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from crystal.app.session_context import refresh
 from crystal.assist.facts import SO_FAR, encode_facts
 from crystal.assist.packet import MAX_TOKENS, packet_facts
 from crystal.context.prepared import Rules, take_told, write_contexts
-from crystal.hook.assist import LEADS, is_in_summary, worth_telling
+from crystal.hook.assist import WORTH, is_in_summary, worth_telling
 from crystal.store.work.index import make_again
 from crystal.work.cures import WorkStep
 from tests.support.command import crystal
@@ -74,7 +74,7 @@ def test_it_has_the_task_the_decisions_the_files_and_what_failed_or_worked() -> 
         'This command ran more than once here, and succeeded when it ran last: "make test".',
         'Edited in this session: "worker.py".',
     ] == BODIES
-    assert [LEADS in fact.told() for fact in FACTS] == [False, False, True, True, False, False]
+    assert [WORTH in fact.told() for fact in FACTS] == [False, False, True, True, False, False]
     assert packet_facts([], [], [], SHOP) == []
 
 
