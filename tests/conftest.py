@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from crystal.app.context import default_paths
 from crystal.store import Store, upgrade
+from tests.support.command import crystal
 from tests.support.examples import QUICK, THOROUGH
 from tests.support.fresh_store import copy_schema
 from tests.support.homes import live_in
@@ -124,6 +125,12 @@ def store(home: Path) -> Iterator[Store]:
     places.data_dir.mkdir(parents=True)
     with open_store(places.data_dir) as store:
         yield store
+
+
+@pytest.fixture
+def ready(home: Path) -> None:
+    """Set crystal up on this machine, whose past is left alone."""
+    assert crystal("init", "--yes", "--no-import").code == 0
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,42 +22,38 @@ def cost(usd: float, *, at: int = NOON, purpose: str = "summary", model: str = "
     return Cost(at, purpose, "openai", model, 100, 10, usd)
 
 
-def test_a_reservation_counts_as_spent_until_it_is_settled_or_released(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        first = reserve(store, cost(0.3), daily_cap_usd=0.5)
-        assert first is not None
-        assert reserve(store, cost(0.3), daily_cap_usd=0.5) is None
-        settle(store, first, input_tokens=7, output_tokens=3, usd=0.01)
-        second = reserve(store, cost(0.3), daily_cap_usd=0.5)
-        assert second is not None
-        release(store, second)
-        assert spent_since(store, START) == pytest.approx(0.01)
-        assert [(total.calls, total.input_tokens, total.output_tokens) for total in totals(store)] == [(1, 7, 3)]
+def test_a_reservation_counts_as_spent_until_it_is_settled_or_released(store: Store) -> None:
+    first = reserve(store, cost(0.3), daily_cap_usd=0.5)
+    assert first is not None
+    assert reserve(store, cost(0.3), daily_cap_usd=0.5) is None
+    settle(store, first, input_tokens=7, output_tokens=3, usd=0.01)
+    second = reserve(store, cost(0.3), daily_cap_usd=0.5)
+    assert second is not None
+    release(store, second)
+    assert spent_since(store, START) == pytest.approx(0.01)
+    assert [(total.calls, total.input_tokens, total.output_tokens) for total in totals(store)] == [(1, 7, 3)]
 
 
-def test_the_cap_is_for_one_purpose_and_one_utc_day(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        add_cost(store, cost(0.5, at=day_start(NOON) - 1))
-        add_cost(store, cost(0.5, purpose="embedding", model="text-embedding-3-small"))
-        assert reserve(store, cost(0.5), daily_cap_usd=0.5) is not None
-        assert reserve(store, cost(0.001), daily_cap_usd=0.5) is None
-        assert reserve(store, cost(0.001, at=day_start(NOON) + DAY_MS), daily_cap_usd=0.5) is not None
+def test_the_cap_is_for_one_purpose_and_one_utc_day(store: Store) -> None:
+    add_cost(store, cost(0.5, at=day_start(NOON) - 1))
+    add_cost(store, cost(0.5, purpose="embedding", model="text-embedding-3-small"))
+    assert reserve(store, cost(0.5), daily_cap_usd=0.5) is not None
+    assert reserve(store, cost(0.001), daily_cap_usd=0.5) is None
+    assert reserve(store, cost(0.001, at=day_start(NOON) + DAY_MS), daily_cap_usd=0.5) is not None
 
 
-def test_a_cap_of_nothing_lets_free_calls_through_and_no_other(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        assert reserve(store, cost(0.0), daily_cap_usd=0) is not None
-        assert reserve(store, cost(1e-9), daily_cap_usd=0) is None
-        assert reserve(store, cost(1e-9), daily_cap_usd=float("nan")) is None
+def test_a_cap_of_nothing_lets_free_calls_through_and_no_other(store: Store) -> None:
+    assert reserve(store, cost(0.0), daily_cap_usd=0) is not None
+    assert reserve(store, cost(1e-9), daily_cap_usd=0) is None
+    assert reserve(store, cost(1e-9), daily_cap_usd=float("nan")) is None
 
 
-def test_totals_name_the_dearest_first(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        add_cost(store, cost(0.1, purpose="embedding"))
-        add_cost(store, cost(0.2))
-        add_cost(store, cost(0.2))
-        assert [(total.purpose, total.calls) for total in totals(store)] == [("summary", 2), ("embedding", 1)]
-        assert totals(store, since=NOON + 1) == []
+def test_totals_name_the_dearest_first(store: Store) -> None:
+    add_cost(store, cost(0.1, purpose="embedding"))
+    add_cost(store, cost(0.2))
+    add_cost(store, cost(0.2))
+    assert [(total.purpose, total.calls) for total in totals(store)] == [("summary", 2), ("embedding", 1)]
+    assert totals(store, since=NOON + 1) == []
 
 
 @pytest.mark.slow

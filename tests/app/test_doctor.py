@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crystal.app.context import default_paths, open_machine
-from tests.support.capture_machine import line
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 
 KEY = "sk-test-0123456789abcdefghijklmnopqrstuvwxyz"
@@ -20,9 +20,7 @@ KEY = "sk-test-0123456789abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(autouse=True)
 def _memory(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz"))
+    keep_transcript(home, "s", line("quartz"))
     assert crystal("init", "--yes", "--import").code == 0
 
 

@@ -48,8 +48,7 @@ def everything() -> tuple[int, list[str], list[str]]:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str) -> None:
-    start()
+def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str, ready: None) -> None:
     path = MAKERS[name](home)
     before = fingerprints(path.parent)
     rows, new, left_out = COUNTS[name]
@@ -73,8 +72,7 @@ def test_init_tells_of_the_stores_that_are_here(home: Path) -> None:
     assert "claude-mem, deja-vu can be taken over: crystal migrate" in crystal("init", "--yes", "--no-import").out
 
 
-def test_every_row_is_counted_once_whatever_its_state(home: Path) -> None:
-    start()
+def test_every_row_is_counted_once_whatever_its_state(home: Path, ready: None) -> None:
     path = home / "old.db"
     stores.memory_crystal(path, ("hello", "\n\t", " ", "hello"), memories=MEMORIES)
     db = apsw.Connection(str(path))
@@ -93,8 +91,7 @@ def test_every_row_is_counted_once_whatever_its_state(home: Path) -> None:
     assert numbers(took("memory-crystal", "--from", str(path)))[0:2] == (7, 0)
 
 
-def test_a_memory_keeps_its_category_and_its_time(home: Path) -> None:
-    start()
+def test_a_memory_keeps_its_category_and_its_time(home: Path, ready: None) -> None:
     make_memory_crystal(home)
     took("memory-crystal")
     (memory,) = json.loads(crystal("memories", "--json").out)["memories"]
@@ -106,8 +103,7 @@ def test_a_memory_keeps_its_category_and_its_time(home: Path) -> None:
     assert memory["created_at"].startswith("2026-02-01")
 
 
-def test_a_database_that_was_made_again_knows_what_came(home: Path) -> None:
-    start()
+def test_a_database_that_was_made_again_knows_what_came(home: Path, ready: None) -> None:
     for name, make in MAKERS.items():
         make(home)
         took(name)
@@ -120,8 +116,7 @@ def test_a_database_that_was_made_again_knows_what_came(home: Path) -> None:
     assert everything() == kept
 
 
-def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:
-    start()
+def test_without_yes_it_asks_and_takes_nothing(home: Path, ready: None) -> None:
     make_claude_mem(home)
     done = crystal("migrate", "claude-mem")
     assert done.code == 2
@@ -130,8 +125,7 @@ def test_without_yes_it_asks_and_takes_nothing(home: Path) -> None:
     assert everything() == (0, [], [])
 
 
-def test_an_unknown_store_and_one_that_is_not_here_are_named(home: Path) -> None:
-    start()
+def test_an_unknown_store_and_one_that_is_not_here_are_named(home: Path, ready: None) -> None:
     assert "known: memory-crystal" in failed(crystal("migrate", "mem0"), 2)
     assert "--from FILE" in failed(crystal("migrate", "claude-mem"), 1)
     assert "is no file" in failed(crystal("migrate", "claude-mem", "--from", str(home), "--yes"), 2)
@@ -183,8 +177,7 @@ def test_what_was_forgotten_of_a_transcript_comes_from_no_store(home: Path, name
 
 
 @pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
-def test_what_was_forgotten_stays_forgotten(home: Path, name: str) -> None:
-    start()
+def test_what_was_forgotten_stays_forgotten(home: Path, name: str, ready: None) -> None:
     MAKERS[name](home)
     took(name)
     assert crystal("forget", "--session", stores.SESSION, "--yes").code == 0
@@ -221,8 +214,7 @@ def packed(values: list[float]) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def test_vectors_of_another_model_can_be_taken_later(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start()
+def test_vectors_of_another_model_can_be_taken_later(home: Path, monkeypatch: pytest.MonkeyPatch, ready: None) -> None:
     make_memory_crystal(home)
     first = took("memory-crystal")["vectors"]
     assert (first["read"], first["is_chosen"], first["kept"]) == (4, False, 0)
@@ -267,8 +259,7 @@ def test_it_can_die_at_any_statement_and_run_again(
     assert crystal("verify").code == 0
 
 
-def test_the_owner_may_be_at_work(home: Path) -> None:
-    start()
+def test_the_owner_may_be_at_work(home: Path, ready: None) -> None:
     path = make_claude_mem(home)
     owner = apsw.Connection(str(path))
     owner.execute("BEGIN IMMEDIATE; UPDATE observations SET subtitle = 'not committed'")
@@ -295,8 +286,7 @@ def test_lancedb_tables_come_with_their_vectors(home: Path) -> None:
     assert fingerprints(folder) == before
 
 
-def test_an_export_has_what_was_taken_over(home: Path) -> None:
-    start()
+def test_an_export_has_what_was_taken_over(home: Path, ready: None) -> None:
     make_episodic_memory(home)
     took("episodic-memory")
     assert crystal("export", "--all", "--as", "jsonl", "--to", str(home / "out")).code == 0

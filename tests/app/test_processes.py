@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger
 from tests.support.capture_machine import line
 from tests.support.small_disk import small_disk
+from tests.support.threads import at_once
 from tests.support.whole_memory import ROOT, Memory
 
 pytestmark = [
@@ -168,11 +170,7 @@ def test_eight_hooks_at_once_for_eight_growing_sessions(machine: Machine) -> Non
             session.say(words=f"the last word of turn {turn}")
             assert is_silent(fired)
 
-    threads = [threading.Thread(target=live, args=(session,)) for session in sessions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*(partial(live, session) for session in sessions))
     machine.settle()
     machine.assert_everything_once()
     machine.assert_archive_gives_back_the_bytes()

@@ -143,46 +143,46 @@ def known(store: Store, find: Callable[[str], Project], *folders: Path) -> list[
 
 
 @pytest.mark.parametrize("has_commit", [True, False])
-def test_what_was_joined_or_moved_stays_together_when_the_repository_gets_a_remote_or_another(tmp_path, has_commit):
+def test_what_was_joined_or_moved_stays_together_when_the_repository_gets_a_remote_or_another(
+    tmp_path, store, has_commit
+):
     notes, old = tmp_path / "notes", tmp_path / "old"
     notes.mkdir()
     old.mkdir() if not has_commit else make_repository(old)
-    with Store.open(tmp_path / "x.db") as store:
-        find = project_finder(store)
-        assert known(store, find, notes, old) == [("notes",), ("old",)]
-        with store.transaction():
-            first, second = known_projects(store)
-            first, second = (first, second) if first.name == "notes" else (second, first)
-            join(store, first.rows, second.rows, "shop", second.identity or "joined:12345678")
-        shop = old.rename(tmp_path / "shop") if has_commit else old
-        whole = [("notes", "old", "shop")] if has_commit else [("notes", "old")]
-        assert known(store, find, notes, shop) == whole
-        if not has_commit:
-            git(shop, "init", "-q")
-        git(shop, "remote", "add", "origin", "https://git.example/shop.git")
-        assert known(store, find, shop) == known(store, find, notes) == whole
-        address = "https://git.example/shop.git"
-        if not has_commit:
-            address = "https://git.example/store.git"
-            git(shop, "remote", "set-url", "origin", address)
-        clone = tmp_path / "clone"
-        git(tmp_path, "init", "-q", "clone")
-        git(clone, "remote", "add", "origin", address)
-        with_clone = [tuple(sorted(("clone", *whole[0])))]
-        assert known(store, find, shop, clone) == known(store, find, notes, clone) == with_clone
+    find = project_finder(store)
+    assert known(store, find, notes, old) == [("notes",), ("old",)]
+    with store.transaction():
+        first, second = known_projects(store)
+        first, second = (first, second) if first.name == "notes" else (second, first)
+        join(store, first.rows, second.rows, "shop", second.identity or "joined:12345678")
+    shop = old.rename(tmp_path / "shop") if has_commit else old
+    whole = [("notes", "old", "shop")] if has_commit else [("notes", "old")]
+    assert known(store, find, notes, shop) == whole
+    if not has_commit:
+        git(shop, "init", "-q")
+    git(shop, "remote", "add", "origin", "https://git.example/shop.git")
+    assert known(store, find, shop) == known(store, find, notes) == whole
+    address = "https://git.example/shop.git"
+    if not has_commit:
+        address = "https://git.example/store.git"
+        git(shop, "remote", "set-url", "origin", address)
+    clone = tmp_path / "clone"
+    git(tmp_path, "init", "-q", "clone")
+    git(clone, "remote", "add", "origin", address)
+    with_clone = [tuple(sorted(("clone", *whole[0])))]
+    assert known(store, find, shop, clone) == known(store, find, notes, clone) == with_clone
 
 
-def test_another_repository_in_the_same_place_gets_nothing_of_the_one_that_moved(tmp_path):
+def test_another_repository_in_the_same_place_gets_nothing_of_the_one_that_moved(tmp_path, store):
     place = make_repository(tmp_path / "shop")
-    with Store.open(tmp_path / "x.db") as store:
-        find = project_finder(store)
-        known(store, find, place)
-        moved = place.rename(tmp_path / "moved")
-        git(make_repository(place, "another"), "remote", "add", "origin", "https://git.example/other.git")
-        known(store, find, moved)
-        known(store, find, place)
-        with store.transaction():
-            assert project_ids(store, str(place)) != project_ids(store, str(moved))
+    find = project_finder(store)
+    known(store, find, place)
+    moved = place.rename(tmp_path / "moved")
+    git(make_repository(place, "another"), "remote", "add", "origin", "https://git.example/other.git")
+    known(store, find, moved)
+    known(store, find, place)
+    with store.transaction():
+        assert project_ids(store, str(place)) != project_ids(store, str(moved))
 
 
 def test_an_unknown_project_is_named_with_the_next_step(ready):
@@ -259,21 +259,20 @@ def test_the_address_of_origin_comes_before_marker_and_commit(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_known_identity_is_taken_from_the_store_without_asking_git(tmp_path, monkeypatch):
+def test_a_known_identity_is_taken_from_the_store_without_asking_git(tmp_path, store, monkeypatch):
     folder = make_repository(tmp_path / "repo")
-    with Store.open(tmp_path / "x.db") as store:
-        here = project_finder(store)(str(folder))
-        with store.transaction():
-            row = project_row(store, here)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        assert project_finder(store)(str(folder)) == here
-        assert find_home([store], str(folder)) == (str(folder), "repo")
-        assert known_projects(store)[0].rows == (row,)
+    here = project_finder(store)(str(folder))
+    with store.transaction():
+        row = project_row(store, here)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert project_finder(store)(str(folder)) == here
+    assert find_home([store], str(folder)) == (str(folder), "repo")
+    assert known_projects(store)[0].rows == (row,)
 
 
 @pytest.mark.slow
-def test_an_identity_that_is_learned_later_holds_for_all_folders_of_the_repository(tmp_path):
-    with Store.open(tmp_path / "x.db") as store, store.transaction():
+def test_an_identity_that_is_learned_later_holds_for_all_folders_of_the_repository(store):
+    with store.transaction():
         first = project_row(store, Project("/code/shop", "/code/shop", None, "shop"))
         project_row(store, Project("/code/shop/api", "/code/shop", "commit:1", "shop"))
         moved = project_row(store, Project("/new/shop", "/new/shop", "commit:1", "shop"))

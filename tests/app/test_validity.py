@@ -6,14 +6,14 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from crystal import Crystal
 from crystal.app import git_files, working_tree
-from crystal.app.context import default_paths, open_reader
+from crystal.app.context import open_reader
 from crystal.app.validity import Subject, judge
 from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
@@ -24,7 +24,7 @@ from crystal.store.memories.learned import Evidence, add_evidence
 from crystal.store.work.index import make_again
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
-from tests.support.store_factory import add_turn, open_store
+from tests.support.store_factory import add_turn
 from tests.support.work_sessions import did
 
 ONE, TWO = "11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002"
@@ -39,15 +39,6 @@ Git = Callable[..., str]
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let git answer on a machine with other work, too: what is late is silence."""
     monkeypatch.setattr(working_tree, "GIT_SECONDS", 10)
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    places = default_paths()
-    places.data_dir.mkdir(parents=True)
-    places.ldm_home.mkdir(parents=True, exist_ok=True)
-    with open_store(places.data_dir) as store:
-        yield store
 
 
 def git(folder: Path, *words: str, hour: float = 0) -> str:

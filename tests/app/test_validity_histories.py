@@ -11,9 +11,9 @@ import pytest
 from crystal.app import working_tree
 from crystal.app.validity import Subject
 from crystal.store import Store
-from tests.app.test_validity import commit, edit, git, judged, shop, store
+from tests.app.test_validity import commit, edit, git, judged, shop
 
-__all__ = ["shop", "store"]
+__all__ = ["shop"]
 STEPS = 24
 
 

@@ -55,8 +55,7 @@ def test_a_database_in_a_folder_that_appears_later_and_a_history_that_grows(watc
 
 
 @pytest.mark.slow
-def test_the_process_is_one_costs_nothing_while_nothing_happens_and_ends_cleanly(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_the_process_is_one_costs_nothing_while_nothing_happens_and_ends_cleanly(home: Path, ready: None) -> None:
     lay_out("zed", home)
     command = [sys.executable, "-m", "crystal", "watch"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -9,16 +9,14 @@ import pytest
 
 from crystal.app.context import default_paths, open_machine, open_reader
 from crystal.store.problems import find_problem, record_problem
-from tests.support.capture_machine import line
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 from tests.support.providers_server import serve_providers
 
 
 @pytest.mark.slow
 def test_the_old_model_answers_while_a_new_one_fills(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz"))
+    keep_transcript(home, "s", line("quartz"))
     crystal("init", "--yes", "--import")
     with serve_providers() as server:
         crystal("config", "set", "embedding.provider", "ollama")
@@ -36,9 +34,7 @@ def test_the_old_model_answers_while_a_new_one_fills(home: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz"))
+    keep_transcript(home, "s", line("quartz"))
     crystal("init", "--yes")
     with open_machine() as machine:
         record_problem(machine.store, "embedding", "it failed", machine.now(), machine.now() + 3_600_000)
@@ -50,9 +46,7 @@ def test_a_sync_by_hand_tries_again_what_rests(home: Path) -> None:
 
 
 def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz", at=1_700_000_000_000))
+    keep_transcript(home, "s", line("quartz", at=1_700_000_000_000))
     crystal("init", "--yes")
     crystal("config", "set", "summary.mode", "llm")
     crystal("config", "set", "summary.consent", "true")
@@ -67,9 +61,7 @@ def test_a_key_that_cannot_be_fetched_leaves_summaries_simple(home: Path, monkey
 
 @pytest.mark.slow
 def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("basalt"))
+    keep_transcript(home, "s", line("basalt"))
     crystal("init", "--yes", "--import")
     folder = default_paths().data_dir
     whole = (folder / "crystal.db").read_bytes()
@@ -83,9 +75,7 @@ def test_a_database_beyond_repair_is_made_again_from_the_archive(home: Path) -> 
 
 @pytest.mark.slow
 def test_who_goes_back_to_the_embedded_model_asks_the_network_no_more(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz"))
+    keep_transcript(home, "s", line("quartz"))
     with serve_providers() as server:
         crystal("config", "set", "embedding.provider", "ollama")
         crystal("config", "set", "embedding.base_url", server.ollama)

@@ -15,8 +15,7 @@ def events(home: Path) -> list[str]:
     return list(json.loads((home / ".claude" / "settings.json").read_bytes())["hooks"])
 
 
-def test_init_asks_for_it_once_on_a_terminal_alone(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_init_asks_for_it_once_on_a_terminal_alone(home: Path, ready: None) -> None:
     assert (crystal("config", "get", "assist.mode").out, events(home)[-1]) == ("ask\n", "UserPromptSubmit")
     before = (home / ".claude" / "settings.json").read_bytes()
     for answer, mode, added in (("\n", "off", []), ("y\n", "on", ADDED)):

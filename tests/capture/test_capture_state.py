@@ -22,7 +22,7 @@ from crystal.capture.lock import lock_holder, try_lock
 from crystal.capture.state import CaptureFacts, Condition, HookFacts, assess_capture, describe, is_silent
 from crystal.capture.tail import Cleaner
 from crystal.store import Store
-from tests.support.capture_machine import line
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 from tests.support.table import each_row
 
@@ -103,9 +103,7 @@ def test_a_hook_is_silent_only_after_a_day_and_later_growth(hook_age: int, growt
 @pytest.fixture
 def claude(home: Path) -> Path:
     """Claude Code's folder on a machine that is set up and has one session."""
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("quartz"))
+    keep_transcript(home, "s", line("quartz"))
     assert crystal("init", "--yes", "--import").code == 0
     return home / ".claude"
 

@@ -17,10 +17,6 @@ from tests.support.command import crystal
 AN_HOUR = 3_600
 
 
-def start() -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
-
-
 def proof() -> tuple[bool, float]:
     found = json.loads(crystal("verify", "--json").out)
     return found["ok"], found["percent"]
@@ -47,9 +43,8 @@ def turns() -> list[str]:
 
 @pytest.mark.parametrize("harness", ["cursor", "kiro"])
 @pytest.mark.parametrize("copies_first", [True, False])
-def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first: bool, home: Path) -> None:
+def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first: bool, home: Path, ready: None) -> None:
     from_copy = is_copy(harness)
-    start()
     write(home, harness, from_copy if copies_first else lambda name: not from_copy(name))
     assert crystal("backfill").code == 0
     assert turns()
@@ -62,8 +57,7 @@ def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first:
 
 
 @pytest.mark.parametrize("harness", ["cursor", "kiro"])
-def test_a_lost_database_is_rebuilt_without_what_was_replaced(harness: str, home: Path) -> None:
-    start()
+def test_a_lost_database_is_rebuilt_without_what_was_replaced(harness: str, home: Path, ready: None) -> None:
     write(home, harness, is_copy(harness))
     assert crystal("backfill").code == 0
     write(home, harness, lambda _: True)
@@ -78,8 +72,7 @@ def test_a_lost_database_is_rebuilt_without_what_was_replaced(harness: str, home
     assert proof() == (True, 100.0)
 
 
-def test_what_only_the_copy_has_stays(home: Path) -> None:
-    start()
+def test_what_only_the_copy_has_stays(home: Path, ready: None) -> None:
     write(home, "cursor", is_copy("cursor"))
     [copy] = list(home.rglob("a4d7e2b9*.jsonl"))
     more = {
@@ -101,8 +94,7 @@ def test_what_only_the_copy_has_stays(home: Path) -> None:
     assert said.count("thanks") == 2
 
 
-def test_a_fork_that_is_still_being_written_takes_nothing_from_its_original(home: Path) -> None:
-    start()
+def test_a_fork_that_is_still_being_written_takes_nothing_from_its_original(home: Path, ready: None) -> None:
     (path, name) = next(one for one in samples.sample_files("opencode") if one[1].endswith("/opencode.db"))
     statements = path.read_bytes().split(b";\n")
     # All of the fork's messages are there, of its parts only the first prompt's.

@@ -112,17 +112,12 @@ def assert_proved() -> dict[str, int]:
     return counts
 
 
-def start() -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
-
-
 def sync() -> None:
     done = crystal("sync")
     assert done.code == 0, done.err
 
 
-def test_each_message_comes_once_however_often_the_file_is_rewritten(diary: Path) -> None:
-    start()
+def test_each_message_comes_once_however_often_the_file_is_rewritten(diary: Path, ready: None) -> None:
     for count in (1, 2, 2, 3):
         write(diary, *["Which port?", "4711.", "Thanks"][:count])
         sync()
@@ -130,8 +125,9 @@ def test_each_message_comes_once_however_often_the_file_is_rewritten(diary: Path
     assert_proved()
 
 
-def test_a_message_that_changed_is_found_in_its_newest_state_and_kept_in_the_older_one(diary: Path) -> None:
-    start()
+def test_a_message_that_changed_is_found_in_its_newest_state_and_kept_in_the_older_one(
+    diary: Path, ready: None
+) -> None:
     write(diary, "Which port?", "47")
     sync()
     write(diary, "Which port?", "4711 for the shop.")
@@ -141,8 +137,7 @@ def test_a_message_that_changed_is_found_in_its_newest_state_and_kept_in_the_old
     assert next(hit["text"] for hit in shown("search", "4711", "--all")["hits"]).startswith("4711 for")
 
 
-def test_what_disappears_from_the_file_stays(diary: Path) -> None:
-    start()
+def test_what_disappears_from_the_file_stays(diary: Path, ready: None) -> None:
     write(diary, "Which port?", "4711.")
     sync()
     write(diary, "Which port?")
@@ -154,8 +149,7 @@ def test_what_disappears_from_the_file_stays(diary: Path) -> None:
     assert_proved()
 
 
-def test_a_first_prompt_that_opencode_deletes_stays_and_renames_no_other_message(home: Path) -> None:
-    start()
+def test_a_first_prompt_that_opencode_deletes_stays_and_renames_no_other_message(home: Path, ready: None) -> None:
     samples.lay_out("opencode", home)
     sync()
     before = samples.captured()
@@ -179,7 +173,7 @@ def test_a_first_prompt_that_opencode_deletes_stays_and_renames_no_other_message
 
 def test_what_was_there_before_crystal_is_imported_only_when_asked_for(diary: Path) -> None:
     write(diary, "Which port?", "4711.")
-    start()
+    assert crystal("init", "--yes", "--no-import").code == 0
     sync()
     write(diary, "Which port?", "4711.", "Thanks")
     sync()
@@ -191,8 +185,7 @@ def test_what_was_there_before_crystal_is_imported_only_when_asked_for(diary: Pa
     assert shown("backfill", "--dry-run")["sessions"] == 0
 
 
-def test_a_lost_database_is_rebuilt_with_the_newest_states(diary: Path, home: Path) -> None:
-    start()
+def test_a_lost_database_is_rebuilt_with_the_newest_states(diary: Path, home: Path, ready: None) -> None:
     write(diary, "Which port?", "47")
     sync()
     write(diary, "Which port?", "4711.")
@@ -206,8 +199,7 @@ def test_a_lost_database_is_rebuilt_with_the_newest_states(diary: Path, home: Pa
     assert said()[2:] == [("user", "Thanks")]
 
 
-def test_a_private_folder_stays_private(diary: Path, home: Path) -> None:
-    start()
+def test_a_private_folder_stays_private(diary: Path, home: Path, ready: None) -> None:
     assert crystal("config", "set", "private.projects", "/home/me/secret").code == 0
     write(diary, "Which port?", "4711.", folder_name="/home/me/secret")
     sync()
@@ -216,8 +208,7 @@ def test_a_private_folder_stays_private(diary: Path, home: Path) -> None:
     assert not any(b"4711." in path.read_bytes() for path in (home / ".ldm").rglob("*") if path.is_file())
 
 
-def test_what_is_forgotten_is_gone_and_stays_gone(diary: Path, home: Path) -> None:
-    start()
+def test_what_is_forgotten_is_gone_and_stays_gone(diary: Path, home: Path, ready: None) -> None:
     write(diary, "Which port?", "4711.")
     sync()
     assert crystal("forget", "--session", "d1", "--yes").code == 0
@@ -226,8 +217,7 @@ def test_what_is_forgotten_is_gone_and_stays_gone(diary: Path, home: Path) -> No
     assert shown("search", "port", "--all")["hits"] == []
 
 
-def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
-    start()
+def test_a_database_is_read_while_its_owner_writes(diary: Path, ready: None) -> None:
     owner = apsw.Connection(str(diary / "all.db"))
     owner.execute("PRAGMA journal_mode = wal; CREATE TABLE messages (id, session, who, text)").fetchall()
     owner.execute("INSERT INTO messages VALUES ('m1', 'd1', 'me', 'Which port?')")
@@ -241,8 +231,7 @@ def test_a_database_is_read_while_its_owner_writes(diary: Path) -> None:
     assert_proved()
 
 
-def test_a_database_that_its_owner_is_writing_holds_up_nothing_and_is_read_later(diary: Path) -> None:
-    start()
+def test_a_database_that_its_owner_is_writing_holds_up_nothing_and_is_read_later(diary: Path, ready: None) -> None:
     owner = apsw.Connection(str(diary / "all.db"))
     owner.execute("PRAGMA cache_size = 1; PRAGMA cache_spill = 1; CREATE TABLE messages (id, session, who, text)")
     owner.execute("BEGIN EXCLUSIVE")
@@ -264,8 +253,7 @@ def test_a_database_that_its_owner_is_writing_holds_up_nothing_and_is_read_later
     assert_proved()
 
 
-def test_a_damaged_conversation_is_named_and_the_others_of_its_file_are_read(diary: Path) -> None:
-    start()
+def test_a_damaged_conversation_is_named_and_the_others_of_its_file_are_read(diary: Path, ready: None) -> None:
     owner = apsw.Connection(str(diary / "all.db"))
     owner.execute("CREATE TABLE messages (id, session, who, text)").fetchall()
     owner.execute("INSERT INTO messages VALUES ('m0', 'd0', 'nobody', '?'), ('m1', 'd1', 'me', 'Which port?')")
@@ -277,8 +265,7 @@ def test_a_damaged_conversation_is_named_and_the_others_of_its_file_are_read(dia
     assert len(shown("sessions")["sessions"]) == 2
 
 
-def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path) -> None:
-    start()
+def test_a_file_of_another_form_is_named_and_the_others_are_read(diary: Path, ready: None) -> None:
     write(diary, "Which port?")
     diary.joinpath("a.json").write_text("[]")
     diary.joinpath("b.db").write_bytes(b"no database" * 100)
@@ -295,8 +282,7 @@ def shown_faults() -> list[dict[str, Any]]:
     return faults
 
 
-def test_a_message_whose_text_is_deleted_is_kept_as_a_deleted_message_is(diary: Path) -> None:
-    start()
+def test_a_message_whose_text_is_deleted_is_kept_as_a_deleted_message_is(diary: Path, ready: None) -> None:
     write(diary, "Which port?", "4711.")
     sync()
     before = said()
@@ -316,7 +302,7 @@ def test_two_files_with_the_same_conversation_are_not_imported_again_and_again(d
     write(diary, "Which port?", "47")
     diary.joinpath("d1.json").rename(diary / "copy.json")
     write(diary, "Which port?", "4711.")
-    start()
+    assert crystal("init", "--yes", "--no-import").code == 0
     assert crystal("backfill").code == 0
     assert shown("backfill", "--dry-run")["sessions"] == 0
     write(diary, "Which port?", "4711.", "Thanks")
@@ -326,8 +312,7 @@ def test_two_files_with_the_same_conversation_are_not_imported_again_and_again(d
     assert shown("backfill", "--dry-run")["sessions"] == 0
 
 
-def test_every_file_that_still_has_a_forgotten_conversation_is_named(diary: Path) -> None:
-    start()
+def test_every_file_that_still_has_a_forgotten_conversation_is_named(diary: Path, ready: None) -> None:
     write(diary, "Which port?", "4711.")
     copy = diary / "copy.json"
     copy.write_bytes(diary.joinpath("d1.json").read_bytes())

@@ -16,7 +16,7 @@ import pytest
 
 from crystal.config.packages import PACKAGES, broken_packages
 from crystal.store import Store, upgrade
-from tests.support.capture_machine import line
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 from tests.support.whole_memory import ROOT
 
@@ -32,9 +32,7 @@ is_root = pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reaso
 @pytest.fixture
 def kept(home: Path) -> Path:
     """A home folder with a memory in it."""
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(line("the basalt quarry"))
+    keep_transcript(home, "s", line("the basalt quarry"))
     assert crystal("init", "--yes", "--import", "--wait").code == 0  # no worker writes during a test
     return home
 

@@ -63,8 +63,7 @@ def test_an_agent_that_deletes_its_files_says_so(transcript: Path) -> None:
     assert claude_code()["files"] == 0
 
 
-def test_an_empty_machine_says_what_crystal_could_read(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_an_empty_machine_says_what_crystal_could_read(home: Path, ready: None) -> None:
     done = crystal("agents")
     assert "no agent has written a conversation on this machine yet" in done.out
     assert "not found here: Claude Code" in done.out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import httpx
 import pytest
 
 from crystal.app import relay_links
@@ -14,7 +13,7 @@ from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDeniedError
 from tests.support.command import Done
-from tests.support.over_httpx import OverHttpx
+from tests.support.over_httpx import OverHttpx, down
 from tests.support.pairing_boxes import URL, Pairs
 from tests.support.relay_commands import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 
@@ -99,9 +98,6 @@ def test_revoking_refuses_what_comes_later_and_keeps_what_came(pairs: Pairs, on:
 
 def test_revoking_while_the_relay_is_down_is_made_up_for_by_a_poll(pairs: Pairs, on: On) -> None:
     joined(pairs)
-
-    def down(request: httpx.Request) -> None:
-        raise httpx.ConnectError("refused", request=request)
 
     pairs.home_way.before = down
     done = on(pairs.home, "devices", "revoke", "laptop", "--yes")

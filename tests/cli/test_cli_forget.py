@@ -11,6 +11,7 @@ import pytest
 
 from crystal.config.edit import set_value
 from crystal.store.forget import forgotten_rows
+from tests.support.capture_machine import keep_transcript
 from tests.support.command import crystal
 from tests.support.forgetting_machine import said
 from tests.support.mcp_client import Tools
@@ -28,9 +29,7 @@ def memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(home)
     crystal("init", "--yes")
     set_value(home / ".config" / "crystal" / "config.toml", "embedding.provider", "none")
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / f"{S1}.jsonl").write_bytes(said("what stands before it stays") + said(SECRET))
+    keep_transcript(home, f"{S1}", said("what stands before it stays"), said(SECRET))
     crystal("sync")
     return home / ".ldm"
 

@@ -13,12 +13,9 @@ from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.table import each_row
 
+pytestmark = pytest.mark.usefixtures("ready")
+
 EXPORT = samples.AGENTS / "chatgpt" / "home" / "Downloads" / "conversations.json"
-
-
-@pytest.fixture(autouse=True)
-def _machine(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
 
 
 def captured_turns() -> int:

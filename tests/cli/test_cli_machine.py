@@ -319,8 +319,7 @@ def test_a_data_folder_named_on_the_command_line_wins(projects: Path, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the shell there has another form")
-def test_the_installed_hook_ends_well_after_its_script_is_gone(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_the_installed_hook_ends_well_after_its_script_is_gone(home: Path, ready: None) -> None:
     hooks = json.loads((home / ".claude" / "settings.json").read_text("utf-8"))["hooks"]
     for [group] in hooks.values():
         command = group["hooks"][0]["command"].replace("main.py", "gone.py")

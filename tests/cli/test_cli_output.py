@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from crystal.redact import Redactor
-from tests.support.capture_machine import line
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows tells of a closed pipe in other ways")
@@ -25,9 +25,7 @@ def run(stdout: int, *words: str) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--version",), ("show", "s"), ("search", "basalt", "--json")])
 def test_a_reader_that_has_gone_is_no_error(words: tuple[str, ...], home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s.jsonl").write_bytes(b"".join(line(f"basalt {number} " + "x " * 700) for number in range(40)))
+    keep_transcript(home, "s", *(line(f"basalt {number} " + "x " * 700) for number in range(40)))
     crystal("init", "--yes", "--import")
     reading, writing = os.pipe()
     os.close(reading)

@@ -6,7 +6,6 @@ import re
 import sys
 from typing import Any
 
-import httpx
 import pytest
 
 from crystal.app import relay_links
@@ -19,6 +18,7 @@ from crystal.sync.keys.forms import RelayKey, format_key
 from crystal.sync.keys.places import read_key
 from crystal.sync.keys.word_codes import paper_words
 from tests.support.command import Terminal
+from tests.support.over_httpx import down
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
 
@@ -109,9 +109,6 @@ def test_pairing_is_for_a_home(pairs: Pairs, on: On) -> None:
 
 @pytest.mark.slow
 def test_a_relay_that_is_down_is_exit_code_4(pairs: Pairs, on: On) -> None:
-    def down(request: httpx.Request) -> None:
-        raise httpx.ConnectError("refused", request=request)
-
     pairs.home_way.before = down
     for words in (("pair",), ("pair", "--offline"), ("pair", "--shared", "x"), ("poll",)):
         assert on(pairs.home, "relay", *words).code == 4, words

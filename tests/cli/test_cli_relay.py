@@ -14,6 +14,7 @@ from crystal.app import relay_links
 from crystal.cli import relay
 from crystal.store.sync import outbox
 from crystal.sync.envelope.blob import Channel, open_blob, seal, tag_of
+from tests.support.over_httpx import down
 from tests.support.pairing_boxes import Pairs
 from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
 
@@ -49,9 +50,6 @@ def test_each_command_is_for_its_own_machine(pairs: Pairs, on: On) -> None:
 def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     joined(pairs)
     say(pairs, "note")
-
-    def down(request: httpx.Request) -> None:
-        raise httpx.ConnectError("refused", request=request)
 
     pairs.home_way.before = down  # commands of both machines go this way
     done = on(pairs.device, "relay", "sync")

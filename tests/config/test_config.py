@@ -130,14 +130,6 @@ def test_flag_wins_over_environment_over_file_over_default(home: Path, file: Pat
     assert load_config({"CRYSTAL_SEARCH_LIMIT": " "}, home).search_limit == 2
 
 
-def test_the_agent_comes_from_flag_variable_file_or_is_cc_mini(home: Path, file: Path) -> None:
-    assert load_config({}, home).agent_id == "cc-mini"
-    file.write_text('agent_id = "cc-file"\n')
-    assert load_config({}, home).agent_id == "cc-file"
-    assert load_config({"CRYSTAL_AGENT_ID": "cc-env"}, home).agent_id == "cc-env"
-    assert load_config({"CRYSTAL_AGENT_ID": "cc-env"}, home, overrides={"agent_id": "cc-flag"}).agent_id == "cc-flag"
-
-
 def test_a_data_folder_given_as_a_flag_moves_the_store(home: Path) -> None:
     config = load_config({"CRYSTAL_DATA_DIR": "/env"}, home, overrides={"data_dir": Path("/given")})
     assert config.places.db == Path("/given/crystal.db")
@@ -306,13 +298,6 @@ def test_a_file_that_may_not_be_read_is_named(home: Path, file: Path) -> None:
     file.touch(mode=0o000)
     with pytest.raises(UnavailableError, match=str(file)):
         load_config({}, home)
-
-
-def test_a_setting_that_is_gone_says_how_it_is_taken_out(home: Path, file: Path) -> None:
-    file.write_text("[relay]\nquarantine_mb = 64\n")
-    with pytest.raises(UsageError) as caught:
-        load_config({}, home)
-    assert caught.value.hint == "remove it: crystal config unset relay.quarantine_mb"
 
 
 def test_an_unknown_flag_is_refused(home: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,7 @@ from tests.support.embedding_store import (
     vectors_by_chunk,
 )
 from tests.support.killed import killed_at
+from tests.support.threads import at_once
 
 HOUR = 3_600_000
 
@@ -50,12 +50,6 @@ class Clock:
     @property
     def watch(self) -> EmbeddingClock:
         return EmbeddingClock(lambda: self.at, self.sleep)
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with open_store(tmp_path) as store:
-        yield store
 
 
 def run(store: Store, dice: Dice, *, now: int = NOW, clock: Clock | None = None, **more):
@@ -98,12 +92,12 @@ def test_nothing_new_asks_nobody_and_writes_nothing(store: Store):
     assert (store.value("PRAGMA data_version"), store.db.total_changes()) == before
 
 
-def test_no_transaction_is_open_while_the_provider_is_asked(store: Store, tmp_path: Path):
+def test_no_transaction_is_open_while_the_provider_is_asked(store: Store):
     add_chunk(store, "x")
 
     def write_elsewhere(texts):
         assert not store.db.in_transaction
-        with open_store(tmp_path) as other:
+        with Store.open(store.path) as other:
             other.db.set_busy_timeout(0)
             add_chunk(other, "written while a provider thinks")
 
@@ -291,12 +285,12 @@ def test_a_new_model_takes_over_an_emptied_store_without_being_asked_anything(st
     assert [g.model for g in vectors.generations(store)] == ["new"]
 
 
-def test_another_process_that_changes_the_model_meanwhile_ends_the_run(store: Store, tmp_path: Path):
+def test_another_process_that_changes_the_model_meanwhile_ends_the_run(store: Store):
     add_chunk(store, "x")
     run(store, Dice("old"))
 
     def change_back(texts) -> None:
-        with open_store(tmp_path) as other:
+        with Store.open(store.path) as other:
             vectors.ensure_generation(other, "dice", "old", 8, NOW)
 
     dice = Dice("new", fail=change_back)
@@ -305,19 +299,15 @@ def test_another_process_that_changes_the_model_meanwhile_ends_the_run(store: St
 
 
 @pytest.mark.slow
-def test_two_at_once_make_every_vector_once(store: Store, tmp_path: Path):
+def test_two_at_once_make_every_vector_once(store: Store):
     for n in range(300):
         add_chunk(store, str(n))
 
     def work() -> None:
-        with open_store(tmp_path) as mine:
+        with Store.open(store.path) as mine:
             embed_pending(mine, Dice(), now=NOW, batch=7)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert len(vectors_by_chunk(store, 1)) == 300
     assert vector_counts(store, 1) == VectorCounts(stored=300, pending=0, refused=0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import socket
 from array import array
-from pathlib import Path
 
 import pytest
 
@@ -24,10 +23,11 @@ from crystal.errors import (
 )
 from crystal.provider_http import post
 from crystal.provider_http.post import labels, parsed, refusal, retry_after, shown
+from crystal.store import Store
 from crystal.store.problems import find_problem, list_problems
 from crystal.store.search import vectors
 from tests.support import providers_server as server
-from tests.support.embedding_store import NOW, add_chunk, open_store
+from tests.support.embedding_store import NOW, add_chunk
 from tests.support.providers_server import KEY, Providers, providers  # noqa: F401 - the fixture
 from tests.support.table import each_row
 
@@ -327,15 +327,14 @@ def test_a_key_is_fetched_only_when_a_text_is_embedded():
     assert chosen.take_tokens() == 0
 
 
-def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(tmp_path: Path):
+def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(store: Store):
     def fetch():
         raise NotConfiguredError("the key command failed")
 
-    with open_store(tmp_path) as store:
-        add_chunk(store, "x")
-        report = embed_pending(store, make_embedder("openai", key=fetch), now=NOW)
-        assert (report.left, report.problem) == (1, "the key command failed")
-        assert find_problem(store, "embedding").message == report.problem
+    add_chunk(store, "x")
+    report = embed_pending(store, make_embedder("openai", key=fetch), now=NOW)
+    assert (report.left, report.problem) == (1, "the key command failed")
+    assert find_problem(store, "embedding").message == report.problem
 
 
 # -------------------------------------------------------------------------------------------------- with the queue
@@ -343,28 +342,26 @@ def test_a_key_that_cannot_be_fetched_is_a_recorded_problem(tmp_path: Path):
 
 @pytest.mark.slow
 @every_provider
-def test_the_queue_survives_an_outage_and_heals_by_itself(providers, provider, tmp_path: Path):  # noqa: F811
-    with open_store(tmp_path) as store:
-        add_chunk(store, "kept")
-        asked = embedder(providers, provider)
-        providers.fail_next(server.status(429, {"Retry-After": "1000"}))
-        report = embed_pending(store, asked, now=NOW)
-        assert report.left == 1
-        assert "answered 429" in report.problem
-        assert find_problem(store, "embedding").retry_at == NOW + 1_000_000
-        embed_pending(store, asked, now=NOW + 999_999)
-        assert len(providers.asked) == 1
-        assert embed_pending(store, asked, now=NOW + 1_000_000).left == 0
-        assert list_problems(store) == []
-        query = asked.embed_query("kept")
-        assert len(vectors.nearest(store, vectors.serving_generation(store).id, query, 5)) == 1
+def test_the_queue_survives_an_outage_and_heals_by_itself(providers, provider, store: Store):  # noqa: F811
+    add_chunk(store, "kept")
+    asked = embedder(providers, provider)
+    providers.fail_next(server.status(429, {"Retry-After": "1000"}))
+    report = embed_pending(store, asked, now=NOW)
+    assert report.left == 1
+    assert "answered 429" in report.problem
+    assert find_problem(store, "embedding").retry_at == NOW + 1_000_000
+    embed_pending(store, asked, now=NOW + 999_999)
+    assert len(providers.asked) == 1
+    assert embed_pending(store, asked, now=NOW + 1_000_000).left == 0
+    assert list_problems(store) == []
+    query = asked.embed_query("kept")
+    assert len(vectors.nearest(store, vectors.serving_generation(store).id, query, 5)) == 1
 
 
 @pytest.mark.slow
-def test_a_text_longer_than_the_model_takes_is_embedded_by_its_beginning(providers, tmp_path: Path):  # noqa: F811
-    with open_store(tmp_path) as store:
-        add_chunk(store, "long " * 20_000)
-        add_chunk(store, "short")
-        report = embed_pending(store, embedder(providers, "openai"), now=NOW)
-        assert (report.embedded, report.refused, report.left, report.problem) == (2, 0, 0, None)
-        assert store.value("SELECT sum(usd) > 0 FROM costs") == 1
+def test_a_text_longer_than_the_model_takes_is_embedded_by_its_beginning(providers, store: Store):  # noqa: F811
+    add_chunk(store, "long " * 20_000)
+    add_chunk(store, "short")
+    report = embed_pending(store, embedder(providers, "openai"), now=NOW)
+    assert (report.embedded, report.refused, report.left, report.problem) == (2, 0, 0, None)
+    assert store.value("SELECT sum(usd) > 0 FROM costs") == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -27,12 +26,6 @@ from tests.support.embedding_store import (
     vectors_by_chunk,
 )
 from tests.support.examples import examples
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with open_store(tmp_path) as store:
-        yield store
 
 
 def floats_of(held: bytes) -> list[float]:
@@ -204,7 +197,7 @@ def test_a_refused_chunk_waits_no_more_until_another_model_comes(store: Store):
     assert vectors.count_pending(store, other) == 1
 
 
-def test_deleting_takes_the_vectors_out_of_every_generation_and_out_of_the_file(store: Store, tmp_path: Path):
+def test_deleting_takes_the_vectors_out_of_every_generation_and_out_of_the_file(store: Store):
     dice_a, dice_b = Dice("a"), Dice("b")
     ident, kept = add_chunk(store, "to forget"), add_chunk(store, "to keep")
     for dice in (dice_a, dice_b):
@@ -213,7 +206,7 @@ def test_deleting_takes_the_vectors_out_of_every_generation_and_out_of_the_file(
         vectors.delete_vectors(store, [ident])
         store.execute("DELETE FROM chunks WHERE id = ?", (ident,))
     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    held = b"".join(path.read_bytes() for path in tmp_path.glob("crystal.db*"))
+    held = b"".join(path.read_bytes() for path in store.path.parent.glob("crystal.db*"))
     for dice in (dice_a, dice_b):
         assert stored(dice.embed_query("to forget")) not in held
         assert stored(dice.embed_query("to keep")) in held

@@ -20,7 +20,7 @@ from crystal.search.engine import search
 from crystal.search.request import SearchResult
 from crystal.store.search.trials import sample_turns
 from tests.project.test_docs_reference import documented, keys_of, pattern_of
-from tests.support.capture_machine import NOW, line
+from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
 
 NOUNS = "invoice ledger parser socket harbor lantern orchard pylon quarry rocket saddle tunnel violin walnut zipper"
@@ -116,9 +116,7 @@ def test_a_test_ends_in_time(memory):
 
 
 def test_a_memory_without_enough_to_ask_says_what_to_do(home):
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "one.jsonl").write_bytes(line(said(1)) + line(said(2), role="assistant"))
+    keep_transcript(home, "one", line(said(1)), line(said(2), role="assistant"))
     crystal("init", "--yes", "--import")
     done = crystal("recall", "test")
     assert (done.code, done.out) == (3, "")

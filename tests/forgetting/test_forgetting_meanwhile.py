@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from crystal.app.integrity import prove
 from crystal.errors import CrystalError, StoreFullError
 from crystal.ingest import archive
 from tests.support.forgetting_machine import Desk, reading, said
+from tests.support.threads import at_once
 
 SECRET = "the quokka sleeps under the zanzibar bridge at seven"
 S1, S2 = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
@@ -78,15 +79,8 @@ def test_capture_goes_on_while_two_forget(desk: Desk) -> None:
         except CrystalError as error:
             problems.append(error)
 
-    threads = [
-        threading.Thread(target=forget, args=(["quokka", "numbat0", "numbat1"],)),
-        threading.Thread(target=forget, args=(["numbat2", "numbat3", "numbat4"],)),
-        threading.Thread(target=capture),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    names = (["quokka", "numbat0", "numbat1"], ["numbat2", "numbat3", "numbat4"])
+    at_once(*(partial(forget, some) for some in names), capture)
     assert problems == []
     with desk.open() as machine:
         assert finish_forgetting(machine) == 0

@@ -43,12 +43,6 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield machine
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(tmp_path) as store:
-        yield store
-
-
 def by_key(store: Store, key: str) -> Remembered | None:
     return next(iter(memories.memories_by_key(store, key)), None)
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.capture_machine import NOW, line
+from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
 
 WORDS = ("Never mock the database in tests.", "We pin dependencies exactly.", "I prefer tabs over spaces.")
 
 
 def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s1.jsonl").write_bytes(b"".join(line(text, at=NOW) for text in WORDS))
+    keep_transcript(home, "s1", *(line(text, at=NOW) for text in WORDS))
     assert crystal("init", "--yes").code == 0
     assert crystal("config", "set", "reflect.mode", "off").code == 0
     assert crystal("backfill", "--no-embed").code == 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import threading
+from functools import partial
 
 import pytest
 
 from tests.relay_conformance.targets import make_blob, new_stream, refused
 from tests.support.table import each_row
+from tests.support.threads import at_once
 
 FIRST, TAG, OTHER_TAG = b"first " * 10, b"t" * 32, b"o" * 32
 
@@ -187,11 +189,7 @@ def race(calls):
         barrier.wait()
         results[at] = calls[at]()
 
-    threads = [threading.Thread(target=run, args=(at,)) for at in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(*(partial(run, at) for at in range(len(calls))))
     return results
 
 

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.relay_conformance.targets import refused
+from tests.support.threads import at_once
 
 
 def claim(secret=None):
@@ -97,11 +98,7 @@ def test_of_eight_claims_at_once_exactly_one_wins(relay):
             barrier.wait()
             statuses.append(relay.ask("PUT", f"{path}/claim", token=None, headers=headers).status_code)
 
-        threads = [threading.Thread(target=run) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        at_once(*[run] * 8)
         assert sorted(statuses) == [201] + [409] * 7
 
 

@@ -25,9 +25,8 @@ TEXTS = (
 
 
 @pytest.fixture
-def store(tmp_path, ranked_by):
-    with open_store(tmp_path) as store:
-        yield store
+def store(store, ranked_by):
+    return store
 
 
 def ask(store, query="needle", embedder=None, **filters):

@@ -11,18 +11,12 @@ from crystal.search.request import SearchOptions
 from crystal.store import Store
 from tests.support.chat_server import Reply, chat_server, openai_reply
 from tests.support.ranked_by import by_default_too, search  # noqa: F401 - a fixture
-from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.store_factory import DAY, HOUR, NOW, Meaning, add_turn, embed_all
 from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 FORK = "22222222-bbbb-4000-8000-000000000002"
 NUMBERS = "one two three four five six seven eight nine ten eleven twelve".split()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path) as store:
-        yield store
 
 
 def ask(store, query, embedder=None, limit=10, how=None, **filters):

@@ -167,11 +167,10 @@ def test_search_while_eight_writers_ingest_loses_nothing_and_never_fails(tmp_pat
 
 
 @pytest.mark.parametrize(("most", "is_named"), [(4, False), (3, True)])
-def test_texts_that_are_not_read_without_an_index_are_named(tmp_path, monkeypatch, most, is_named):
+def test_texts_that_are_not_read_without_an_index_are_named(store, monkeypatch, most, is_named):
     monkeypatch.setattr(candidates, "FEW", 1)
     monkeypatch.setattr(candidates, "MAX_READ", most)
-    with open_store(tmp_path) as store:
-        for number, text in enumerate(("the lamp is amber", "rain", "wind", "snow")):
-            add_turn(store, text, session=f"s{number}", ts=NOW - number)
-        notes = search(store, None, "wind", now=NOW).notes
+    for number, text in enumerate(("the lamp is amber", "rain", "wind", "snow")):
+        add_turn(store, text, session=f"s{number}", ts=NOW - number)
+    notes = search(store, None, "wind", now=NOW).notes
     assert any(f"only the newest {most} texts were searched for words" in note for note in notes) == is_named

@@ -6,22 +6,16 @@ from datetime import datetime, timezone
 import pytest
 
 from crystal import Crystal
-from crystal.app.context import Machine, default_paths
+from crystal.app.context import Machine
 from crystal.model.recall import Filters
 from crystal.search.request import SearchOptions
 from tests.support.command import crystal as run
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
-from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+from tests.support.store_factory import DAY, HOUR, NOW, add_turn
 from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
 ALL = ("off", "light", "strong")
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path) as store:
-        yield store
 
 
 def ask(store, query, recency="light", limit=10, **filters):
@@ -134,21 +128,17 @@ def test_a_time_in_which_nothing_was_said_is_named(store):
 
 
 @pytest.fixture
-def memory(home, monkeypatch):
-    """A data folder with ten days of talk about a needle, one turn a day at noon, all in one session."""
+def memory(store, home, monkeypatch):
+    """A memory with ten days of talk about a needle, one turn a day at noon, all in one session."""
     monkeypatch.setattr(Machine, "now", lambda _: NOW)
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "none")
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.chdir(home)
-    folder = default_paths().data_dir
-    folder.mkdir(parents=True)
-    with open_store(folder) as store:
-        for day in range(10, 0, -1):
-            add_turn(store, f"needle of day {day} d{day}x", uuid=f"d{day}", ts=NOW - day * DAY + DAY // 2)
-        add_turn(store, "needle of day 5 d5x", uuid="copy", session="later", ts=NOW - HOUR)
-        add_turn(store, "a needle without a time", uuid="timeless", ts=None)
-        prepare(store)
-    return folder
+    for day in range(10, 0, -1):
+        add_turn(store, f"needle of day {day} d{day}x", uuid=f"d{day}", ts=NOW - day * DAY + DAY // 2)
+    add_turn(store, "needle of day 5 d5x", uuid="copy", session="later", ts=NOW - HOUR)
+    add_turn(store, "a needle without a time", uuid="timeless", ts=None)
+    prepare(store)
 
 
 def test_as_of_hides_everything_later_and_tells_ages_from_then(memory):

@@ -10,14 +10,8 @@ from crystal.search.deep import Deep
 from crystal.store.search import vectors
 from crystal.text.query import parse_query
 from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
-from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
+from tests.support.store_factory import DAY, HOUR, NOW, add_turn
 from tests.support.table import each_row
-
-
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path) as store:
-        yield store
 
 
 def said(store, *texts):

@@ -44,12 +44,6 @@ class Spread(Meaning):
         return float(np.frombuffer(self.vector(one), "<f4") @ np.frombuffer(self.vector(other), "<f4"))
 
 
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path) as store:
-        yield store
-
-
 def ask(store, query, embedder=None, limit=10, how=None, mirror=None, **filters):
     how = how or SearchOptions(fusion="similarity")
     return search(store, embedder, query, now=NOW, limit=limit, how=how, mirror=mirror, filters=Filters(**filters))

@@ -5,14 +5,14 @@ import random
 import pytest
 
 from tests.support.ranked_by import search, using
-from tests.support.store_factory import NOW, Meaning, add_turn, embed_all, open_store
+from tests.support.store_factory import NOW, Meaning, add_turn, embed_all
 
 FILLER = "the weather and the sea and a long walk with friends on a quiet evening in the hills".split()
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    with using("late", monkeypatch), open_store(tmp_path) as store:
+def store(store, monkeypatch):
+    with using("late", monkeypatch):
         yield store
 
 

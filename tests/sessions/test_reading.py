@@ -12,12 +12,6 @@ from tests.support.table import each_row
 FORK = "22222222-bbbb-4000-8000-000000000002"
 
 
-@pytest.fixture
-def store(tmp_path):
-    with open_store(tmp_path) as store:
-        yield store
-
-
 def texts(conversation):
     return [turn.text for turn in conversation.turns]
 

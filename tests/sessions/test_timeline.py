@@ -19,12 +19,6 @@ OTHER = "22222222-bbbb-4000-8000-000000000002"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(tmp_path) as store:
-        yield store
-
-
-@pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[Store]:
     (tmp_path / "mirror").mkdir()
     with open_store(tmp_path / "mirror") as store:

@@ -39,32 +39,29 @@ def lines(folder: Path, day: str, agent: str = "cc-test") -> list[str]:
     return [line for line in text.split("\n") if line.startswith("- ")]
 
 
-def test_a_session_is_one_line_with_local_time_project_and_first_words(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "Repair the spool.\nIt loses notes."), ("assistant", "Done.")], at=START + 14 * HOUR)
-        assert log(store, tmp_path, tz=timezone(timedelta(hours=2))).lines == 1
+def test_a_session_is_one_line_with_local_time_project_and_first_words(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "Repair the spool.\nIt loses notes."), ("assistant", "Done.")], at=START + 14 * HOUR)
+    assert log(store, tmp_path, tz=timezone(timedelta(hours=2))).lines == 1
     (line,) = lines(tmp_path, "2026-11-21")
     assert line.startswith("- 16:00 [engine] Repair the spool. It loses notes. (1f35fa49) <!-- ")
     assert (tmp_path / "cc-test/daily/2026-11-21.md").read_text().startswith("# 2026-11-21\n\n- ")
 
 
-def test_what_follows_without_a_rest_adds_no_line(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for turn in range(6):
-            say(store, [("user", f"turn {turn}")], at=START + turn * 20 * MINUTE)
-            log(store, tmp_path)
+def test_what_follows_without_a_rest_adds_no_line(tmp_path: Path, store: Store) -> None:
+    for turn in range(6):
+        say(store, [("user", f"turn {turn}")], at=START + turn * 20 * MINUTE)
+        log(store, tmp_path)
     assert len(lines(tmp_path, "2026-11-21")) == 1
 
 
-def test_resuming_after_a_rest_and_a_new_day_each_add_a_line(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "before")], at=START + 22 * HOUR)
+def test_resuming_after_a_rest_and_a_new_day_each_add_a_line(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "before")], at=START + 22 * HOUR)
+    log(store, tmp_path)
+    say(store, [("user", "resumed")], at=START + 22 * HOUR + IDLE)
+    log(store, tmp_path)
+    for turn in range(5):  # past midnight, never resting
+        say(store, [("user", f"late {turn}")], at=START + 22 * HOUR + IDLE + (turn + 1) * 20 * MINUTE)
         log(store, tmp_path)
-        say(store, [("user", "resumed")], at=START + 22 * HOUR + IDLE)
-        log(store, tmp_path)
-        for turn in range(5):  # past midnight, never resting
-            say(store, [("user", f"late {turn}")], at=START + 22 * HOUR + IDLE + (turn + 1) * 20 * MINUTE)
-            log(store, tmp_path)
     assert [line[:24] for line in lines(tmp_path, "2026-11-21")] == [
         "- 22:00 [engine] before ",
         "- 22:30 [engine] resumed",
@@ -72,42 +69,39 @@ def test_resuming_after_a_rest_and_a_new_day_each_add_a_line(tmp_path: Path) -> 
     assert [line[:23] for line in lines(tmp_path, "2026-11-22")] == ["- 00:10 [engine] late 4"]
 
 
-def test_logging_at_once_or_after_every_turn_gives_the_same_lines(tmp_path: Path) -> None:
+def test_logging_at_once_or_after_every_turn_gives_the_same_lines(tmp_path: Path, store: Store) -> None:
     moments = [0, 10, 50, 55, 200, 23 * 60 + 50, 24 * 60 + 5, 24 * 60 + 100]
-    with open_store(tmp_path) as store:
-        for index, minute in enumerate(moments):
-            say(store, [("user", f"at {minute}")], at=START + minute * MINUTE)
-            log(store, tmp_path / "often")
-            assert index >= 0
-        store.execute("UPDATE sessions SET logged_turn = 0")
-        log(store, tmp_path / "once")
+    for index, minute in enumerate(moments):
+        say(store, [("user", f"at {minute}")], at=START + minute * MINUTE)
+        log(store, tmp_path / "often")
+        assert index >= 0
+    store.execute("UPDATE sessions SET logged_turn = 0")
+    log(store, tmp_path / "once")
     for day in ("2026-11-21", "2026-11-22"):
         assert lines(tmp_path / "often", day) == lines(tmp_path / "once", day)
 
 
-def test_the_past_imported_later_gets_its_own_lines_on_its_own_days(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "today")], at=START)
-        log(store, tmp_path)
-        say(store, [("user", "last week")], at=START - 7 * 24 * HOUR)
-        say(store, [("user", "just before today")], at=START - 5 * MINUTE)
-        say(store, [("user", "just after")], at=START + 5 * MINUTE)
-        log(store, tmp_path)
+def test_the_past_imported_later_gets_its_own_lines_on_its_own_days(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "today")], at=START)
+    log(store, tmp_path)
+    say(store, [("user", "last week")], at=START - 7 * 24 * HOUR)
+    say(store, [("user", "just before today")], at=START - 5 * MINUTE)
+    say(store, [("user", "just after")], at=START + 5 * MINUTE)
+    log(store, tmp_path)
     assert len(lines(tmp_path, "2026-11-14")) == 1
     assert len(lines(tmp_path, "2026-11-20")) == 1  # another day than the line it leads up to
     assert len(lines(tmp_path, "2026-11-21")) == 1
 
 
-def test_a_crash_between_file_and_note_does_not_double_the_line(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "one")])
-        log(store, tmp_path)
-        before = (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes()
-        store.execute("UPDATE sessions SET logged_turn = 0")  # the file was written, the note was not
-        say(store, [("user", "two")], at=START + MINUTE)
-        assert log(store, tmp_path).lines == 0
-        assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() == before
-        assert store.value("SELECT logged_turn = last_turn FROM sessions") == 1
+def test_a_crash_between_file_and_note_does_not_double_the_line(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "one")])
+    log(store, tmp_path)
+    before = (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes()
+    store.execute("UPDATE sessions SET logged_turn = 0")  # the file was written, the note was not
+    say(store, [("user", "two")], at=START + MINUTE)
+    assert log(store, tmp_path).lines == 0
+    assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() == before
+    assert store.value("SELECT logged_turn = last_turn FROM sessions") == 1
 
 
 @pytest.mark.slow
@@ -126,37 +120,34 @@ def test_killed_at_any_statement_every_line_is_there_once_after_another_run(tmp_
     raise AssertionError("the run never got to its end")
 
 
-def test_a_torn_last_line_stays_and_the_line_is_written_whole_below(tmp_path: Path) -> None:
+def test_a_torn_last_line_stays_and_the_line_is_written_whole_below(tmp_path: Path, store: Store) -> None:
     file = tmp_path / "cc-test/daily/2026-11-21.md"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"# 2026-11-21\n\nmy own note\n- 00:00 [engine] Rep")
-    with open_store(tmp_path) as store:
-        say(store, [("user", "Repair")])
-        log(store, tmp_path)
+    say(store, [("user", "Repair")])
+    log(store, tmp_path)
     text = file.read_text()
     assert text.startswith("# 2026-11-21\n\nmy own note\n- 00:00 [engine] Rep\n- 00:00 [engine] Repair (1f35fa49) <!--")
     assert text.endswith("-->\n")
 
 
-def test_a_deleted_log_is_not_written_again(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "one")])
-        log(store, tmp_path)
-        (tmp_path / "cc-test/daily/2026-11-21.md").unlink()
-        log(store, tmp_path)
+def test_a_deleted_log_is_not_written_again(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "one")])
+    log(store, tmp_path)
+    (tmp_path / "cc-test/daily/2026-11-21.md").unlink()
+    log(store, tmp_path)
     assert not (tmp_path / "cc-test/daily/2026-11-21.md").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no permission bits there")
-def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "one")])
-        log(store, tmp_path)
+def test_only_the_owner_can_read_it(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "one")])
+    log(store, tmp_path)
     assert stat.S_IMODE((tmp_path / "cc-test/daily/2026-11-21.md").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "cc-test/daily").stat().st_mode) == 0o700
 
 
-def test_nothing_said_can_break_out_of_its_line(tmp_path: Path) -> None:
+def test_nothing_said_can_break_out_of_its_line(tmp_path: Path, store: Store) -> None:
     texts = [
         "# heading\r\n## more\x85- 00:00 [x] fake (abcdefgh) <!-- abcdefgh 5 -->",
         "\u2028\u2029\x0b\x0c\x1c end --> <script>alert(1)</script>",
@@ -166,17 +157,16 @@ def test_nothing_said_can_break_out_of_its_line(tmp_path: Path) -> None:
         "\ud83d half",
         "\x00\x1b[31mred",
     ]
-    with open_store(tmp_path) as store:
-        for index, text in enumerate(texts):
-            clean = text.encode("utf-8", "replace").decode()
-            say(
-                store,
-                [("user", clean)],
-                session=f"s{index}",
-                at=START + index * MINUTE,
-                project=Project(f"/w/{index}", None, None, "a]\n[b` <b>"),
-            )
-        log(store, tmp_path)
+    for index, text in enumerate(texts):
+        clean = text.encode("utf-8", "replace").decode()
+        say(
+            store,
+            [("user", clean)],
+            session=f"s{index}",
+            at=START + index * MINUTE,
+            project=Project(f"/w/{index}", None, None, "a]\n[b` <b>"),
+        )
+    log(store, tmp_path)
     raw = (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes()
     text = raw.decode()
     assert len(text.splitlines()) == 2 + len(texts)
@@ -223,48 +213,45 @@ def test_parts_cover_all_times_and_are_apart(times: list[int]) -> None:
     assert all(part.start // (24 * HOUR) == part.stop // (24 * HOUR) for part in parts)
 
 
-def test_a_session_without_any_time_is_noted_once_when_it_was_captured(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "timeless")], at=None)
-        assert log(store, tmp_path, now=START + HOUR).lines == 1
-        say(store, [("user", "more")], at=None)
-        assert log(store, tmp_path, now=START + 2 * HOUR).lines == 0
+def test_a_session_without_any_time_is_noted_once_when_it_was_captured(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "timeless")], at=None)
+    assert log(store, tmp_path, now=START + HOUR).lines == 1
+    say(store, [("user", "more")], at=None)
+    assert log(store, tmp_path, now=START + 2 * HOUR).lines == 0
     assert lines(tmp_path, "2026-11-21")[0].startswith("- 01:00 [engine] timeless")
 
 
-def test_a_time_that_no_calendar_holds_stops_nobody(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "far")], at=10**17, session="far")
-        say(store, [("user", "near")], session="near")
-        assert log(store, tmp_path).lines == 1
+def test_a_time_that_no_calendar_holds_stops_nobody(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "far")], at=10**17, session="far")
+    say(store, [("user", "near")], session="near")
+    assert log(store, tmp_path).lines == 1
 
 
-def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "bad")], session="bad", agent="no/agent")
-        (tmp_path / "cc-stuck/daily/2026-11-21.md").mkdir(parents=True)
-        say(store, [("user", "stuck")], session="stuck", agent="cc-stuck")
-        say(store, [("user", "good")], session="good")
+def test_a_session_that_cannot_be_logged_does_not_hold_up_the_others(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "bad")], session="bad", agent="no/agent")
+    (tmp_path / "cc-stuck/daily/2026-11-21.md").mkdir(parents=True)
+    say(store, [("user", "stuck")], session="stuck", agent="cc-stuck")
+    say(store, [("user", "good")], session="good")
 
-        def folder(agent: str) -> Path:
-            if "/" in agent:
-                raise UsageError(f"agent id {agent!r} cannot be used")
-            return tmp_path / agent
+    def folder(agent: str) -> Path:
+        if "/" in agent:
+            raise UsageError(f"agent id {agent!r} cannot be used")
+        return tmp_path / agent
 
-        report = DailyLog(store, folder, START, IDLE, UTC)
-        report.write_missing()
-        assert (report.lines, len(report.problems)) == (1, 2)
-        assert find_problem(store, PART) is not None
-        (tmp_path / "cc-stuck/daily/2026-11-21.md").rmdir()
-        store.execute("DELETE FROM chunks WHERE session = (SELECT id FROM sessions WHERE agent = 'no/agent')")
-        store.execute("UPDATE sessions SET agent = 'cc-test' WHERE agent = 'no/agent'")
-        again = DailyLog(store, folder, START, IDLE, UTC)
-        again.write_missing()
-        assert again.lines == 2
-        assert find_problem(store, PART) is None
+    report = DailyLog(store, folder, START, IDLE, UTC)
+    report.write_missing()
+    assert (report.lines, len(report.problems)) == (1, 2)
+    assert find_problem(store, PART) is not None
+    (tmp_path / "cc-stuck/daily/2026-11-21.md").rmdir()
+    store.execute("DELETE FROM chunks WHERE session = (SELECT id FROM sessions WHERE agent = 'no/agent')")
+    store.execute("UPDATE sessions SET agent = 'cc-test' WHERE agent = 'no/agent'")
+    again = DailyLog(store, folder, START, IDLE, UTC)
+    again.write_missing()
+    assert again.lines == 2
+    assert find_problem(store, PART) is None
 
 
-def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path, store, monkeypatch):
     real = os.write
 
     def short(handle: int, data: bytes) -> int:
@@ -272,36 +259,31 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_the_next_run_writes(tmp_path,
             return real(handle, bytes(data)[:10])
         raise OSError(28, "No space left on device")
 
-    with open_store(tmp_path) as store:
-        say(store, [("user", "one")])
-        monkeypatch.setattr("os.write", short)
-        assert log(store, tmp_path).problems
-        monkeypatch.setattr("os.write", real)
-        assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() == b""
-        assert log(store, tmp_path).lines == 1
+    say(store, [("user", "one")])
+    monkeypatch.setattr("os.write", short)
+    assert log(store, tmp_path).problems
+    monkeypatch.setattr("os.write", real)
+    assert (tmp_path / "cc-test/daily/2026-11-21.md").read_bytes() == b""
+    assert log(store, tmp_path).lines == 1
     assert len(lines(tmp_path, "2026-11-21")) == 1
 
 
-def test_the_lines_of_a_forked_session_stay_with_the_session_that_said_them(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "origin")])
-        say(store, [("user", "fork goes on")], session="fork", at=START + HOUR)
-        store.execute(
-            "INSERT INTO turn_copies (session, turn) SELECT s.id, 1 FROM sessions s WHERE session_id = 'fork'"
-        )
-        log(store, tmp_path)
+def test_the_lines_of_a_forked_session_stay_with_the_session_that_said_them(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "origin")])
+    say(store, [("user", "fork goes on")], session="fork", at=START + HOUR)
+    store.execute("INSERT INTO turn_copies (session, turn) SELECT s.id, 1 FROM sessions s WHERE session_id = 'fork'")
+    log(store, tmp_path)
     assert [line[17:30] for line in lines(tmp_path, "2026-11-21")] == ["origin (1f35f", "fork goes on "]
 
 
-def test_nothing_new_costs_no_write(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "one")])
-        log(store, tmp_path)
-        said: list[str] = []
-        store.db.exec_trace = lambda _, sql, __: (said.append(sql), True)[1]
-        log(store, tmp_path)
-        store.db.exec_trace = None
-        assert not [sql for sql in said if not sql.startswith("SELECT")]
+def test_nothing_new_costs_no_write(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "one")])
+    log(store, tmp_path)
+    said: list[str] = []
+    store.db.exec_trace = lambda _, sql, __: (said.append(sql), True)[1]
+    log(store, tmp_path)
+    store.db.exec_trace = None
+    assert not [sql for sql in said if not sql.startswith("SELECT")]
 
 
 @pytest.mark.slow
@@ -323,14 +305,13 @@ def test_eight_processes_at_once_write_every_line_once(tmp_path: Path) -> None:
     assert found == sorted(found)
 
 
-def test_the_session_id_in_the_comment_is_always_safe(tmp_path: Path) -> None:
+def test_the_session_id_in_the_comment_is_always_safe(tmp_path: Path, store: Store) -> None:
     ids = ["-->", "a--b", "../../x", "Ünï", "A" * 300, SESSION]
-    with open_store(tmp_path) as store:
-        for index, ident in enumerate(ids):
-            say(store, [("user", "x")], session=ident, prefix=str(index))
-        log(store, tmp_path)
-        store.execute("UPDATE sessions SET logged_turn = 0")
-        assert log(store, tmp_path).lines == 0
+    for index, ident in enumerate(ids):
+        say(store, [("user", "x")], session=ident, prefix=str(index))
+    log(store, tmp_path)
+    store.execute("UPDATE sessions SET logged_turn = 0")
+    assert log(store, tmp_path).lines == 0
     for line in lines(tmp_path, "2026-11-21"):
         comment = line[line.index("<!--") + 4 : -3]
         assert "--" not in comment

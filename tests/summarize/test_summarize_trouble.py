@@ -21,8 +21,8 @@ from tests.support.summary_runs import CHAT, IDLE, LATER, NAME, Fake, files, run
 from tests.support.summary_store import HOUR, MINUTE, START, open_store, say
 
 
-def test_no_transaction_is_held_while_the_model_thinks(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store, Store.open(tmp_path / "crystal.db") as other:
+def test_no_transaction_is_held_while_the_model_thinks(tmp_path: Path, store: Store) -> None:
+    with Store.open(store.path) as other:
         say(store, CHAT)
 
         def think() -> str:
@@ -36,8 +36,8 @@ def test_no_transaction_is_held_while_the_model_thinks(tmp_path: Path) -> None:
     assert "  user: 2\n" in files(tmp_path)[NAME]
 
 
-def test_a_slower_run_does_not_overwrite_a_newer_summary(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store, Store.open(tmp_path / "crystal.db") as other:
+def test_a_slower_run_does_not_overwrite_a_newer_summary(tmp_path: Path, store: Store) -> None:
+    with Store.open(store.path) as other:
         say(store, CHAT)
 
         def overtaken() -> str:
@@ -50,8 +50,8 @@ def test_a_slower_run_does_not_overwrite_a_newer_summary(tmp_path: Path) -> None
         assert session(store).title == "The newer one"
 
 
-def test_a_session_forgotten_meanwhile_gets_no_file(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store, Store.open(tmp_path / "crystal.db") as other:
+def test_a_session_forgotten_meanwhile_gets_no_file(tmp_path: Path, store: Store) -> None:
+    with Store.open(store.path) as other:
         say(store, CHAT)
 
         def forgotten() -> str:
@@ -84,16 +84,15 @@ def test_killed_at_any_statement_another_run_gives_the_same_file(tmp_path: Path)
     raise AssertionError("the run never got to its end")
 
 
-def test_killed_while_the_model_thinks_the_books_say_too_much_not_too_little(tmp_path: Path) -> None:
+def test_killed_while_the_model_thinks_the_books_say_too_much_not_too_little(tmp_path: Path, store: Store) -> None:
     def killed() -> str:
         raise Killed
 
-    with open_store(tmp_path) as store:
-        say(store, CHAT)
-        with pytest.raises(Killed):
-            run(store, tmp_path, Fake([killed]))
-        assert spent_since(store, 0) > 0.0005
-        assert run(store, tmp_path, Fake()).llm == 1
+    say(store, CHAT)
+    with pytest.raises(Killed):
+        run(store, tmp_path, Fake([killed]))
+    assert spent_since(store, 0) > 0.0005
+    assert run(store, tmp_path, Fake()).llm == 1
 
 
 @pytest.mark.slow
@@ -115,75 +114,70 @@ def test_several_processes_at_once_leave_one_file_a_session(tmp_path: Path) -> N
         assert run(store, tmp_path).written == 0
 
 
-def test_a_file_that_cannot_be_written_is_reported_and_written_later(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_written_is_reported_and_written_later(tmp_path, store, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with open_store(tmp_path) as store:
-        say(store, CHAT)
-        say(store, CHAT, session="other")
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
-            report = run(store, tmp_path)
-        assert (report.written, report.failed) == (0, 1)
-        problem = find_problem(store, FILE_PART)
-        assert problem is not None
-        assert "no space left" in problem.message
-        assert run(store, tmp_path).simple == 2
-        assert find_problem(store, FILE_PART) is None
+    say(store, CHAT)
+    say(store, CHAT, session="other")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        report = run(store, tmp_path)
+    assert (report.written, report.failed) == (0, 1)
+    problem = find_problem(store, FILE_PART)
+    assert problem is not None
+    assert "no space left" in problem.message
+    assert run(store, tmp_path).simple == 2
+    assert find_problem(store, FILE_PART) is None
 
 
-def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_one_session_with_an_impossible_place_does_not_stop_the_others(tmp_path: Path, store: Store) -> None:
     def folder(agent: str) -> Path:
         if agent == "bad agent":
             raise UsageError("agent id 'bad agent' cannot be used")
         return tmp_path / agent
 
-    with open_store(tmp_path) as store:
-        say(store, CHAT, agent="bad agent", at=START + HOUR)
-        say(store, CHAT, session="good")
-        report = SummaryRun(store, folder, None, LATER).write_due(IDLE)
-        assert (report.simple, report.failed) == (1, 1)
+    say(store, CHAT, agent="bad agent", at=START + HOUR)
+    say(store, CHAT, session="good")
+    report = SummaryRun(store, folder, None, LATER).write_due(IDLE)
+    assert (report.simple, report.failed) == (1, 1)
 
 
 @pytest.mark.parametrize(
     "path", ["../../etc/passwd", "/etc/x.md", "sessions/../x.md", "sessions/a/b.md", "other/x.md", ""]
 )
-def test_a_path_in_the_store_that_is_not_ours_is_never_followed(tmp_path: Path, path: str) -> None:
-    with open_store(tmp_path) as store:
-        say(store, CHAT)
-        store.execute("UPDATE sessions SET summary_path = ?", (path,))
-        run(store, tmp_path)
+def test_a_path_in_the_store_that_is_not_ours_is_never_followed(tmp_path: Path, store: Store, path: str) -> None:
+    say(store, CHAT)
+    store.execute("UPDATE sessions SET summary_path = ?", (path,))
+    run(store, tmp_path)
     assert list(files(tmp_path)) == [NAME]
 
 
-def test_the_run_stops_when_asked_to(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        for index in range(6):
-            say(store, CHAT, session=f"s{index}")
-        for sessions in (2, 1):
-            stops = iter([*[False] * sessions, True])
-            assert run(store, tmp_path, should_stop=stops.__next__).written == sessions
-        assert run(store, tmp_path).written == 3
+def test_the_run_stops_when_asked_to(tmp_path: Path, store: Store) -> None:
+    for index in range(6):
+        say(store, CHAT, session=f"s{index}")
+    for sessions in (2, 1):
+        stops = iter([*[False] * sessions, True])
+        assert run(store, tmp_path, should_stop=stops.__next__).written == sessions
+    assert run(store, tmp_path).written == 3
 
 
 @pytest.mark.slow
-def test_an_endless_session_is_summarized_in_bounded_time_from_both_ends(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store:
-        say(store, [("user", "The first wish of all.")])
-        for part in range(20):
-            say(
-                store,
-                [("assistant", f"Step {part}-{n} of the work went well enough. " * 60) for n in range(60)],
-                at=START + part * HOUR,
-                step=1,
-            )
+def test_an_endless_session_is_summarized_in_bounded_time_from_both_ends(tmp_path: Path, store: Store) -> None:
+    say(store, [("user", "The first wish of all.")])
+    for part in range(20):
         say(
             store,
-            [("assistant", "In the end everything was repaired and every test passes again, which is good.")],
-            at=START + 30 * HOUR,
+            [("assistant", f"Step {part}-{n} of the work went well enough. " * 60) for n in range(60)],
+            at=START + part * HOUR,
+            step=1,
         )
-        assert run(store, tmp_path, now=START + 90 * HOUR).simple == 1
+    say(
+        store,
+        [("assistant", "In the end everything was repaired and every test passes again, which is good.")],
+        at=START + 30 * HOUR,
+    )
+    assert run(store, tmp_path, now=START + 90 * HOUR).simple == 1
     text = files(tmp_path)[NAME]
     assert "**Asked:** The first wish of all.\n" in text
     assert "**Ended with:** In the end everything was repaired" in text

@@ -106,6 +106,15 @@ def database_of(path: Path) -> apsw.Connection:
     return connection
 
 
+def snapshot_of(database: apsw.Connection, name: str) -> Snapshot:
+    """Return a database as its reader sees it."""
+
+    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        yield from database.execute(sql, values)  # type: ignore[arg-type]
+
+    return Snapshot(PurePath(name), b"", rows, {})
+
+
 def no_such_table(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Answer a query as a file does that is no database."""
     raise SourceError(f"no such table: {sql} {values}")

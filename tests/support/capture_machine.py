@@ -140,3 +140,12 @@ class CaptureMachine:
                     assert len(clean) == size
             assert at == state.mark.offset
         assert self.store.value("SELECT count(*) FROM chunks WHERE turn NOT IN (SELECT id FROM turns)") == 0
+
+
+def keep_transcript(home: Path, session: str, *lines: bytes) -> Path:
+    """Add lines to a session of Claude Code's, in the project ``p`` of a home folder; return its file."""
+    path = home / ".claude" / "projects" / "p" / f"{session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.writelines(lines)
+    return path

@@ -53,3 +53,8 @@ def _errors() -> Iterator[None]:
         yield
     except httpx.HTTPError as error:
         raise getattr(httpcore, type(error).__name__)(str(error)) from error
+
+
+def down(request: httpx.Request) -> None:
+    """Refuse the connection, as a relay does that is down."""
+    raise httpx.ConnectError("refused", request=request)

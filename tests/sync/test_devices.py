@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from crystal.app.sync import devices
@@ -12,7 +11,7 @@ from crystal.errors import UsageError
 from crystal.store.sync.relay_peers import NewLink, add_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDeniedError
-from tests.support.over_httpx import OverHttpx
+from tests.support.over_httpx import OverHttpx, down
 from tests.support.pairing_boxes import URL, Box, Pairs
 from tests.support.pairing_state import device_state, is_joined
 
@@ -37,9 +36,6 @@ def test_revoking_ends_one_device_and_no_other(pairs: Pairs, tmp_path: Path, mon
 @pytest.mark.slow
 def test_revoking_holds_here_while_the_relay_is_down(pairs: Pairs) -> None:
     pairs.run()
-
-    def down(request: httpx.Request) -> None:
-        raise httpx.ConnectError("refused", request=request)
 
     pairs.home_way.before = down
     with pairs.home.open() as machine, pairs.client() as client:

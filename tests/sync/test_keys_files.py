@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from crystal.sync.keys.places import (
     write_token,
 )
 from tests.support.key_files import ONE, THREE, TOKEN, TWO, as_root, mode_of, posix, put
+from tests.support.threads import at_once
 
 
 @pytest.mark.parametrize("key", [ONE, TWO], ids=["root", "device"])
@@ -238,11 +239,7 @@ def test_of_many_writers_at_once_one_wins_and_the_others_are_told(at, data: Path
         except UsageError:
             outcomes.append(None)
 
-    threads = [threading.Thread(target=write, args=(key,)) for key in keys]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(write, key) for key in keys))
     (winner,) = [key for key in outcomes if key is not None]
     assert len(outcomes) == 8
     assert read_key(at()).key == winner

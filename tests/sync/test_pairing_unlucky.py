@@ -18,6 +18,7 @@ from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavail
 from crystal.sync.keys.bundle import Bundle, encode_bundle
 from crystal.sync.keys.pairing import Pairing, PairingError
 from crystal.sync.keys.word_codes import parse_code
+from tests.support.over_httpx import down
 from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, is_joined, nothing_left
 from tests.support.relay_weather import Weather
@@ -140,9 +141,6 @@ def test_a_mailbox_that_is_gone_ends_it(pairs: Pairs) -> None:
 
 @pytest.mark.slow
 def test_a_relay_that_is_down_is_told_as_such(pairs: Pairs) -> None:
-    def down(request: httpx.Request) -> None:
-        raise httpx.ConnectError("refused", request=request)
-
     pairs.home_way.before = down
     failed, _ = pairs.run()
     assert isinstance(failed, RelayUnavailableError)

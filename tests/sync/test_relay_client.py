@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import traceback
 
 import pytest
@@ -20,6 +19,7 @@ from tests.support.hostile_relay import hostile, says_json
 from tests.support.one_answer import BLOB, STREAM, TOKEN, URL, Fake, client, problem
 from tests.support.over_httpx import OverHttpx
 from tests.support.table import each_row
+from tests.support.threads import at_once
 
 # ------------------------------------------------------------------------------------------------- what is asked
 
@@ -187,11 +187,7 @@ def test_connections_are_kept_for_the_next_request_and_shared_between_threads():
         for _ in range(5):
             relay.health()
         assert len(connections) == 1
-        threads = [threading.Thread(target=lambda: [relay.health() for _ in range(5)]) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10)
+        at_once(*[lambda: [relay.health() for _ in range(5)]] * 4)
         assert 1 <= len(connections) <= 5
 
 

@@ -63,39 +63,20 @@ def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
 @each_row(
     "url",
     [
+        *(
+            "relay.example.org //relay.example.org ftp://relay.example.org file:///etc/passwd"
+            " https:/relay.example.org https:// https:///path https://:443 https://host:0 https://host:65536"
+            " https://host:99999 https://host: https://host:-1 https://host:80a https://user@host"
+            " https://user:secretpassword@host https://@host http://127.0.0.1@evil.example"
+            " http://127.0.0.1:80@evil.example http://localhost#@evil.example http://localhost?@evil.example"
+            " https://host?token=secretquery https://host/? https://host#fragment https://host/# https://host/a//b"
+            " https://host/../x https://host/./x https://host/%2e%2e/x https://host/a;b https://ho%73t"
+            " https://-host https://host- https://a..b https://. https://[::1 https://[::1]x"
+            " https://[fe80::1%25eth0] https://[1:2] https://[127.0.0.1] https://host,other https://host;x"
+        ).split(),
         "",
-        "relay.example.org",
-        "//relay.example.org",
-        "ftp://relay.example.org",
-        "file:///etc/passwd",
-        "https:/relay.example.org",
-        "https://",
-        "https:///path",
-        "https://:443",
-        "https://host:0",
-        "https://host:65536",
-        "https://host:99999",
-        "https://host:",
-        "https://host:-1",
-        "https://host:80a",
         "https://host:\u0661",
-        "https://user@host",
-        "https://user:secretpassword@host",
-        "https://@host",
-        "http://127.0.0.1@evil.example",
-        "http://127.0.0.1:80@evil.example",
         "http://localhost\\@evil.example",
-        "http://localhost#@evil.example",
-        "http://localhost?@evil.example",
-        "https://host?token=secretquery",
-        "https://host/?",
-        "https://host#fragment",
-        "https://host/#",
-        "https://host/a//b",
-        "https://host/../x",
-        "https://host/./x",
-        "https://host/%2e%2e/x",
-        "https://host/a;b",
         "https://host/a b",
         "https://ho st",
         " https://host",
@@ -106,20 +87,8 @@ def test_plain_http_goes_to_this_machine_only_unless_allowed(url):
         "https://host\0",
         "https://h\u00f6st",
         "https://\uff4cocalhost",
-        "https://ho%73t",
-        "https://-host",
-        "https://host-",
-        "https://a..b",
-        "https://.",
         "https://" + "a" * 64 + ".example",
         "https://" + "a." * 200 + "example",
-        "https://[::1",
-        "https://[::1]x",
-        "https://[fe80::1%25eth0]",
-        "https://[1:2]",
-        "https://[127.0.0.1]",
-        "https://host,other",
-        "https://host;x",
     ],
 )
 def test_whatever_two_readers_could_understand_differently_is_refused(url):

@@ -15,7 +15,6 @@ import pytest
 from crystal.sync import answers
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import (
-    NotAtRelayError,
     RelayDeniedError,
     RelayProtocolError,
     RelayUnavailableError,
@@ -285,12 +284,6 @@ def problem(status, code, more=b""):
         {"type": "about:blank", "title": "evil", "status": status, "code": code, "detail": "evil \x1b[2J"}
     )
     return says(answer(body.encode(), status=b"%d Evil" % status, kind=b"application/problem+json", more=more))
-
-
-@each_row("code", ["no-blob", "body-lost", ""])
-def test_what_is_not_there_is_told_from_a_place_that_is_none(code):
-    assert refused(problem(404, code), "get", NotAtRelayError).code == code
-    refused(problem(404, "not-found"), "get", RelayProtocolError)
 
 
 @each_row("code", ["evil \x1b[2J", "EVIL", "x" * 65, "../..", 7, None, ["a"], {"a": 1}, "\u0435vil"])

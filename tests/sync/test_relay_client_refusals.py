@@ -34,6 +34,7 @@ REFUSALS = [
     (404, "no-token", errors.NotAtRelayError),
     (404, "no-mailbox", errors.NotAtRelayError),
     (404, "body-lost", errors.NotAtRelayError),
+    (404, "", errors.NotAtRelayError),
     (405, "method-not-allowed", errors.RelayProtocolError),
     (408, "body-timeout", errors.RelayUnavailableError),
     (409, "blob-conflict", errors.StreamConflictError),

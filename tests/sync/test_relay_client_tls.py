@@ -67,10 +67,6 @@ def test_an_unknown_authority_is_refused_and_says_what_to_do(authority, ca_file)
         assert "ca_file" in error.hint
 
 
-def test_the_well_known_authorities_do_not_vouch_for_a_private_one(authority):
-    assert "authority unknown" in refusal(server(authority, "localhost"), None).message
-
-
 def test_an_expired_certificate_is_refused(authority, ca_file):
     past = datetime(2020, 1, 1, tzinfo=timezone.utc)
     error = refusal(server(authority, "localhost", not_before=past, not_after=past.replace(year=2021)), ca_file)

@@ -181,7 +181,7 @@ def test_numbers_that_no_store_holds_are_cut_or_refused(world: World) -> None:
     text = line("words")
     size = len(text)
     mark = ["s", size, (1 << 64) - 1, 1 << 63, 0, ""]
-    send(bad, head(text, after=mark, pieces=[[0, size, "captured", None, None, size, []]]))
+    send(bad, head(text, after=mark))
     world.home.poll()
     assert texts(world.home.store) == ["words"]
 
@@ -192,16 +192,8 @@ def test_names_that_look_like_paths_become_plain_files(world: World) -> None:
     size = len(text)
     files = outside(world)
     for key in ("../../../x", "/etc/passwd", "a/../../b", "..", "C:\\x", "x" * 4000):
-        send(
-            bad,
-            head(
-                text,
-                origin=["cc-bad", "bad", key, None, "claude-code"],
-                before=[key, 0, 0, 0, 0, ""],
-                after=[key, size, 0, 0, 0, ""],
-                pieces=[[0, size, "captured", None, None, size, []]],
-            ),
-        )
+        place = {"before": [key, 0, 0, 0, 0, ""], "after": [key, size, 0, 0, 0, ""]}
+        send(bad, head(text, origin=["cc-bad", "bad", key, None, "claude-code"], **place))
     world.home.poll()
     assert len(ledger.all_states(world.home.store, "bad")) == 6
     assert outside(world) == files
@@ -219,16 +211,8 @@ def test_a_device_speaks_under_its_own_name_whatever_it_says(world: World) -> No
     text = line("bad words")
     size = len(text)
     for agent in ("cc-home", "CC-HOME", "cc-good", "CC-Good"):
-        send(
-            bad,
-            head(
-                text,
-                origin=[agent, "good", "g", None, "claude-code"],
-                before=[f"k{agent}", 0, 0, 0, 0, ""],
-                after=[f"k{agent}", size, 0, 0, 0, ""],
-                pieces=[[0, size, "captured", None, None, size, []]],
-            ),
-        )
+        place = {"before": [f"k{agent}", 0, 0, 0, 0, ""], "after": [f"k{agent}", size, 0, 0, 0, ""]}
+        send(bad, head(text, origin=[agent, "good", "g", None, "claude-code"], **place))
     world.home.poll()
     rows = said(world.home.store)
     assert [row for row in rows if row in before] == before
@@ -245,16 +229,7 @@ def test_a_device_says_nothing_about_others_folders_and_sessions(world: World) -
     world.settle(1)
     world.home.store.execute("UPDATE projects SET git_root = '/home/dev', remote = 'git@x:y', name = 'quartz'")
     text = line("bad words", cwd="/home/dev/quartz")
-    size = len(text)
-    send(
-        bad,
-        head(
-            text,
-            projects=[["/home/dev/quartz", "/evil", "evil", "evil"]],
-            after=["s", size, 0, 0, 0, ""],
-            pieces=[[0, size, "captured", None, None, size, []]],
-        ),
-    )
+    send(bad, head(text, projects=[["/home/dev/quartz", "/evil", "evil", "evil"]]))
     send(bad, b'{"v":1,"kind":"ended","session":"g","at":5}', PayloadKind.CONTROL)
     world.home.poll()
     assert "bad words" in texts(world.home.store)
@@ -292,9 +267,7 @@ def test_a_device_writes_under_no_prefix_of_another(world: World, whose: str) ->
         open_another(bad.store, stolen, Channel.CONVERSATIONS, "live", bad.machine.now, "fork")
     bad.token = good.token  # it has the other's token too
     bad.__post_init__()
-    text = line("stolen words")
-    size = len(text)
-    payload = head(text, after=["s", size, 0, 0, 0, ""], pieces=[[0, size, "captured", None, None, size, []]])
+    payload = head(line("stolen words"))
     bad.say("g2", line("x"))
     with bad.store.transaction():
         put_message(bad.store, stolen, payload, kind=PayloadKind.RECORDS, lane="live", now=bad.machine.now)
@@ -348,27 +321,12 @@ def test_a_home_that_handed_over_speaks_for_all_and_others_do_not(world: World) 
     world.home.store.execute("UPDATE relay_peers SET vouches = 1 WHERE name = 'old-home'")
     text = line("said on the third machine")
     size = len(text)
-    send(
-        old,
-        head(
-            text,
-            origin=["cc-third", "third", "s", None, "claude-code"],
-            after=["s", size, 0, 0, 1_000_000, ""],
-            pieces=[[0, size, "captured", None, None, size, []]],
-        ),
-    )
+    third: dict[str, Any] = {"origin": ["cc-third", "third", "s", None, "claude-code"]}
+    send(old, head(text, after=["s", size, 0, 0, 1_000_000, ""], **third))
     world.home.poll()
     assert {(row[10], row[11]) for row in said(world.home.store)} == {("cc-third", "third")}
-    send(
-        old,
-        head(
-            text,
-            origin=["cc-third", "third", "s", None, "claude-code"],
-            before=["s", 0, 0, 0, 0, ""],
-            after=["s", size + 9, 0, 0, 1_000_000, ""],
-            pieces=[[size, size + 9, "private", "x", None, 0, []]],
-        ).partition(b"\n")[0]
-        + b"\n",
-    )
+    private = [[size, size + 9, "private", "x", None, 0, []]]
+    message = head(text, after=["s", size + 9, 0, 0, 1_000_000, ""], pieces=private, **third)
+    send(old, message.partition(b"\n")[0] + b"\n")
     world.home.poll()
     assert refusals(world.home.store) == []

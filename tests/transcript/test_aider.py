@@ -113,8 +113,7 @@ def write(folder: Path, prompt: str, at: str) -> None:
         file.write(f"\n# aider chat started at {at}\n\n> Aider v0.86.2  \n\n#### {prompt}  \n\nYes.\n\n")
 
 
-def test_it_is_found_in_a_project_that_another_agent_worked_in(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_it_is_found_in_a_project_that_another_agent_worked_in(home: Path, ready: None) -> None:
     shop, unknown = home / "code" / "shop", home / "code" / "unknown"
     write(unknown, "never seen", "2026-11-22 08:00:00")
     session = (

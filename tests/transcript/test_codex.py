@@ -50,8 +50,7 @@ def sync() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def started(home: Path) -> Path:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def started(home: Path, ready: None) -> Path:
     return home
 
 

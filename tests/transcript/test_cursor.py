@@ -53,8 +53,7 @@ def sync() -> None:
 
 
 @pytest.mark.parametrize("order", ["copy first", "database first"])
-def test_a_conversation_in_both_stores_is_read_once_with_all_that_is_known(home: Path, order: str) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_conversation_in_both_stores_is_read_once_with_all_that_is_known(home: Path, order: str, ready: None) -> None:
     if order == "copy first":
         (home / EDITOR.parents[1] / "workspaceStorage" / "w").mkdir(parents=True)
         apsw.Connection(str(home / EDITOR.parents[1] / "workspaceStorage" / "w" / "state.vscdb")).execute(
@@ -76,16 +75,14 @@ def test_a_conversation_in_both_stores_is_read_once_with_all_that_is_known(home:
     assert (proof["ok"], proof["percent"]) == (True, 100.0)
 
 
-def test_a_copy_that_no_database_has_is_read_after_its_rest(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_copy_that_no_database_has_is_read_after_its_rest(home: Path, ready: None) -> None:
     put_editor(home).execute("DELETE FROM cursorDiskKV WHERE key = ?", (f"composerData:{TALK}",))
     put_copy(home, age=3600)
     sync()
     assert said(TALK)[0] == "Which port does the till use?"
 
 
-def test_a_copy_alone_on_a_server_is_read_at_once(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_copy_alone_on_a_server_is_read_at_once(home: Path, ready: None) -> None:
     folder = home / ".cursor-server" / "projects" / "srv-shop"
     target = folder / "agent-transcripts" / f"{TALK}.jsonl"
     target.parent.mkdir(parents=True)
@@ -105,8 +102,7 @@ def test_a_copy_alone_on_a_server_is_read_at_once(home: Path) -> None:
     assert "/srv/shop" in crystal("show", TALK, "--json").out
 
 
-def test_a_message_that_grows_replaces_its_earlier_state(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_message_that_grows_replaces_its_earlier_state(home: Path, ready: None) -> None:
     database = put_editor(home)
     key = f"bubbleId:{TALK}:00000004-aaaa-4bbb-8ccc-1234567890ab"
     for text in ("The till", "The till uses port 4712."):

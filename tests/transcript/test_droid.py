@@ -25,8 +25,9 @@ SESSION = SESSIONS / "-tmp-demo-project" / "55783ea6-6654-490d-8bd5-7a9c6b92d37c
         "A title that is longer than the one that the session has in the sample",
     ],
 )
-def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(home: Path, read_before: int, title: str) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(
+    home: Path, read_before: int, title: str, ready: None
+) -> None:
     first, *rest = SESSION.read_bytes().splitlines(keepends=True)
     target = home / ".factory" / "sessions" / "-tmp-demo-project" / SESSION.name
     target.parent.mkdir(parents=True)
@@ -43,8 +44,7 @@ def test_a_new_title_moves_the_lines_and_none_is_lost_or_doubled(home: Path, rea
     assert json.loads(crystal("verify", "--json").out)["percent"] == 100.0
 
 
-def test_results_that_are_read_later_than_their_calls_have_the_names_of_their_tools(home: Path) -> None:
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_results_that_are_read_later_than_their_calls_have_the_names_of_their_tools(home: Path, ready: None) -> None:
     sample = SESSIONS / "-home-me-shop" / "0d000000-1111-4222-8333-00000000000d.jsonl"
     lines = sample.read_bytes().splitlines(keepends=True)
     target = home / ".factory" / "sessions" / "-home-me-shop" / sample.name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any
 
 import apsw
 import pytest
@@ -16,7 +15,7 @@ from crystal.store.capture.privacy import PrivatePeriod
 from crystal.transcript.goose import READER
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Record, Snapshot
-from tests.support.agent_samples import database_of, lay_out
+from tests.support.agent_samples import database_of, lay_out, snapshot_of
 from tests.support.command import crystal
 
 SQL = Path(__file__).parents[1] / "data/agents/goose/home/.local/share/goose/sessions/sessions.db.sql"
@@ -30,10 +29,7 @@ def db() -> Iterator[apsw.Connection]:
 
 
 def records(db: apsw.Connection, session: str) -> list[Record]:
-    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        yield from db.execute(sql, values)  # type: ignore[arg-type]
-
-    source = Snapshot(PurePath("sessions.db"), b"", rows, {})
+    source = snapshot_of(db, "sessions.db")
     talks = READER.conversations(source)
     [talk] = [one for one in talks if session in [str(name).partition("~")[0] for name in (one.session, one.subagent)]]
     return list(READER.records(source, talk))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any
 
 import apsw
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
 from crystal.transcript.reader import Record, Snapshot, SourceError
+from tests.support.agent_samples import snapshot_of
 from tests.support.table import each_row
 
 if sys.version_info >= (3, 14):
@@ -37,10 +37,7 @@ def database(*statements: tuple[str, tuple[object, ...]]) -> Snapshot:
     for sql, values in statements:
         db.execute(sql, values)  # type: ignore[arg-type]
 
-    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        yield from db.execute(sql, values)  # type: ignore[arg-type]
-
-    return Snapshot(PurePath("openclaw-agent.sqlite"), b"", rows, {})
+    return snapshot_of(db, "openclaw-agent.sqlite")
 
 
 def records(source: Snapshot) -> list[Record]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
 
 import apsw
 
@@ -14,6 +13,7 @@ from crystal.model.capture import Turn
 from crystal.transcript.line_context import complete
 from crystal.transcript.opencode import READER
 from crystal.transcript.reader import Snapshot
+from tests.support.agent_samples import snapshot_of
 from tests.support.table import each_row
 
 DATA = Path(__file__).parents[1] / "data/agents/opencode/home/.local/share/opencode"
@@ -24,10 +24,7 @@ def opened(name: str) -> Iterator[tuple[apsw.Connection, Snapshot]]:
     db = apsw.Connection(":memory:")
     db.execute((DATA / f"{name}.sql").read_text("utf-8")).fetchall()
 
-    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        yield from db.execute(sql, values)  # type: ignore[arg-type]
-
-    yield db, Snapshot(PurePath(name), b"", rows, {})
+    yield db, snapshot_of(db, name)
     db.close()
 
 

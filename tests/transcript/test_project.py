@@ -39,11 +39,7 @@ def test_a_folder_below_a_repository_belongs_to_its_root(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     expected = Project(str(folder), str(root), "https://example.org/team/app.git", "app")
     assert find_project(str(folder)) == expected
-    assert find_project(f"{folder}{os.sep}") == Project(f"{folder}{os.sep}", *list_of(expected)[1:])
-
-
-def list_of(project: Project) -> list[str]:
-    return [project.cwd, project.git_root or "", project.remote or "", project.name]
+    assert find_project(f"{folder}{os.sep}") == expected._replace(cwd=f"{folder}{os.sep}")
 
 
 @needs_git

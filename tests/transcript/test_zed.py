@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record, Snapshot, SourceError
+from crystal.transcript.reader import Record, SourceError
 from crystal.transcript.tables import unpacked
 from crystal.transcript.zed import READER
-from tests.support.agent_samples import database_of
+from tests.support.agent_samples import database_of, snapshot_of
 
 SQL = Path(__file__).parents[1] / "data/agents/zed/home/.local/share/zed/threads/threads.db.sql"
 MODERN = "11111111-0000-4000-8000-000000000001"
@@ -28,15 +28,8 @@ def db() -> Iterator[apsw.Connection]:
     connection.close()
 
 
-def source_of(db: apsw.Connection) -> Snapshot:
-    def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        yield from db.execute(sql, values)  # type: ignore[arg-type]
-
-    return Snapshot(PurePath("threads.db"), b"", rows, {})
-
-
 def records(db: apsw.Connection, ident: str) -> list[Record]:
-    source = source_of(db)
+    source = snapshot_of(db, "threads.db")
     [talk] = [one for one in READER.conversations(source) if ident == (one.subagent or one.session)]
     return list(READER.records(source, talk))
 
@@ -90,4 +83,4 @@ def test_what_is_no_thread_is_named(db: apsw.Connection) -> None:
         records(db, MODERN)
     db.execute("DROP TABLE threads").fetchall()
     with pytest.raises(SourceError):
-        list(READER.conversations(source_of(db)))
+        list(READER.conversations(snapshot_of(db, "threads.db")))

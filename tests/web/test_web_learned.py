@@ -15,7 +15,7 @@ from crystal.store.costs import DAY_MS, Cost, add_cost, spent_by_day
 from crystal.store.memories.learned import ReflectorRun, add_run
 from crystal.store.sessions.contexts import Injection, add_injection
 from crystal.web.pages.health import bars
-from tests.support.capture_machine import NOW, line
+from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
 from tests.support.exports import remember, start_and_import, transcript_line
 from tests.support.table import each_row
@@ -30,9 +30,7 @@ WORDS = (
 @pytest.fixture
 def learned(home: Path) -> dict[str, str]:
     """Ids of what was learned, by its words."""
-    folder = home / ".claude" / "projects" / "p"
-    folder.mkdir(parents=True)
-    (folder / "s1.jsonl").write_bytes(b"".join(line(text, at=NOW) for text in WORDS[:3]))
+    keep_transcript(home, "s1", *(line(text, at=NOW) for text in WORDS[:3]))
     start_and_import()
     assert crystal("reflect", "--now").code == 0
     found = json.loads(crystal("memories", "review", "--json").out)["learned"]

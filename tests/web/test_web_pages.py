@@ -318,8 +318,7 @@ def test_a_link_leads_to_a_session_with_any_name(home):
     assert len(set(links)) == 2 * len(names)
 
 
-def test_a_search_says_what_narrows_it_and_how_to_begin(home):
-    assert crystal("init", "--yes", "--no-import").code == 0
+def test_a_search_says_what_narrows_it_and_how_to_begin(home, ready):
     client = Client()
     empty = client.get("/search?q=hello").text
     assert "Nothing is remembered yet" in empty
