@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import ClassVar, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,9 +16,10 @@ from textual.widgets import Collapsible, Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from crystal.app.context import Machine
-from crystal.cli.tui import reading
-from crystal.cli.tui.reading import PER_PAGE, ConversationPage, EntryList, ListEntry, TurnBlock
 from crystal.errors import CrystalError
+
+if TYPE_CHECKING:
+    from crystal.cli.tui.reading import ConversationPage, EntryList, ListEntry, TurnBlock
 
 Result = TypeVar("Result")
 PAUSE_SECONDS = 0.12
@@ -106,9 +108,9 @@ class MemoryBrowser(App[None]):
     async def _search(self, query: str) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
         if query:
-            await self._list(lambda machine: reading.find(machine, query))
+            await self._list(lambda machine: _reading().find(machine, query))
         else:
-            await self._list(reading.list_sessions)
+            await self._list(lambda machine: _reading().list_sessions(machine))
 
     async def _list(self, ask: Callable[[Machine], EntryList]) -> None:
         """Show a list; what went wrong stands in the title."""
@@ -148,7 +150,7 @@ class MemoryBrowser(App[None]):
             self.run_worker(self._open(target), group="conversation", exclusive=True)
 
     async def _open(self, target: str, start: int | None = None) -> None:
-        page = await self._read(lambda machine: reading.open_page(machine, target, start))
+        page = await self._read(lambda machine: _reading().open_page(machine, target, start))
         if page is None:
             return
         self._page, self._is_unfolded = page, False
@@ -192,18 +194,18 @@ class MemoryBrowser(App[None]):
 
     def action_sessions(self) -> None:
         """List the sessions."""
-        self._show_list(reading.list_sessions)
+        self._show_list(lambda machine: _reading().list_sessions(machine))
 
     def action_days(self) -> None:
         """List the sessions by day."""
-        self._show_list(lambda machine: reading.list_sessions(machine, by_day=True))
+        self._show_list(lambda machine: _reading().list_sessions(machine, by_day=True))
 
     def action_history(self) -> None:
         """List what happened to the file in sight, or to what is searched for."""
         is_read = self.query_one("#conversation").has_focus_within
         thing = (self._nearest("name") if is_read else None) or self.query_one(Input).value
         if thing.strip():
-            self._show_list(lambda machine: reading.history(machine, thing))
+            self._show_list(lambda machine: _reading().history(machine, thing))
         else:
             self._say("nothing to look up: type a name, or open a conversation that edits a file")
 
@@ -211,7 +213,7 @@ class MemoryBrowser(App[None]):
         """List who wrote the lines of the file in sight."""
         file, name = self._nearest("file"), self._nearest("name")
         if file and name:
-            self._show_list(lambda machine: reading.lines_of(machine, file, name))
+            self._show_list(lambda machine: _reading().lines_of(machine, file, name))
         else:
             self._say("no file is edited here: open a conversation that edits one")
 
@@ -219,7 +221,7 @@ class MemoryBrowser(App[None]):
         """List what cured the error in sight."""
         error = self._nearest("error")
         if error:
-            self._show_list(lambda machine: reading.cures(machine, error))
+            self._show_list(lambda machine: _reading().cures(machine, error))
         else:
             self._say("nothing failed here: open a conversation in which a command failed")
 
@@ -234,7 +236,7 @@ class MemoryBrowser(App[None]):
         page = self._page
         if page is None:
             return
-        start = page.start + step * PER_PAGE
+        start = page.start + step * _reading().PER_PAGE
         if 0 <= start < page.total or (step < 0 < page.start):
             self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
 
@@ -242,6 +244,13 @@ class MemoryBrowser(App[None]):
         """Go back to the list."""
         self.screen.remove_class("reading")
         self.query_one(OptionList).focus()
+
+
+def _reading() -> ModuleType:
+    """Load what reads the memory, in the memory's thread: the first picture need not wait for it."""
+    from crystal.cli.tui import reading
+
+    return reading
 
 
 def _row(entry: ListEntry) -> Content:
