@@ -76,11 +76,13 @@ class Memory:
         return dict(proof)
 
     def settle(self) -> None:
-        """Wait until the hooks' workers have acted on every note and are gone."""
-        wait_until(
-            lambda: not self.notes() and self._is_free("capture.lock") and self._is_free("enrich.lock"),
-            lambda: f"the worker; {len(self.notes())} notes wait",
-        )
+        """Wait until the hooks' workers have acted on every note and are gone; between its locks a worker has none."""
+        for _ in range(2):
+            wait_until(
+                lambda: not self.notes() and self._is_free("capture.lock") and self._is_free("enrich.lock"),
+                lambda: f"the worker; {len(self.notes())} notes wait",
+            )
+            time.sleep(0.1)
 
     def notes(self) -> list[Path]:
         """The hook's notes that wait."""
