@@ -13,7 +13,7 @@ from crystal.assist.packet import packet_facts
 from crystal.capture.privacy import policy_of
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import delete_file
-from crystal.hook.assist import PACKET
+from crystal.hook.assist import PACKET, PACKETS
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import find_statement
 from crystal.store import Store
@@ -42,7 +42,7 @@ def packet_of(store: Store, session: int, folder: str, before: int) -> list[Fact
 def refresh_packets(machine: Machine) -> None:
     """Write the packet of each session that runs, and delete those of the others."""
     folder, known = machine.places.data_dir / "context", set[str]()
-    if not folder.exists():
+    if not folder.exists() or not PACKETS & {*machine.config.assist_moments}:
         return
     store, policy, end = machine.store, policy_of(machine.store, machine.config), time.monotonic() + INDEX_SECONDS
     bring_up_to_date(store, lambda: time.monotonic() > end)

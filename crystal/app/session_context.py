@@ -10,7 +10,6 @@ from crystal.app.context import Machine, open_machine, this_config, this_home
 from crystal.capture.privacy import policy_of
 from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
-from crystal.hook.assist import PACKETS
 from crystal.hook.session_start import NOTICE_FILE
 from crystal.store import problems
 from crystal.store.capture import hook_runs
@@ -66,7 +65,7 @@ def _refresh(machine: Machine) -> None:
     from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
 
     make_ready(machine)
-    if PACKETS & {*config.assist_moments}:
+    if config.assist_moments:
         from crystal.app.assist_packet import refresh_packets  # noqa: PLC0415 - the same
 
         refresh_packets(machine)

@@ -16,7 +16,6 @@ from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS, WRITERS
 from crystal.config.setting import Alias, Setting, meant, only_for, setting
 from crystal.errors import UsageError
-from crystal.hook.assist import MOMENTS
 
 __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
 
@@ -335,8 +334,11 @@ class Config:
     @property
     def assist_moments(self) -> tuple[str, ...]:
         """Return the moments at which the agent is told facts."""
-        moments = [name for name in MOMENTS.values() if getattr(self, f"assist_{name}")]
-        return tuple(moments) if self.assist_mode == "on" else ()
+        if self.assist_mode != "on":
+            return ()
+        from crystal.hook.assist import MOMENTS  # noqa: PLC0415 - every turn loads this file, and assist is off
+
+        return tuple(name for name in MOMENTS.values() if getattr(self, f"assist_{name}"))
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:

@@ -67,7 +67,10 @@ def driver_errors(path: Path) -> Iterator[None]:
         ours = _translation(error, path)
         if ours is None:
             raise
-        raise ours from error
+        try:
+            raise ours from error
+        finally:
+            del ours  # it holds this frame, which would hold it: the connection would stay open until a collection
 
 
 def _translation(error: apsw.Error, path: Path) -> CrystalError | None:
