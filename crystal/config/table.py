@@ -334,11 +334,8 @@ class Config:
     @property
     def assist_moments(self) -> tuple[str, ...]:
         """Return the moments at which the agent is told facts."""
-        if self.assist_mode != "on":
-            return ()
-        from crystal.hook.assist import MOMENTS  # noqa: PLC0415 - every turn loads this file, and assist is off
-
-        return tuple(name for name in MOMENTS.values() if getattr(self, f"assist_{name}"))
+        moments = [name for name in ("edit", "failure", "compaction", "subagent") if getattr(self, f"assist_{name}")]
+        return tuple(moments) if self.assist_mode == "on" else ()
 
     @property
     def asked_providers(self) -> tuple[tuple[str, str | None], ...]:

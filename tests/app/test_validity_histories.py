@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app import working_tree
+from crystal.app import validity, working_tree
 from crystal.app.validity import Subject
 from crystal.store import Store
 from tests.app.test_validity import commit, edit, git, judged, shop
@@ -121,13 +121,14 @@ class RandomHistory:
 @pytest.mark.parametrize("seed", [3, 7, 17])
 def test_every_edit_is_judged_right(store: Store, shop: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working_tree, "GIT_SECONDS", 20.0)
+    monkeypatch.setattr(validity, "LOOK_SECONDS", 60.0)
     history = RandomHistory(store, shop, seed)
     steps = [history.new_edit, history.new_edit, history.new_edit, history.rewrite, history.take_back, history.move,
              history.reformat, history.amend, history.rebase]  # fmt: skip
     for _ in range(STEPS):
         history.dice.choice(steps)()
     found = judged(*(one.subject for one in history.made))
-    said = [validity and (validity.state, validity.what) for validity in found]
+    said = [one and (one.state, one.what) for one in found]
     right = [(one.state, one.path) for one in history.made]
     is_far = any(one.moves >= working_tree.MAX_RENAMES for one in history.made)
     assert all(one in (None, true) for one, true in zip(said, right, strict=True)) if is_far else said == right
