@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from crystal.app.context import Machine
@@ -71,6 +72,11 @@ class Event:
     times: int = 1
     added: int = 0
     removed: int = 0
+
+    @property
+    def size(self) -> str:
+        """Return what an edit changed, after a space: `` +9 -2``; empty for what is no edit."""
+        return f" +{self.added} -{self.removed}" if self.added or self.removed else ""
 
 
 class RelatedFile(NamedTuple):
@@ -170,7 +176,8 @@ class _History:
         """Yield the cures of the error that the thing is, or of the latest errors that name it."""
         errors = [self._thing] if self._kind == "error" else []
         errors += dict.fromkeys(one.text for one in said if one.what == "failed" and plain_error(one.text))
-        for one in (one for error in errors[:MAX_FAILURES] for one in fix(self._machine, error, project=self._project)):
+        cured = [fix(self._machine, error, project=self._project, is_only=True) for error in errors[:MAX_FAILURES]]
+        for one in chain.from_iterable(cured):
             done = "; ".join(dict.fromkeys(_step(step) for step in one.steps))
             if self._kind == "error" or self._pattern.search(f"{done} {one.error}"):
                 call = one.succeeded

@@ -235,8 +235,7 @@ def about(
 def _say_event(one: Event, look: render.Look, now: int) -> None:
     """Print what happened, why, and where it can be read."""
     times = f" {one.times} times" if one.times > 1 else ""
-    size = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
-    say(f"{look.name(one.what)}{times}{size}: {one_line(one.text)}")
+    say(f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}")
     if one.why:
         say(f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}")
     when = "time unknown" if one.at is None else clock(one.at, now)

@@ -18,11 +18,12 @@ from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture.projects import project_row
 from crystal.store.health.checks import drop_turns
+from crystal.store.work.index import make_again
 from crystal.work.mentions import kind_of_name, mentions, sentences_with, shortened, words_of
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import NOW, add_turn
-from tests.support.work_sessions import ERROR, cured
+from tests.support.work_sessions import ERROR, cured, did
 
 SHOP = "/a/shop"
 
@@ -140,3 +141,12 @@ def test_any_name_is_found_where_it_stands_alone_and_only_there(name: str, text:
     if plain and plain.isalnum():
         assert pattern.search(f"see {plain}, here")
         assert not pattern.search(f"see _{plain}_ here")
+
+
+def test_a_cure_in_another_project_is_not_told_of_one_alone(store: Store) -> None:
+    cured(store, "one", NOW)
+    run = {"command": "make test"}
+    did(store, "two", NOW + 1_000, "Bash", run, ERROR.format(8), "/a/other")
+    make_again(store)
+    assert [what for what, _ in whats(store, "cart.py", project="other")] == ["failed"]
+    assert "fixed" in [what for what, _ in whats(store, "cart.py", project="shop")]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.app.about import Event, about, most_telling
+from crystal.app.about import about, most_telling
 from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
@@ -126,7 +126,7 @@ def history(machine: Machine, thing: str) -> EntryList:
     """List what happened to a thing."""
     found, now = about(machine, thing), machine.now()
     entries = [
-        _entry(one.text, one.uuid, f"{one.what}{_size(one)}", _clock(one.at, now), one.project)
+        _entry(one.text, one.uuid, f"{one.what}{one.size}", _clock(one.at, now), one.project)
         for one in most_telling(found.events, EVENTS)
     ]
     return EntryList(f"about {render.one_line(thing)}", entries, "" if entries else "nothing is known of it")
@@ -188,10 +188,6 @@ def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None
 
 def _clock(at: int | None, now: int) -> str:
     return "time unknown" if at is None else clock(at, now)
-
-
-def _size(event: Event) -> str:
-    return f" +{event.added} -{event.removed}" if event.added or event.removed else ""
 
 
 def _entry(text: str, target: str, *facts: str | None) -> ListEntry:
