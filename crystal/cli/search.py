@@ -213,7 +213,7 @@ def _name(hit: Hit) -> str:
 
 def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
     who = clipped(speaker(hit.role, hit.tool, hit.harness), width)
-    when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, now)
+    when = ago(hit.timestamp, now)
     if hit.timestamp is not None and hit.file is None:
         when += f" ({clock(hit.timestamp, now)})"
     kind = [hit.category, f"key {hit.key}" if hit.key else None] if hit.category else file_words(hit.file)

@@ -264,7 +264,7 @@ def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
     rows = [
         (
             ident,
-            "time unknown" if one.last_at is None else clock(one.last_at, now),
+            clock(one.last_at, now),
             f"{one.turns:,}",
             clipped(one_line(one.project or ""), most_project),
             clipped(one_line(shown_branch(one.branch) or ""), most_branch) if most_branch else "",

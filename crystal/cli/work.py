@@ -238,8 +238,8 @@ def _say_event(one: Event, look: render.Look, now: int) -> None:
     say(f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}")
     if one.why:
         say(f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}")
-    when = "time unknown" if one.at is None else clock(one.at, now)
-    say(f"  {look.dim(', '.join(part for part in (when, one.project, f'crystal show {one.uuid}') if part))}")
+    place = ", ".join(part for part in (clock(one.at, now), one.project, f"crystal show {one.uuid}") if part)
+    say(f"  {look.dim(place)}")
 
 
 def _fix_record(one: KnownFix) -> dict[str, object]:
@@ -264,8 +264,7 @@ def _note_behind(machine: Machine, project: str | None) -> None:
 
 
 def _place(call: RecordedCall, now: int) -> str:
-    when = "time unknown" if call.at is None else clock(call.at, now)
-    return ", ".join(part for part in (when, call.project, call.device, f"turn {call.uuid}") if part)
+    return ", ".join(part for part in (clock(call.at, now), call.project, call.device, f"turn {call.uuid}") if part)
 
 
 def _why(call: RecordedCall) -> list[str]:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from crystal.errors import UsageError
 
 FORMS = "24h, 7d, 2w, 3mo, 1y, today, yesterday, a date (2026-11-20) or a date and time (2026-11-20T14:30)"
+UNKNOWN = "time unknown"
 
 _AGO = re.compile(r"(\d{1,9})\s*([a-z]+)(?:\s+ago)?")
 _SECONDS = {
@@ -110,8 +111,10 @@ def iso(ms: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
 
 
-def ago(ms: int, now: int) -> str:
-    """Return how long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``."""
+def ago(ms: int | None, now: int) -> str:
+    """Return how long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``; ``time unknown`` for None."""
+    if ms is None:
+        return UNKNOWN
     seconds = (now - ms) // 1000
     if seconds < 0:
         return "in the future" if seconds < -60 else "just now"
@@ -124,8 +127,13 @@ def ago(ms: int, now: int) -> str:
     return _counted(seconds // 31_557_600, "year")
 
 
-def clock(ms: int, now: int, tz: tzinfo | None = None) -> str:
-    """Return the local date and time in the shortest clear form: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``."""
+def clock(ms: int | None, now: int, tz: tzinfo | None = None) -> str:
+    """Return the local date and time in the shortest clear form: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``.
+
+    ``time unknown`` for None.
+    """
+    if ms is None:
+        return UNKNOWN
     moment, present = local(ms, tz), local(now, tz)
     if abs((present - moment).days) < 180:
         return f"{moment:%a} {moment.day} {moment:%b %H:%M}"

@@ -54,7 +54,7 @@ def _ago(ms: int | None) -> str:
 
 
 def _clock(ms: int | None) -> str:
-    return "time unknown" if ms is None else clock(ms, now_ms())
+    return clock(ms, now_ms())
 
 
 def _day(date: str) -> str:

@@ -100,9 +100,8 @@ def find(machine: Machine, query: str) -> EntryList:
     entries = []
     for hit in result.hits:
         who = render.speaker(hit.role, hit.tool, hit.harness)
-        when = "time unknown" if hit.timestamp is None else ago(hit.timestamp, request.now)
         target = hit.uuid if hit.category else hit_name(hit.id)
-        entries.append(_entry(hit.text, target, who, when, hit.project))
+        entries.append(_entry(hit.text, target, who, ago(hit.timestamp, request.now), hit.project))
     return EntryList(render.count_words(len(entries), "hit"), entries, "; ".join(result.notes))
 
 
@@ -115,9 +114,8 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
         if by_day and date != day:
             entries.append(ListEntry(date))
         day = date
-        when = "time unknown" if one.last_at is None else ago(one.last_at, now)
         turns = render.count_words(one.turns, "turn")
-        entries.append(_entry(one.title or "without words", one.id, when, one.project, turns))
+        entries.append(_entry(one.title or "without words", one.id, ago(one.last_at, now), one.project, turns))
     notes = (*notes, EMPTY_MEMORY) if is_memory_empty(machine) else notes
     return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
 
@@ -126,7 +124,7 @@ def history(machine: Machine, thing: str) -> EntryList:
     """List what happened to a thing."""
     found, now = about(machine, thing), machine.now()
     entries = [
-        _entry(one.text, one.uuid, f"{one.what}{one.size}", _clock(one.at, now), one.project)
+        _entry(one.text, one.uuid, f"{one.what}{one.size}", clock(one.at, now), one.project)
         for one in most_telling(found.events, EVENTS)
     ]
     return EntryList(f"about {render.one_line(thing)}", entries, "" if entries else "nothing is known of it")
@@ -140,7 +138,7 @@ def lines_of(machine: Machine, file: str, name: str) -> EntryList:
     for one in blame(machine, file).lines:
         if one.call is not None:
             text = one.call.request or one.call.reason or ""
-            entries.append(_entry(text, one.call.uuid, f"lines {one.first}-{one.last}", _clock(one.call.at, now)))
+            entries.append(_entry(text, one.call.uuid, f"lines {one.first}-{one.last}", clock(one.call.at, now)))
     note = "" if entries else "no session is known to have written its lines"
     return EntryList(f"who wrote {render.one_line(name)}", entries, note)
 
@@ -184,10 +182,6 @@ def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None
         error = turn.text if turn.role == "tool_result" and is_failed(turn.text) else None
         head = "  ".join(part for part in (who, when) if part)
         yield TurnBlock(head, harmless(turn.text[:MAX_BODY]), turn.role in FOLDED, turn.focus, file, name, error)
-
-
-def _clock(at: int | None, now: int) -> str:
-    return "time unknown" if at is None else clock(at, now)
 
 
 def _entry(text: str, target: str, *facts: str | None) -> ListEntry:
