@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -13,6 +14,7 @@ from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.app.work import relative
 from crystal.assist import facts as wording
+from crystal.assist.facts import Fact
 from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
 from crystal.errors import StoreDamagedError
 from crystal.hook.assist import MAX_PACKET_AGE_NS, MOMENTS, is_in_summary
@@ -20,6 +22,7 @@ from crystal.store import Store
 from crystal.store.health.checks import database_faults
 from crystal.store.sessions.conversations import (
     Session,
+    TurnRow,
     list_sessions,
     said_after,
     session_starts,
@@ -32,6 +35,7 @@ from crystal.work.calls import calls_of
 
 MAX_TURNS = 100_000
 REPAIR = "run: crystal verify --repair"
+MAX_PACKET_AGE_MS = MAX_PACKET_AGE_NS // 1_000_000
 SUBAGENTS = ("Agent", "Task")
 """The tools with which Claude Code begins a subagent."""
 FRAME = words_of(" ".join(value for value in vars(wording).values() if isinstance(value, str)))
@@ -108,22 +112,23 @@ def _own_moments(store: Store, session: Session) -> Iterator[Moment]:
     """
     turns, asked = session_turns(store, session.id), 0
     wanted = [one.id for one in turns if one.role == "summary" or one.tool in SUBAGENTS]
-    texts = turn_texts(store, wanted)
+    texts = defaultdict(str, {turn: text for turn, (_, text) in turn_texts(store, wanted).items()})
     for at, turn in enumerate(turns):
-        moment, folder = turn.ts or 0, session.cwd or ""
-        made = max(asked, moment - MAX_PACKET_AGE_NS // 1_000_000)
-        said = texts[turn.id][1] if turn.id in texts else ""
+        moment = turn.ts or 0
+        packet = partial(packet_of, store, session.id, session.cwd or "", max(asked, moment - MAX_PACKET_AGE_MS))
         if turn.role == "user":
             asked = moment
         elif turn.role == "summary":
-            told = [one.told() for one in packet_of(store, session.id, folder, made)]
-            left = [fact for fact in told if not is_in_summary(fact["body"], said)]
-            yield Moment("compaction", moment, session.session_id, left, said)
+            left = [fact for fact in map(Fact.told, packet()) if not is_in_summary(fact["body"], texts[turn.id])]
+            yield Moment("compaction", moment, session.session_id, left, texts[turn.id])
         elif turn.role == "tool_call" and turn.tool in SUBAGENTS:
-            results = (one.id for one in turns[at:] if one.role == "tool_result" and one.tool == turn.tool)
-            answer = texts.get(next(results, 0), (0, ""))[1]
-            own = [one.told(str(turn.id).encode()) for one in packet_of(store, session.id, folder, made)]
-            yield Moment("subagent", moment, session.session_id, own, said, answer)
+            own, answer = [one.told(str(turn.id).encode()) for one in packet()], _result_in(turns[at:], turn.tool)
+            yield Moment("subagent", moment, session.session_id, own, texts[turn.id], texts[answer])
+
+
+def _result_in(turns: Sequence[TurnRow], tool: str) -> int:
+    """Return the first turn in which a tool answers; 0 if it does not."""
+    return next((one.id for one in turns if one.role == "tool_result" and one.tool == tool), 0)
 
 
 class _Said:

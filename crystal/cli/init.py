@@ -166,19 +166,14 @@ def init(
     The hooks go into Claude Code, and with --agent or --all into other agents.
     """
     _check_names(client, agent_name)
-    if instructions:
-        typer.echo(GUIDANCE, nl=False)
+    if instructions or paste or "any" in (client or ()):
+        _print_for_pasting(client or ["any"], instructions=instructions)
         return
-    if paste or "any" in (client or ()):
-        _print_for_pasting(client or ["any"])
-        return
-    config = this_config({"assist.mode": assist and assist.value})
     asks = sys.stdin.isatty() and not yes and not dry_run
-    agent = agent_id or _proposed(config, asks=asks and config.origin("agent_id") == "default")
+    agent = agent_id or _proposed(asks=asks)
+    config = this_config({"assist.mode": assist and assist.value})
     agents = found_agents(config.places, os.environ, this_home()) if every else agent_name
-    if assist is not None and not dry_run:
-        set_value(config.places.config_file, "assist.mode", assist.value)
-    config = _offer_assist(config) if asks else config
+    config = _with_assist(config, is_given=assist is not None, asks=asks, dry_run=dry_run)
     plan = plan_setup(config, agent, os.environ, this_home(), only=client, agents=agents)
     sharing = RoleOptions(role, relay, token_stdin, local_memory)
     sharing.check(config.role)
@@ -218,15 +213,16 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
             _say_what_is_asked(plan)
 
 
-def _offer_assist(config: Config) -> Config:
-    """Ask whether to switch assist on, unless it is known; return the settings with the answer."""
-    if config.assist_mode != "ask":
+def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -> Config:
+    """Return the settings with assist on or off: as it was given, else as the user answers if it is not known yet."""
+    mode = config.assist_mode if is_given else None
+    if asks and config.assist_mode == "ask":
+        words = "show Claude Code past decisions at an edit, and past fixes at an error?"
+        mode = "on" if typer.confirm(words, default=False, err=True) else "off"
+    if mode is None or dry_run:
         return config
-    wanted = typer.confirm(
-        "show Claude Code past decisions at an edit, and past fixes at an error?", default=False, err=True
-    )
-    set_value(config.places.config_file, "assist.mode", "on" if wanted else "off")
-    return this_config()
+    set_value(config.places.config_file, "assist.mode", mode)
+    return this_config({"assist.mode": mode})
 
 
 def _say_left_out(config: Config) -> None:
@@ -234,9 +230,11 @@ def _say_left_out(config: Config) -> None:
         typer.echo(f"left out: {_title(name)}: a plugin makes it wait for npm; to add it: crystal init --agent {name}")
 
 
-def _proposed(config: Config, *, asks: bool) -> str:
-    agent = proposed_agent(config)
-    return typer.prompt("agent id of this machine", default=agent, err=True) if asks else agent
+def _proposed(*, asks: bool) -> str:
+    """Return the agent id of the settings, else the one to offer; the user may change what is only offered."""
+    config = this_config()
+    agent, is_new = proposed_agent(config), config.origin("agent_id") == "default"
+    return typer.prompt("agent id of this machine", default=agent, err=True) if asks and is_new else agent
 
 
 def _check_names(clients: Sequence[str] | None, agents: Sequence[str] | None) -> None:
@@ -283,8 +281,11 @@ def _show_plan(plan: SetupPlan) -> None:
         typer.echo(change.diff(), nl=False)
 
 
-def _print_for_pasting(names: list[str]) -> None:
-    """Print what a person pastes into a client's settings; reads only crystal's settings and writes nothing."""
+def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
+    """Print what a person pastes: instructions for an agent, or a client's settings. Nothing is written."""
+    if instructions:
+        typer.echo(GUIDANCE, nl=False)
+        return
     config = this_config()
     known = known_clients(os.environ, this_home(), config.places)
     for name in names:

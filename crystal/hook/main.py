@@ -54,12 +54,12 @@ def main(arguments: list[str]) -> None:
     _attempt(_hurry_on_signals)
     env = with_baked(dict(os.environ), arguments)
     said = _attempt(_read_event, arguments) or {}
-    event, is_other = _word(said.get("hook_event_name")), "--harness" in arguments
-    is_prompt = event == "UserPromptSubmit"
-    asked = _attempt(asked_to_remember, said, env) if is_prompt and not is_other else None
-    if is_prompt and (not asked or "doubt" in asked):
-        _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
-        return  # the user waits at every prompt: no note, no worker
+    event, is_other, asked = _word(said.get("hook_event_name")), "--harness" in arguments, None
+    if event == "UserPromptSubmit":
+        asked = None if is_other else _attempt(asked_to_remember, said, env)
+        if not asked or "doubt" in asked:
+            _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
+            return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
     _place_all(env)
     if event in ASSISTED and (is_other or not _attempt(_assist, data_dir, said, env, now)):
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = _attempt(_start_worker, env, note, said)
-    if data_dir and event in COMPACTING and not is_other:
+    if event in COMPACTING and not is_other:
         _attempt(_tell if event == "SessionStart" else _assist, data_dir, said, env, now, note)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)

@@ -42,14 +42,9 @@ def own_sentences(message: str) -> Iterator[str]:
     Args:
         message: The whole text of a turn of the user.
     """
-    line = message.strip()
-    plain = _SPAN.sub("`", line)
-    if not line or len(message) > MAX_CHARACTERS or len(line.splitlines()) > 1 or _MARKED.search(plain):
-        return
     gates, is_own = read_rules()[1], True
-    for sentence in _sentences(line):
-        label = _LABEL.match(sentence)
-        if _SIGN.match(sentence) or is_quoting(sentence) or (label is not None and _OWN_LABEL.match(label[1]) is None):
+    for sentence in _sentences(message.strip() if _is_plain_line(message) else ""):
+        if _is_of_others(sentence):
             return
         is_rule = find_statement(sentence) is not None
         if len(sentence) <= MAX_SENTENCE and (is_own or not is_rule or gates["GOES_ON"].match(sentence)):
@@ -57,6 +52,20 @@ def own_sentences(message: str) -> Iterator[str]:
         if gates["INTRODUCES"].search(sentence):
             return
         is_own = is_own and (is_rule or gates["BARE"].fullmatch(sentence) is not None)
+
+
+def _is_plain_line(message: str) -> bool:
+    """Return True for one line of a bearable length without the marks of what was pasted."""
+    line = message.strip()
+    is_short = len(message) <= MAX_CHARACTERS and len(line.splitlines()) == 1
+    return is_short and _MARKED.search(_SPAN.sub("`", line)) is None
+
+
+def _is_of_others(sentence: str) -> bool:
+    """Return True if a sentence is a list's, or is labelled or quoted as somebody else's."""
+    label = _LABEL.match(sentence)
+    is_labelled = label is not None and _OWN_LABEL.match(label[1]) is None
+    return is_labelled or _SIGN.match(sentence) is not None or is_quoting(sentence)
 
 
 def _sentences(line: str) -> Iterator[str]:

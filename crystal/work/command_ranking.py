@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 MIN_CERTAINTY = 0.4
@@ -38,7 +39,8 @@ _WORD = re.compile(r"[a-z0-9]+")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
-_SETTING = re.compile(r"\w+=(?:\$\()?")
+_SETTINGS = re.compile(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
+"""What stands before a program: ``CI=1``, ``out=$(``."""
 _SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
 
 
@@ -118,22 +120,18 @@ def words(text: str) -> set[str]:
 def steps(line: str) -> tuple[str, ...]:
     """Return the programs that a command line runs, with their subcommands, without those that only look."""
     plain = _QUOTED.sub("Q", _HERE_DOCUMENT.sub("", line))
-    found = dict.fromkeys(_step(part.split()) for part in _NEXT.split(plain))
+    found = dict.fromkeys(map(_step, _NEXT.split(plain)))
     return tuple(step for step in found if step)
 
 
-def _step(parts: list[str]) -> str:
-    while parts and (setting := _SETTING.match(parts[0])):
-        inner = parts[0][setting.end() :] if setting[0].endswith("(") else ""
-        parts = [*filter(None, [inner]), *parts[1:]]
-    if not parts:
-        return ""
-    name, rest = parts[0].rpartition("/")[2].rstrip(")"), parts[1:]
-    if name == "git" and rest[:1] == ["-C"]:
-        rest = rest[2:]
-    if name in _LOOKING or not name[:1].isalpha() or (name == "git" and (not rest or rest[0] in _GIT_LOOKS)):
-        return ""
-    subcommands = list[str]()
-    while name in _WITH_SUBCOMMANDS and rest and len(subcommands) < 2 and _SUBCOMMAND.fullmatch(rest[0]):
-        subcommands.append(rest.pop(0))
-    return " ".join([name, *subcommands])
+def _step(part: str) -> str:
+    """Return the program of a part of a command line with its subcommands; empty if it only looks."""
+    path, *rest = _SETTINGS.sub("", part, count=1).split() or [""]
+    name = path.rpartition("/")[2].rstrip(")")
+    if name == "git":
+        rest = rest[2:] if rest[:1] == ["-C"] else rest
+        is_looking = not rest or rest[0] in _GIT_LOOKS
+    else:
+        is_looking = name in _LOOKING or not name[:1].isalpha()
+    subcommands = takewhile(_SUBCOMMAND.fullmatch, rest[:2] if name in _WITH_SUBCOMMANDS else ())
+    return "" if is_looking else " ".join([name, *subcommands])
