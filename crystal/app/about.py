@@ -16,17 +16,17 @@ from crystal.app.fixes import FixStep, fix
 from crystal.app.search import prepare_search
 from crystal.app.work import relative
 from crystal.assist.decisions import find_reason
+from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Memory
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
-from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
 from crystal.store.work.index import hash_for
 from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
-from crystal.work.errors import error_lines, plain_error
+from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, kind_of_name, mentions, sentences_with, shortened, words_of
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered"]
@@ -113,9 +113,15 @@ def about(machine: Machine, thing: str, *, project: str | None = None, is_only: 
         thing: Its name as it is written: ``src/cart.py``, ``total_price``, ``#123``, a line of an error.
         project: The project to begin with: its name, or a folder; None for all.
         is_only: The other projects are not searched.
+
+    Raises:
+        UsageError: The name is longer than the line of an error may be.
     """
     printed = error_lines(thing) if "\n" in thing.strip() else []
     name = printed[0].text if printed else " ".join(thing.split())
+    if len(name) > MAX_CHARACTERS:
+        at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
+        raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()
@@ -185,14 +191,11 @@ class _History:
 
     def _related(self, sessions: Sequence[str]) -> Iterator[RelatedFile]:
         """Yield the other files that were edited in the sessions, those of most sessions first."""
-        counted = Counter[str]()
-        for name in sessions[:MAX_SESSIONS]:
-            files = set[str]()
-            for store in self._machine.stores:
-                row = find_session_row(store, name)
-                rows = [] if row is None else queries.changed_rows(store, session=row, projects=self._projects(store))
-                files |= {relative(one.path, one.cwd, one.folder) for one in rows}
-            counted.update(file for file in files if not self._pattern.search(file))
+        edited = set[tuple[str, str]]()
+        for store in self._machine.stores:
+            rows = queries.edited_files(store, sessions[:MAX_SESSIONS], self._projects(store))
+            edited |= {(session, relative(path, cwd, folder)) for session, path, cwd, folder in rows}
+        counted = Counter(file for _, file in sorted(edited) if not self._pattern.search(file))
         yield from (RelatedFile(file, count) for file, count in counted.most_common(MAX_RELATED))
 
     # ------------------------------------------------------------------------------------------------ what was said

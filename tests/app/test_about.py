@@ -105,6 +105,10 @@ def test_the_command_and_the_tool_tell_it(store: Store, monkeypatch: pytest.Monk
     assert nothing.err.splitlines()[0] == "crystal: nothing is known of it's nothing"
     assert nothing.err.splitlines()[1].endswith("""crystal search 'it'"'"'s nothing'""")
     assert {crystal("about", " ").code, crystal("about").code} == {2}
+    long = crystal("about", "x" * 100_000)
+    assert long.code == 2
+    assert "the name has 100,000 characters, at most 500 are allowed" in long.err
+    assert len(long.err) < 300
     tools = Tools(ClientContext(folder=SHOP))
     told = tools.data("crystal_about", thing="cart.py")
     assert [one["what"] for one in told["events"]] == ["fixed", "edited", "failed"]
@@ -112,6 +116,20 @@ def test_the_command_and_the_tool_tell_it(store: Store, monkeypatch: pytest.Monk
     assert tools.text("crystal_about", thing="cart.py").startswith("<crystal-memory-")
     monkeypatch.setenv("CLAUDECODE", "1")
     assert "<crystal-memory" in crystal("about", "cart.py").out
+
+
+def test_the_files_of_sessions_come_by_how_many_edited_them_also_from_the_mirror(store: Store) -> None:
+    with Store.open(default_paths().data_dir / MIRROR_FILE) as mirror:
+        for side, sessions in ((store, "abc"), (mirror, "cd")):
+            for at, name in enumerate(sessions):
+                say(side, name, NOW, "user", f"the tax of {name}")
+                for later, file in enumerate(("b.py", "a.py", "tax.py", "late.py")[at and 1 :], 1):
+                    edit = {"file_path": f"{SHOP}/{file}", "old_string": "old = 1", "new_string": "new = 2"}
+                    did(side, name, NOW + 5 * later, "Edit", edit, "updated", SHOP)
+            make_again(side)
+    with Crystal() as memory:
+        assert memory.about("tax").related == (("a.py", 4), ("late.py", 4), ("b.py", 2))
+        assert memory.about("tax", project="other").related == (("a.py", 4), ("late.py", 4), ("b.py", 2))
 
 
 def test_what_is_forgotten_has_no_history(store: Store) -> None:

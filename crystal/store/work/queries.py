@@ -141,6 +141,23 @@ def changed_rows(
     )
 
 
+def edited_files(
+    store: Store, sessions: Collection[str], projects: Sequence[int] | None
+) -> list[tuple[str, str, str | None, str | None]]:
+    """Return the files that sessions edited in projects (None: in all), each with where the agent was.
+
+    A row is the session, the path, the folder of the agent, and that of its project.
+    """
+    return store.rows(
+        "SELECT DISTINCT s.session_id, c.what, p.cwd, coalesce(p.git_root, p.cwd)"
+        " FROM sessions s CROSS JOIN turns t ON t.session = s.id JOIN work_calls c ON c.turn = t.id"
+        " LEFT JOIN projects p ON p.id = t.project WHERE c.is_edit AND c.exit = 0"
+        " AND s.session_id IN (SELECT value FROM json_each(?1))"
+        " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2)))",
+        (sessions, projects),
+    )
+
+
 def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, int, int, str, str]]:
     """Return the edits that the calls in some chunks made: the chunk, the call, which of its files, and two folders.
 
