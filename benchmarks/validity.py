@@ -305,6 +305,7 @@ def main() -> None:
         parser.add_argument(name, type=lambda path: Path(path).resolve(), required=True)
     parser.add_argument("--home", type=Path, help="a home folder that has the sessions already")
     parser.add_argument("--show", action="store_true", help="show what is wrong in the first half")
+    parser.add_argument("--between", action="store_true", help="at the commits halfway between those of the rules")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"HOME": str(given.home or home), "CRYSTAL_REFLECT_MODE": "off"}
@@ -328,9 +329,10 @@ def main() -> None:
             median = measure(machine, copy, edits + texts)
             working_tree.GIT_SECONDS = 5.0
             late = [commit for commit in history.order if history.times[commit] > (edits[0].at or 0)]
-            steps = [late[len(late) * at // PLACES - 1] for at in range(1, PLACES + 1)]
+            early = 0.5 if given.between else 0.0
+            steps = [late[int(len(late) * (at - early) / PLACES) - 1] for at in range(1, PLACES + 1)]
             found: Counter[Any] = Counter()
-            for step in [*steps, reverted(history, tip)]:
+            for step in steps if given.between else [*steps, reverted(history, tip)]:
                 history.move_to(step)
                 judge_edits(machine, history, edits, found, shown=given.show)
                 judge_texts(machine, history, texts, found, shown=given.show)

@@ -217,7 +217,10 @@ def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -
     """Return the settings with assist on or off: as it was given, else as the user answers if it is not known yet."""
     mode = config.assist_mode if is_given else None
     if asks and config.assist_mode == "ask":
-        words = "show Claude Code past decisions at an edit, and past fixes at an error?"
+        words = (
+            "tell Claude Code past decisions at an edit, past fixes at an error, and after a compaction and in a subagent"
+            " what the session decided?"
+        )
         mode = "on" if typer.confirm(words, default=False, err=True) else "off"
     if mode is None or dry_run:
         return config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,6 +80,30 @@ def test_a_hit_is_found_as_it_is_typed_and_opened_in_its_conversation(store: Sto
         assert not {"\x1b", "\u202e"} & set(page(browser) + "".join(rows(browser)))
         await press("slash", typed="nothing has this wordq")
         assert "no text" in title(browser) or rows(browser) == [] or "close in meaning" in title(browser)
+
+    browse(steps)
+    browse(steps, (80, 24))
+
+
+def test_memories_are_listed_and_answers_are_shown_as_markdown(store: Store) -> None:
+    crystal("remember", "We deploy on Fridays", "--category", "event")
+    answer = "# Plan\n\n1. use **Decimal** and `round`\n\n```py\nx = 1\n```\n\n[bold]\x1b[2J a\u202eb[/bold]"
+    add_turn(store, "use **stars**", session="one", ts=NOW)
+    add_turn(store, answer, session="one", ts=NOW + 1, role="assistant")
+
+    async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
+        await press("enter")
+        seen = html.unescape(browser.export_screenshot()).replace("\xa0", " ")
+        assert "**stars**" in seen, "the user's words are as they were typed"
+        assert "**Decimal**" not in seen
+        for word in ("Decimal", "[bold]", "Plan"):
+            assert word in seen
+        assert "\u202e" not in seen
+        await press("m")
+        assert (title(browser), [row.splitlines()[0] for row in rows(browser)]) == ("memories", ["We deploy on Fridays"])
+        await press("enter")
+        assert "We deploy on Fridays" in page(browser)
+        assert "event" in page(browser)
 
     browse(steps)
     browse(steps, (80, 24))

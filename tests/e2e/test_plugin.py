@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from crystal.text.fence import HEADER
 from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.programs import run_to_end
+from tests.e2e.test_assist import REASON, let_sessions_work
 from tests.support.whole_memory import ROOT, Memory, said
 
 PLUGIN = (".claude-plugin", ".mcp.json", "hooks", "skills", "README.md", "LICENSE")
@@ -87,6 +89,20 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(client, model, 
     assert memory.notes() == []
     assert "is it gone" not in memory.texts("user")
     assert "crystal" not in (client.config / "settings.json").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("_modern", "_installed")
+def test_the_plugin_alone_tells_facts_and_none_with_assist_off(client: Client, model: FakeAnthropic) -> None:
+    memory = Memory(client.home, client.env())
+    memory.crystal("config", "set", "assist.mode", "on")
+    _, _, requests = let_sessions_work(client, model, memory)
+    assert (requests[-1].count(HEADER), requests[0].count(HEADER)) == (2, 0)
+    assert REASON in requests[-1]
+    assert "sh setup.sh" in requests[-1]
+    assert "hooks" not in (client.config / "settings.json").read_text("utf-8"), "the plugin's are enough"
+    memory.crystal("config", "set", "assist.mode", "off")
+    _, _, requests = let_sessions_work(client, model, memory)
+    assert HEADER not in "".join(requests)
 
 
 @pytest.mark.usefixtures("_modern", "_installed")

@@ -8,6 +8,9 @@ from concurrent.futures import Executor
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from rich.console import Group
+from rich.markdown import Markdown
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
@@ -60,6 +63,7 @@ class MemoryBrowser(App[None]):
         Binding("slash", "ask", "Search"),
         Binding("s", "sessions", "Sessions"),
         Binding("t", "days", "Days"),
+        Binding("m", "memories", "Memories"),
         Binding("a", "history", "About"),
         Binding("b", "lines", "Blame"),
         Binding("f", "cures", "Fix"),
@@ -200,6 +204,10 @@ class MemoryBrowser(App[None]):
         """List the sessions by day."""
         self._show_list(lambda machine: _reading().list_sessions(machine, by_day=True))
 
+    def action_memories(self) -> None:
+        """List the memories."""
+        self._show_list(lambda machine: _reading().memories(machine))
+
     def action_history(self) -> None:
         """List what happened to the file in sight, or to what is searched for."""
         is_read = self.query_one("#conversation").has_focus_within
@@ -263,6 +271,8 @@ def _widget(block: TurnBlock) -> Static | Collapsible:
     """Return the widget of a turn; its text is never read as markup."""
     kind = "focus" if block.is_focus else ""
     if not block.is_folded:
+        if block.is_markdown:
+            return Static(Group(Text(block.head, "bold"), Markdown(block.body, hyperlinks=False)), classes=kind)
         return Static(Content.assemble((block.head, "bold"), "\n", block.body), classes=kind)
     first = block.body.partition("\n")[0][:MAX_FOLDED]
     title = f"{block.head}  {first}".replace("[", "\\[")

@@ -13,7 +13,7 @@ from crystal.app.about import about, most_telling
 from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
-from crystal.app.memory_queries import memory_of
+from crystal.app.memory_queries import list_memories, memory_of
 from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
 from crystal.app.work import relative
 from crystal.capture.finder import look_at
@@ -28,7 +28,7 @@ from crystal.timewords.parse import ago, clock, local
 from crystal.work.calls import calls_of
 from crystal.work.outcomes import is_failed
 
-HITS, SESSIONS, EVENTS = 50, 300, 100
+HITS, SESSIONS, EVENTS, MEMORIES = 50, 300, 100, 300
 PER_PAGE = 60
 FOLDED = frozenset(("tool_call", "tool_result", "thinking"))
 MAX_BODY = 20_000
@@ -67,6 +67,7 @@ class TurnBlock:
         head: Who said it, and when.
         body: What was said.
         is_folded: Whether only its first line is shown until it is unfolded.
+        is_markdown: Whether an agent wrote it for a person.
         is_focus: Whether it was asked for.
         file: The file that the call edits, else None.
         name: The same below the session's folder.
@@ -76,6 +77,7 @@ class TurnBlock:
     head: str
     body: str
     is_folded: bool
+    is_markdown: bool
     is_focus: bool
     file: str | None = None
     name: str | None = None
@@ -120,6 +122,13 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
     return EntryList("days" if by_day else "sessions", entries, "; ".join(notes))
 
 
+def memories(machine: Machine) -> EntryList:
+    """List the memories that hold, the latest first."""
+    found, now = list_memories(machine, limit=MEMORIES), machine.now()
+    entries = [_entry(one.text, one.id, one.category, ago(one.updated_at, now), one.project) for one in found]
+    return EntryList("memories", entries, "" if entries else "none yet; to add one: crystal remember TEXT")
+
+
 def history(machine: Machine, thing: str) -> EntryList:
     """List what happened to a thing."""
     found, now = about(machine, thing), machine.now()
@@ -158,7 +167,7 @@ def open_page(machine: Machine, target: str, start: int | None = None) -> Conver
     if is_memory_id(target):
         memory = memory_of(machine, target)
         return ConversationPage(
-            "memory", target, [TurnBlock(memory.category, harmless(memory.text), False, True)], 0, 1
+            "memory", target, [TurnBlock(memory.category, harmless(memory.text), False, False, True)], 0, 1
         )
     mirror, now = machine.mirror_store, machine.now()
     place = find_target(machine.store, target, mirror=mirror)
@@ -181,7 +190,8 @@ def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None
         name = None if file is None else relative(file, folder)
         error = turn.text if turn.role == "tool_result" and is_failed(turn.text) else None
         head = "  ".join(part for part in (who, when) if part)
-        yield TurnBlock(head, harmless(turn.text[:MAX_BODY]), turn.role in FOLDED, turn.focus, file, name, error)
+        body, is_answer = harmless(turn.text[:MAX_BODY]), turn.role == "assistant"
+        yield TurnBlock(head, body, turn.role in FOLDED, is_answer, turn.focus, file, name, error)
 
 
 def _entry(text: str, target: str, *facts: str | None) -> ListEntry:
