@@ -99,6 +99,7 @@ def test_memories_are_listed_and_answers_are_shown_as_markdown(store: Store) -> 
         for word in ("Decimal", "[bold]", "Plan"):
             assert word in seen
         assert "\u202e" not in seen
+        assert "Quit" in seen, "the last key has its place, also in 80 columns"
         await press("m")
         assert (title(browser), [row.splitlines()[0] for row in rows(browser)]) == ("memories", ["We deploy on Fridays"])
         await press("enter")
@@ -145,7 +146,7 @@ def test_pages_folds_and_what_cannot_be_done_are_said(store: Store) -> None:
             await press(key)
             assert words in title(browser)
         await press("enter")
-        assert f"turns 1 to {PER_PAGE} of {PER_PAGE + 6}" in title(browser)
+        assert f"turns 1 to {PER_PAGE} of {PER_PAGE + 6} · n: next" in title(browser)
         await press("n")
         assert "Bash call" in page(browser)
         assert "turn number 0" not in page(browser)

@@ -48,6 +48,7 @@ class MemoryBrowser(App[None]):
     #title { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     #conversation > Static { margin: 1 0; }
     OptionList { border: none; padding: 0; width: 2fr; text-wrap: nowrap; text-overflow: ellipsis; }
+    OptionList > .option-list--option-disabled { color: $text; }
     OptionList, #conversation { scrollbar-size-vertical: 1; }
     CollapsibleTitle { text-wrap: nowrap; text-overflow: ellipsis; width: 100%; padding: 0; }
     Collapsible > Contents { padding: 0 0 0 2; }
@@ -62,13 +63,13 @@ class MemoryBrowser(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "ask", "Search"),
         Binding("s", "sessions", "Sessions"),
-        Binding("t", "days", "Days"),
+        Binding("t", "days", "Days", show=False),
         Binding("m", "memories", "Memories"),
         Binding("a", "history", "About"),
         Binding("b", "lines", "Blame"),
         Binding("f", "cures", "Fix"),
         Binding("x", "fold", "Fold"),
-        Binding("n", "page(1)", "Next"),
+        Binding("n", "page(1)", "Next", show=False),
         Binding("p", "page(-1)", "Previous", show=False),
         Binding("escape", "return", "Back"),
         Binding("q", "quit", "Quit"),
@@ -168,8 +169,10 @@ class MemoryBrowser(App[None]):
             pane.scroll_home(animate=False)
         else:  # it has no place before it was laid out
             self.call_after_refresh(pane.scroll_to_widget, focus, animate=False, top=True)
-        of = f"turns {page.start + 1} to {page.start + len(page.blocks)} of {page.total} · " if page.total > 1 else ""
-        self._say(f"{of}{page.title}")
+        last = page.start + len(page.blocks)
+        of = f"turns {page.start + 1} to {last} of {page.total}" if page.total > 1 else ""
+        after, before = "n: next" if last < page.total else "", "p: previous" if page.start else ""
+        self._say(" · ".join(filter(None, (of, after, before, page.title))))
 
     def _at(self) -> TurnBlock | None:
         """Return the turn that was asked for, else the first one in sight; None if no conversation is open."""

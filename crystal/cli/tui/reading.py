@@ -183,14 +183,15 @@ def open_page(machine: Machine, target: str, start: int | None = None) -> Conver
 def _blocks(turns: Sequence[ShownTurn], now: int, session: SessionSummary | None) -> Iterator[TurnBlock]:
     harness, folder = (session.harness, session.cwd) if session else (None, None)
     for turn in turns:
-        who = render.speaker(turn.role, turn.tool, harness) + (", subagent" if turn.subagent else "")
+        suffix = ", subagent" if turn.subagent and turn.role != "subagent" else ""
+        who = render.speaker(turn.role, turn.tool, harness) + suffix
         when = "" if turn.timestamp is None else clock(turn.timestamp, now)
         calls = calls_of(turn.tool, turn.text) if turn.role == "tool_call" else []
         file = next((call.what for call in calls if call.is_edit), None)
         name = None if file is None else relative(file, folder)
         error = turn.text if turn.role == "tool_result" and is_failed(turn.text) else None
         head = "  ".join(part for part in (who, when) if part)
-        body, is_answer = harmless(turn.text[:MAX_BODY]), turn.role == "assistant"
+        body, is_answer = harmless(turn.text[:MAX_BODY]), turn.role in ("assistant", "subagent")
         yield TurnBlock(head, body, turn.role in FOLDED, is_answer, turn.focus, file, name, error)
 
 
