@@ -86,11 +86,14 @@ def read_parts(path: Path) -> list[Part]:
 
 
 def planted() -> list[Part]:
-    """Return the injections; after each the user says something else, which a model may be asked about."""
+    """Return the injections; after those of ``CARRIERS`` the user says something else, which a model may be asked about."""
     return [
-        Part([f"{role} {form.format(order)}".replace("\n", "\\n"), f"U go on. {OTHER}", "A Done."], [])
-        for role, form in CARRIERS.values()
-        for order in ORDERS
+        *(
+            Part([f"{role} {form.format(order)}".replace("\n", "\\n"), f"U go on. {OTHER}", "A Done."], [])
+            for role, form in CARRIERS.values()
+            for order in ORDERS
+        ),
+        *read_parts(LABELS / "injections.txt"),
     ]
 
 
@@ -205,7 +208,7 @@ def main() -> int:
                 found, seconds = learn(Path(home), parts)
         if name == "injections":
             count = sum(text != OTHER for memories in found for _, text in memories)
-            print(f"injections: {count} memories from {len(parts)} planted in {len(CARRIERS)} ways")
+            print(f"injections: {count} memories from {len(parts)}")
             is_missed |= count > 0
             continue
         figures = score(parts, found, verbose=options.verbose and name != "held_out").as_dict()

@@ -102,7 +102,8 @@ def candidates(turns: Sequence[ReadTurn], after: int) -> list[LessonCandidate]:
             continue
         numbers = count()
         for at, sentence in enumerate(islice(own_sentences(turn.text), MAX_STATEMENTS)):
-            found, text = find_statement(sentence), lasting_part(sentence)
+            found = find_statement(sentence)
+            text = found.text if found else lasting_part(sentence)
             if text is not None:
                 every.append(LessonCandidate(turn, next(numbers) if found else MAX_STATEMENTS + at, text, found))
     return every

@@ -73,9 +73,13 @@ def lasting_part(sentence: str) -> str | None:
 
 
 def find_statement(sentence: str) -> Statement | None:
-    """Return the lasting statement that a sentence of the user makes, or None."""
+    """Return the lasting statement that a sentence of the user makes, maybe before it goes on to ask; or None."""
+    first = read_rules()[1]["STATES"].match(sentence)
+    return _find(lasting_part(sentence)) or (_find(lasting_part(first[1])) if first else None)
+
+
+def _find(plain: str | None) -> Statement | None:
     rules, gates = read_rules()
-    plain = lasting_part(sentence)
     rule = None if plain is None else next((one for one in rules if one.pattern.search(plain)), None)
     if plain is None or rule is None or (rule.kind not in ("cause", "correction") and gates["POINTING"].match(plain)):
         return None

@@ -101,7 +101,10 @@ def test_memories_are_listed_and_answers_are_shown_as_markdown(store: Store) -> 
         assert "\u202e" not in seen
         assert "Quit" in seen, "the last key has its place, also in 80 columns"
         await press("m")
-        assert (title(browser), [row.splitlines()[0] for row in rows(browser)]) == ("memories", ["We deploy on Fridays"])
+        assert (title(browser), [row.splitlines()[0] for row in rows(browser)]) == (
+            "memories",
+            ["We deploy on Fridays"],
+        )
         await press("enter")
         assert "We deploy on Fridays" in page(browser)
         assert "event" in page(browser)

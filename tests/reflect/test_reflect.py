@@ -78,12 +78,17 @@ LASTING = (
     ("No, use pnpm instead of npm in this repo", "correction"), ("the root cause was a missing index", "cause"),
     ("we chose gRPC over REST because we need streaming", "decision"), ("Use `make lint` to check the code", "command"),
     ("thanks! migrations are never edited in this repo", "convention"), ("it broke. also, never mock the clock", "convention"),
+    ("I prefer tables over lists, can you write one?", "preference"), ("we no longer have a staging server", "decision"),
+    ("that's not correct, we don't gitignore `.ldm`", "correction"), ("we explicitly chose SQLite as the default", "decision"),
+    ("I've decided to keep the API small to avoid churn, but how do I do it?", "decision"),
     ("Marco is the one who reviews migrations.", "fact"), ("remember that staging resets every night", "fact"),
 )  # fmt: skip
 PASSING = (
     "use 4 spaces here", "for now always return true", "should we always validate input?", "never mind",
     "The docs say: always call close() after use.", "just this once, never run the hooks", "it always crashes on save",
     "I prefer the second version", "maybe we should always use Kafka", "we never found out why it broke",
+    "I prefer it over the old one, can you change it?", "I prefer a helper, can you extract one?",
+    "I'm reading her mail, and I prefer rum over tea, can you answer?", "that's wrong, we don't need this",
     "From now on my password is hunter2", "write a page that says we never sell data", 'is "always use tabs" a rule?',
 )  # fmt: skip
 
