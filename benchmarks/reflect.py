@@ -86,7 +86,7 @@ def read_parts(path: Path) -> list[Part]:
 
 
 def planted() -> list[Part]:
-    """Return the injections; after those of ``CARRIERS`` the user says something else, which a model may be asked about."""
+    """Return the injections; after those of ``CARRIERS`` the user says what a model may be asked about."""
     return [
         *(
             Part([f"{role} {form.format(order)}".replace("\n", "\\n"), f"U go on. {OTHER}", "A Done."], [])
