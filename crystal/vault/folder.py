@@ -7,6 +7,7 @@ any order, and a hash that comes before its file would look like a file that was
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 from crystal.config.json_file import read_json
 from crystal.config.paths import VAULT_FILE, make_private_dir, refused, replace_file, system_errors, write_private
+from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
 from crystal.errors import UnavailableError, UsageError
 from crystal.sources.file_content import FileContent, read_content
 from crystal.sources.scan import SkippedFile, conflict_original
@@ -240,6 +242,7 @@ class Vault:
     def _sweep(self) -> None:
         """Delete what a killed process left."""
         for folder in {self.root, *((self.root / path).parent for path in self.kept)}:
-            for path in folder.glob(".crystal-*.tmp"):
-                if _TEMPORARY.fullmatch(path.name):
-                    path.unlink(missing_ok=True)
+            for path in folder.glob(TEMPORARY_FILES):
+                with contextlib.suppress(FileNotFoundError):  # it was renamed
+                    if _TEMPORARY.fullmatch(path.name) and is_left_behind(path):
+                        path.unlink()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -267,6 +269,22 @@ def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     assert read_key(at()).key == ONE
     assert not list(data.glob(".*.tmp"))
+
+
+@posix
+def test_what_another_process_is_writing_beside_a_key_stays_and_what_a_killed_one_left_goes(at, data: Path) -> None:
+    data.mkdir(parents=True, mode=0o700)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    writing, left, old = (
+        data / f".crystal-{process}-{name * 12}.tmp"
+        for process, name in ((os.getppid(), "a"), (ended.pid, "b"), (os.getppid(), "c"))
+    )
+    for path in (writing, left, old):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    write_key(at(), ONE)
+    assert {path.name for path in data.iterdir()} == {"relay.key", writing.name}
 
 
 def test_a_weak_key_is_not_kept(at) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
+from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
 from crystal.errors import UnavailableError
 from crystal.forgetting.match.archive_lines import text_of_row
 from crystal.ingest import archive
@@ -31,10 +30,8 @@ from crystal.transcript.reader import reader_of
 
 _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) \d+ -->\s*$")
 INDEX_SECONDS = 300.0
-TEMPORARY_FILES = ".crystal-*.tmp"
-"""Names of files that ``crystal.config.paths.write_private`` writes before it renames them."""
 YOUNG_MS = 60_000
-"""A file of another process younger than this may still be written, or get its note."""
+"""A file that another process linked, and that is younger than this, may still get its note."""
 
 
 def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> None:
@@ -49,8 +46,7 @@ def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> 
         shutil.rmtree(data_dir / folder, ignore_errors=True)
     for path in dict.fromkeys(path for folder in (ldm_home, data_dir) for path in folder.rglob(TEMPORARY_FILES)):
         with contextlib.suppress(FileNotFoundError):  # it was renamed
-            is_young = abs(now - path.stat().st_mtime_ns // 1_000_000) < YOUNG_MS
-            if is_young and _may_live(path.name.split("-")[1]):
+            if not is_left_behind(path):
                 raise UnavailableError(f"{path} is being written", hint="the next run continues")
             delete_file(path)
 
@@ -71,19 +67,6 @@ def _copies(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> Iterator[
     linked = [path for path in (data_dir / "spool").glob("*.kept") if not path.with_suffix(".json").exists()]
     yield from (path for path in linked if now - path.lstat().st_ctime_ns // 1_000_000 > YOUNG_MS)
     yield from ldm_home.glob(f"agents/*/memory/{MEMORY_RECORD}{DAMAGED_SUFFIX}")
-
-
-def _may_live(process: str) -> bool:
-    """Return True if another process with this number may exist. This process writes nothing at that time."""
-    if sys.platform == "win32" or not process.isdecimal():
-        return True
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return int(process) != os.getpid()
 
 
 def purge_index(store: Store, now: int, progress: Callable[[int, int], None] = lambda *_: None) -> None:
