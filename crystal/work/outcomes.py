@@ -11,6 +11,13 @@ _FAILED = re.compile(
     re.IGNORECASE,
 )
 _EXIT = re.compile(r"\s*(?:Exit code:?|Process exited with code) (-?\d{1,9})")
+_STOPPED = re.compile(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Code
+    r"(?:<error>Command was aborted before completion</error>\s*(?:Command running in background .*)?"
+    r"|\nUser aborted the command(?:\n.*)?\n</\w+>\s*|(?:\A|\n)aborted by user(?: after [\d.]+s)?\s*)\Z"
+    r"|\A(?:Command|Tool) was cancelled by user before it could complete",
+)
+STOPPED = 130
+"""The exit status of a command that Ctrl-C ended; also of one that the user stopped while it ran."""
 _REFUSED = re.compile(r"\s*(?:<tool_use_error>|The user doesn't want|\[Request interrupted|Permission to )")
 
 _COUNTS = re.compile(  # pytest, jest, vitest, mocha, cargo; unittest; go
@@ -47,11 +54,13 @@ def outcome_of(result: str) -> CallOutcome:
     if _REFUSED.match(result):
         return CallOutcome(1, refused=True)
     passed, failed = _tests(result)
-    code = _EXIT.match(result)
-    status = int(code[1]) if code else int(is_failed(result))
-    if not status and failed:
-        status = 1
-    return CallOutcome(status, passed, failed)
+    return CallOutcome(_status(result) or int(bool(failed)), passed, failed)
+
+
+def _status(result: str) -> int:
+    if code := _EXIT.match(result):
+        return int(code[1])
+    return STOPPED if _STOPPED.search(result) else int(is_failed(result))
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:

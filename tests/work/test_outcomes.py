@@ -19,6 +19,14 @@ RESULTS = [
     ("jest", "Tests:       1 failed, 7 passed, 8 total", (1, 7, 1)),
     ("unittest", "Ran 4 tests in 0.1s\n\nFAILED (failures=1)", (1, 4, 1)),
     ("cargo", "test result: ok. 12 passed; 0 failed; 0 ignored", (0, 12, 0)),
+    ("stopped", "1 of 9\n<error>Command was aborted before completion</error>", (130, None, None)),
+    ("stopped, opencode", "(no output)\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>",
+     (130, None, None)),
+    ("stopped, Codex", "Wall time: 5.0 seconds\naborted by user", (130, None, None)),
+    ("stopped, an older Codex", "aborted by user after 5.0s", (130, None, None)),
+    ("stopped, Gemini CLI", "Command was cancelled by user before it could complete. There was no output.",
+     (130, None, None)),
+    ("a word about that", "grep: Command was aborted before completion\nmore", (0, None, None)),
     ("a word about it", "the docs say that tests failed once", (0, None, None)),
 ]  # fmt: skip
 
