@@ -168,21 +168,26 @@ def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
 
 
 Watermarks = dict[Hashable, int]
-"""Number of bytes read of each file, by path, and by device, inode and name: a link may give a folder another name."""
+"""Number of bytes read of each file: by path; by device, inode and name: a link may give a folder another name; by name
+and size of a file that is read up to its end: after a move to another disk the next sync looks whether it is the same.
+"""
 
 
 def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
     marks: Watermarks = {state.path: state.mark.offset for state in states}
     for state in states:
-        marks.setdefault((state.mark.dev, state.mark.inode, state.path.rpartition(os.sep)[2]), state.mark.offset)
+        name = state.path.rpartition(os.sep)[2]
+        marks.setdefault((state.mark.dev, state.mark.inode, name), state.mark.offset)
+        marks.setdefault((name, state.mark.offset), state.mark.offset)
     return marks
 
 
 def read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
     """Return how far a file is read."""
-    known = marks.get(found.name)
-    return marks.get((found.dev, found.inode, found.name.rpartition(os.sep)[2]), 0) if known is None else known
+    name = found.name.rpartition(os.sep)[2]
+    keys = (found.name, (found.dev, found.inode, name), (name, found.size))
+    return next((marks[key] for key in keys if key in marks), 0)
 
 
 def unread_bytes(machine: Machine, marks: Watermarks, found: finder.TranscriptFile, root: Root) -> int:

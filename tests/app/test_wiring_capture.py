@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import open_machine
 from crystal.app.status import gather
+from crystal.capture import finder
 from crystal.capture.engine import Capture, Tally
 from tests.support.capture_machine import line
 
@@ -35,6 +37,29 @@ def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> No
         run_capture(machine, leave_a_note)
         assert machine.store.rows("SELECT text FROM chunks") == [("said during the sweep",)]
     assert not list((home / ".ldm/memory/spool").glob("*.json"))
+
+
+def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_opened(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    projects = home / ".claude" / "projects" / "-home-dev-quartz"
+    projects.mkdir(parents=True)
+    (projects / "s.jsonl").write_bytes(line("basalt"))
+    with open_machine() as machine:
+        make_capture(machine).capture_tail(projects / "s.jsonl", Tally())
+    shutil.copytree(projects.parent, home / "moved" / "projects", copy_function=shutil.copyfile)
+    shutil.rmtree(home / ".claude")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
+    moved = home / "moved/projects/-home-dev-quartz"
+    with open_machine() as machine:
+        (moved / "s.jsonl").chmod(0)  # and root may read it: the size alone is enough
+        monkeypatch.setattr(finder, "opened", lambda *_: pytest.fail("a transcript was opened"))
+        assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "behind": []}
+        monkeypatch.undo()
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
+        (moved / "s.jsonl").chmod(0o600)
+        (moved / "s.jsonl").write_bytes(line("basalt") + line("gabbro"))
+        assert gather(machine)["transcripts"]["lag"] > 0
 
 
 @pytest.mark.slow
