@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.forgetting.match import patterns
+from crystal.forgetting.match import patterns, window_hashes
 from crystal.forgetting.match.multi_pattern import MultiPatternMatcher
 from crystal.forgetting.match.patterns import PatternSet, TextMatcher, forms_of, stretches_of
 from tests.support.examples import examples
@@ -50,7 +50,8 @@ def test_very_many_texts_are_found_in_any_pieces_where_a_plain_search_finds_them
     pieces = [file[at : at + size] for at in range(0, len(file), size)]
     for most in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(patterns, "MAX_AUTOMATON", most)
+            patch.setattr(patterns, "MAX_FAST", most)
+            patch.setattr(window_hashes, "BLOCK", 64)
             found = list(
                 PatternSet(texts[1:], texts[:1], patterns.body_stretches([body]), lambda text: [text]).find(pieces)
             )
@@ -64,10 +65,11 @@ def test_what_repeats_a_whole_text_is_found_among_very_many() -> None:
     assert not matcher.is_quoted(b'{"text": "the text with the number 300 is here"}')
 
 
-def test_lines_that_very_many_texts_share_are_not_looked_up_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_lines_that_very_many_texts_share_are_not_looked_up_in_each(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"--- PASS: Test {at:05}\n--- PASS: TestOfAll\nok  example.org/all\t0.{at:05}s" for at in range(500)]
     asked: list[str] = []
-    monkeypatch.setattr(patterns, "MAX_AUTOMATON", 0)
+    monkeypatch.setattr(patterns, "MAX_FAST", most)
     monkeypatch.setattr(patterns, "forms_of", lambda text: asked.append(text) or forms_of(text))
     matcher = TextMatcher(texts, ())
     lines = [json.dumps(text).encode() for text in texts]

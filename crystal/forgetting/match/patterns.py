@@ -34,9 +34,11 @@ WORD = 5
 MAX_WHOLE = 16_384
 
 WINDOW = 2 * HASHED
-MAX_AUTOMATON = 1 << 20
-"""Characters of texts that are searched for by an automaton, which takes 100 times as much memory; of more, the forms
-of at least ``WINDOW`` bytes are searched for by their hashes."""
+FAST_WINDOW = WINDOW + HASHED - 1
+MAX_FAST = 1 << 20
+"""Characters of texts whose forms of at least ``FAST_WINDOW`` bytes are searched for by eight hashes each; of more,
+those of at least ``WINDOW`` bytes by one. Shorter ones are searched for by an automaton, which takes longer, and 100
+times as much memory."""
 MAX_TEXTS = 64
 MAX_SOURCES = 50_000
 """Texts whose forms are remembered, as the matches of a text mostly lie together; and forms that were found."""
@@ -93,9 +95,9 @@ class PatternSet:
         self._texts, self._words, self._split = list(texts), list(words), split
         self._bodies = WindowHashes(()) if bodies is None else bodies
         self._longest = BODY_STRETCH
-        least = WINDOW if sum(map(len, self._texts)) > MAX_AUTOMATON else MAX_LENGTH + 1
+        is_fast = sum(map(len, self._texts)) <= MAX_FAST
         known: dict[bytes, str] = {}
-        self._windows = WindowHashes(self._long_forms(least, known))
+        self._windows = WindowHashes(self._long_forms(FAST_WINDOW if is_fast else WINDOW, known), is_fast=is_fast)
         self._matcher = MultiPatternMatcher(sorted(known))
         self._known = [known[form] for form in self._matcher.strings]
         self._forms = lru_cache(MAX_TEXTS)(lambda number: dict(self._forms_from(number)))
