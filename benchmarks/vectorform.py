@@ -60,7 +60,7 @@ def recall(asked: np.ndarray, exact: np.ndarray, rows: np.ndarray) -> float:
 def found_by_index(asked: np.ndarray, exact: np.ndarray, rows: np.ndarray) -> float:
     """Return the same share of what the index finds: by signs, then by two bits a number, then by the store's bytes."""
     data = [row.tobytes() for row in rows]
-    part = PartVectors(build_arrays(lambda: enumerate(data), *rows.shape))
+    part = PartVectors(build_arrays(enumerate(data), *rows.shape))
     found = 0
     for question, plain in zip(turned(asked).astype(np.float32), exact, strict=True):
         near = likely([part], question, TOP, [None])

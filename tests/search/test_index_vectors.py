@@ -37,7 +37,7 @@ def rounded(vectors: Floats) -> npt.NDArray[np.int8]:
 
 
 def arrays_of(vectors: Floats) -> Arrays:
-    return build_arrays(lambda: ((at, row.tobytes()) for at, row in enumerate(rounded(vectors))), *vectors.shape)
+    return build_arrays(((at, row.tobytes()) for at, row in enumerate(rounded(vectors))), *vectors.shape)
 
 
 class Kept:
@@ -169,7 +169,7 @@ def test_vectors_that_are_no_direction_are_missing() -> None:
     vectors[1], vectors[2, 1], vectors[3, 0], vectors[4, 2] = 0.0, np.nan, np.inf, -np.inf
     rows = [(at, row.tobytes()) for at, row in enumerate(rounded(vectors))][:7]  # the eighth is never given
     rows[5] = (5, b"short")
-    part = PartVectors(build_arrays(lambda: rows, 8, 4))
+    part = PartVectors(build_arrays(rows, 8, 4))
     query = np.ones(4, np.float32)
     assert part.count == 2
     assert likely([part], query, 8, [None]).tolist() == [0, 6]

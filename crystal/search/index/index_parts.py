@@ -199,5 +199,5 @@ def vectors_of(store: Store, generation: int, ids: tuple[int, ...]) -> tuple[Arr
     if not rows:
         return None
     dimension = len(rows[0][1])
-    arrays = build_arrays(lambda: ((at, vector) for at, (_, vector) in enumerate(rows)), len(rows), dimension)
+    arrays = build_arrays(((at, vector) for at, (_, vector) in enumerate(rows)), len(rows), dimension)
     return np.array([ident for ident, _ in rows], np.int64), PartVectors(arrays)

@@ -16,7 +16,7 @@ wherever it lies, whatever BLAS is at hand, so that equal texts stay in order an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -33,8 +33,8 @@ Wide = npt.NDArray[np.float64]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, Array]
-Read = Callable[[], Iterable[tuple[int, bytes]]]
-"""Gives ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
+Rows = Iterable[tuple[int, bytes]]
+"""Ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
 counts as missing, like one that is not given."""
 
 
@@ -87,14 +87,8 @@ CENTRE = 0.5
 """Where signs are taken from, as a share of the mean."""
 
 
-def build_arrays(read: Read, n: int, dim: int) -> Arrays:
-    """Make a part of ``n`` rows.
-
-    Args:
-        read: Gives the rows; called twice, because signs need the mean of all.
-        n: How many documents the part has.
-        dim: How many numbers a vector has.
-    """
+def build_arrays(rows: Rows, n: int, dim: int) -> Arrays:
+    """Make a part of ``n`` rows of ``dim`` numbers; the given ones are held as bytes, because signs need their mean."""
     arrays: Arrays = {
         "centre": np.zeros(dim, "<f4"),
         "scale": np.zeros(n, "<f4"),
@@ -102,23 +96,31 @@ def build_arrays(read: Read, n: int, dim: int) -> Arrays:
         "rows": np.zeros((n, -(-dim // 4)), "|u1"),
     }
     total, count = np.zeros(dim, np.float64), 0
-    for ordinals, units in _blocks(read, dim):
+    blocks = list(_blocks(rows, dim))
+    for ordinals, vectors in blocks:
+        units = _units(vectors)
         arrays["rows"][ordinals], arrays["scale"][ordinals] = _two_bits(units)
         total += units.sum(axis=0)
         count += len(ordinals)
     arrays["centre"][:] = total * CENTRE / max(1, count)
-    for ordinals, units in _blocks(read, dim):
-        arrays["signs"][:, ordinals] = signs_of(units, arrays["centre"]).T
+    for ordinals, vectors in blocks:
+        arrays["signs"][:, ordinals] = signs_of(_units(vectors), arrays["centre"]).T
     return arrays
 
 
-def _blocks(read: Read, dim: int) -> Iterator[tuple[Ordinals, Floats]]:
-    """Yield blocks of some thousand rows, normalised to length 1."""
-    rows = ((ordinal, vector) for ordinal, vector in read() if len(vector) == dim and any(vector))
-    while some := list(islice(rows, max(1, BLOCK // dim))):
+def _blocks(rows: Rows, dim: int) -> Iterator[tuple[Ordinals, npt.NDArray[np.int8]]]:
+    """Yield blocks of some thousand rows."""
+    usable = ((ordinal, vector) for ordinal, vector in rows if len(vector) == dim and any(vector))
+    while some := list(islice(usable, max(1, BLOCK // dim))):
         vectors = np.frombuffer(b"".join(vector for _, vector in some), np.int8).reshape(-1, dim)
-        lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
-        yield np.array([ordinal for ordinal, _ in some], np.int64), (vectors / lengths[:, None]).astype(np.float32)
+        yield np.array([ordinal for ordinal, _ in some], np.int64), vectors
+
+
+def _units(vectors: npt.NDArray[np.int8]) -> Floats:
+    """Return vectors of length 1."""
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
+    units: Floats = (vectors / lengths[:, None]).astype(np.float32)
+    return units
 
 
 def _two_bits(units: Floats) -> tuple[Array, Floats]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -218,13 +219,11 @@ class IndexStep:
     def _write_vectors(self, of: str, ids: Array, generation: int) -> None:
         """Write the vectors of a part's documents, if there are any."""
         places = _places(ids)
-
-        def read() -> Iterator[tuple[int, bytes]]:
-            found = index_source.vectors(self._store, generation, ids.tolist())
-            return ((places[ident], vector) for ident, vector in found)
-
-        if next(read(), None) is not None:
-            arrays = build_arrays(read, len(ids), self._dimensions[generation])
+        found = index_source.vectors(self._store, generation, ids.tolist())
+        rows = ((places[ident], vector) for ident, vector in found)
+        first = next(rows, None)
+        if first is not None:
+            arrays = build_arrays(chain([first], rows), len(ids), self._dimensions[generation])
             self._add_file("vectors", of, generation, len(ids), IndexFileContents({}, arrays))
 
     def _add_file(
