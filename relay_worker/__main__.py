@@ -29,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     place = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     place.add_argument("--data-dir", help="where everything is kept")
     place.add_argument("--store", help="postgresql://user@host/database: keep everything there instead")
+    place.add_argument("--bodies", help="s3://bucket/prefix: and large bodies there (keys: AWS_ACCESS_KEY_ID, ...)")
     top = argparse.ArgumentParser(
         prog="crystal-relay",
         parents=[place],
@@ -67,9 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(run=lambda settings, given: commands.health(settings, ready=given.ready))
     one.add_argument("--ready", action="store_true", help="and whether it can store")
     one = verbs.add_parser("move", help="copy everything to another store; a second run copies only what changed")
-    one.set_defaults(run=lambda _, given: commands.move(given.origin, given.target))
+    one.set_defaults(
+        run=lambda _, given: commands.move(given.origin, given.target, given.origin_bodies, given.target_bodies)
+    )
     one.add_argument("--from", required=True, dest="origin", help="a data directory, or postgresql://...")
     one.add_argument("--to", required=True, dest="target", help="a new folder, or an empty database")
+    one.add_argument("--from-bodies", default="", dest="origin_bodies", help="s3://bucket/prefix of its large bodies")
+    one.add_argument("--to-bodies", default="", dest="target_bodies", help="s3://bucket/prefix for large bodies")
     one = verbs.add_parser("backup", parents=[place], help="copy everything into a new folder, while it serves")
     one.set_defaults(run=lambda settings, given: commands.back_up(settings, given.target))
     one.add_argument("target", type=Path)
@@ -79,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(given: argparse.Namespace) -> Settings:
     settings = load(os.environ, given.config)
     if "data_dir" in given and "store" not in given:  # not the environment's then
-        settings = replace(settings, store="")
-    for name in ("data_dir", "store", "listen", "metrics_listen"):
+        settings = replace(settings, store="", bodies="")
+    for name in ("data_dir", "store", "bodies", "listen", "metrics_listen"):
         value = getattr(given, name, None)
         if value is not None:
             changed = read_value(name, f"--{name.replace('_', '-')}", value)

@@ -111,8 +111,14 @@ def health(settings: Settings, *, ready: bool) -> None:
         raise CannotServeError(f"{settings.listen} answers {status}", hint="look at the relay's log", exit_code=4)
 
 
-def move(origin: str, target: str) -> None:
+def move(origin: str, target: str, origin_bodies: str = "", target_bodies: str = "") -> None:
     """Copy a relay to another store; complete it if no server serves the original.
+
+    Args:
+        origin: A data directory, or the address of a database.
+        target: A new folder, or the address of an empty database.
+        origin_bodies: Address of the bucket that has the original's large bodies, if there is one.
+        target_bodies: Address of the bucket for those of the copy.
 
     Raises:
         CannotServeError: The original still serves (exit code 4), or one of them cannot be used.
@@ -123,7 +129,7 @@ def move(origin: str, target: str) -> None:
         lost = f", {done.lost} bodies were lost before" if done.lost else ""
         sys.stderr.write(f"{done.table}: {done.rows} rows, {changed}{lost}\n")
 
-    with choice.source_of(origin) as source, choice.target_of(target) as end:
+    with choice.source_of(origin, origin_bodies) as source, choice.target_of(target, target_bodies) as end:
         moving.move(source, end, report)
     origin, target = without_password(origin), without_password(target)
     if source.is_serving:

@@ -6,6 +6,7 @@ The source of every value is recorded; ``crystal-relay check`` prints it. The en
 from __future__ import annotations
 
 import ipaddress
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ else:
 
 PREFIX = "CRYSTAL_RELAY_"
 MAX_DAYS = 36_500
+_BUCKET = re.compile("s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*/?")
 # Variables of the client, which may run next to a relay.
 _OF_CLIENTS = (
     *("CONFIG", "URL", "KEY", "KEY_PLACE", "TOKEN", "TOKEN_FILE", "CA_FILE"),
@@ -44,6 +46,7 @@ class Settings:
         listen: ``host:port``, ``[v6]:port``.
         data_dir: The data directory of a relay with SQLite.
         store: Address of a PostgreSQL database that is used instead of the data directory; it may hold a password.
+        bodies: Address of a bucket for the large bodies of a relay with PostgreSQL: ``s3://bucket/prefix``.
         max_body: Maximum bytes of a blob or object.
         ttl_days: Days after which an unread blob expires.
         quota_bytes: Maximum bytes of bodies per account.
@@ -70,6 +73,7 @@ class Settings:
     listen: str = "127.0.0.1:8600"
     data_dir: Path = Path("relay-data")
     store: str = field(default="", repr=False)
+    bodies: str = ""
     max_body: Annotated[int, msgspec.Meta(ge=148)] = MAX_BLOB
     ttl_days: Annotated[float, msgspec.Meta(ge=0, le=MAX_DAYS)] = 30.0
     quota_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
@@ -146,6 +150,8 @@ def read_value(name: str, source: str, value: Any) -> Any:
         return str(value)
     if name == "store":
         return _read_store(source, str(value))
+    if name == "bodies" and value and not _BUCKET.fullmatch(str(value)):
+        raise CannotServeError(f"{source} is {value!r}", hint="write s3://bucket/prefix", exit_code=2)
     if name in {"tls_cert", "tls_key"} and not value:
         return None
     if name == "trusted_proxies" and isinstance(value, str):

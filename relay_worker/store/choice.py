@@ -1,4 +1,4 @@
-"""Choose the store that the settings name. psycopg is imported only for a store in PostgreSQL."""
+"""Choose the store that the settings name. psycopg and obstore are imported only for who uses them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from relay_worker.settings import Settings, read_value
 from relay_worker.store import operator
 from relay_worker.store.folder_ends import folder_source, folder_target
 from relay_worker.store.interface import RelayStore
-from relay_worker.store.moving import Source, Target
+from relay_worker.store.moving import MoveEnd
 from relay_worker.store.rows import Rows
 from relay_worker.store.sqlite import SqliteStore
 
 COMMAND_SECONDS = 5
+_LIBRARIES = {"postgres": ("a store in PostgreSQL", "psycopg[binary]"), "bucket": ("a bucket for bodies", "obstore")}
 
 
 def open_store(settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None) -> RelayStore:
@@ -28,9 +30,11 @@ def open_store(settings: Settings, *, now: int, observe: Callable[[int, float], 
     Raises:
         CannotServeError: It cannot be served.
     """
+    bucket_of = _bucket_of(settings.bodies, settings.store)
     if not settings.store:
         return SqliteStore(settings.data_dir, settings, now=now, observe=observe)
-    store: RelayStore = _postgres("store").PostgresStore(settings, now=now, observe=observe)
+    make = _optional("postgres.store").PostgresStore
+    store: RelayStore = make(settings, now=now, observe=observe, bucket_of=bucket_of)
     return store
 
 
@@ -40,24 +44,31 @@ def check(settings: Settings) -> None:
     Raises:
         CannotServeError: See ``transaction``.
     """
+    bucket_of = _bucket_of(settings.bodies, settings.store)
     if settings.store:
-        _postgres("connecting").connect_patiently(settings.store, COMMAND_SECONDS).close()
+        _optional("postgres.connecting").connect_patiently(settings.store, COMMAND_SECONDS).close()
+    if bucket_of:
+        bucket_of("check").check(is_used=False)
 
 
-def source_of(place: str) -> AbstractContextManager[Source]:
-    """Open the relay at an address or in a folder, to be moved."""
-    if "://" in place:
-        found: AbstractContextManager[Source] = _postgres("ends").database_source(read_value("store", "--from", place))
-        return found
-    return folder_source(Path(place))
+def source_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
+    """Open the relay at an address or in a folder, to be moved; its large bodies may be in a bucket."""
+    bucket_of = _bucket_of(read_value("bodies", "--from-bodies", bodies), place)
+    if "://" not in place:
+        return folder_source(Path(place))
+    url = read_value("store", "--from", place)
+    found: AbstractContextManager[MoveEnd] = _optional("postgres.ends").database_source(url, bucket_of)
+    return found
 
 
-def target_of(place: str) -> AbstractContextManager[Target]:
-    """Open an empty database or a new folder, to move a relay to."""
-    if "://" in place:
-        found: AbstractContextManager[Target] = _postgres("ends").database_target(read_value("store", "--to", place))
-        return found
-    return folder_target(Path(place))
+def target_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
+    """Open an empty database or a new folder, to move a relay to; its large bodies may go to a bucket."""
+    bucket_of = _bucket_of(read_value("bodies", "--to-bodies", bodies), place)
+    if "://" not in place:
+        return folder_target(Path(place))
+    url = read_value("store", "--to", place)
+    found: AbstractContextManager[MoveEnd] = _optional("postgres.ends").database_target(url, bucket_of)
+    return found
 
 
 @contextlib.contextmanager
@@ -78,22 +89,34 @@ def transaction(settings: Settings, *, create: bool = False) -> Iterator[Rows]:
         with operator.opened(settings.data_dir) as rows, rows.db:
             yield rows
         return
-    connecting = _postgres("connecting")
+    connecting = _optional("postgres.connecting")
     with connecting.session(settings.store, COMMAND_SECONDS, create=create) as rows, rows.db.transaction():
         yield rows
 
 
-def _postgres(module: str) -> Any:
-    """Import a module of the store in PostgreSQL.
+def _bucket_of(bodies: str, store: str) -> Callable[[str], Any] | None:
+    """Return what opens a folder of the bucket, None without one.
 
     Raises:
-        CannotServeError: psycopg is not installed.
+        CannotServeError: The store is no database, or obstore is not installed.
+    """
+    if not bodies:
+        return None
+    if "://" not in store:
+        hint = "name a database too: --store postgresql://user@host/database; or leave the bucket out"
+        raise CannotServeError(f"{bodies} is for a relay with PostgreSQL", hint=hint, exit_code=2)
+    return partial(_optional("bucket").Bucket, bodies)
+
+
+def _optional(module: str) -> Any:
+    """Import a module that needs a library which is not everybody's.
+
+    Raises:
+        CannotServeError: The library is not installed.
     """
     try:
-        return importlib.import_module(f"relay_worker.store.postgres.{module}")
+        return importlib.import_module(f"relay_worker.store.{module}")
     except ModuleNotFoundError as error:
-        raise CannotServeError(
-            f"a store in PostgreSQL needs {error.name}, which is not installed",
-            hint=f"{sys.executable} -m pip install 'psycopg[binary]'",
-            exit_code=3,
-        ) from None
+        what, package = _LIBRARIES[module.partition(".")[0]]
+        hint = f"{sys.executable} -m pip install '{package}'"
+        raise CannotServeError(f"{what} needs {error.name}, which is not installed", hint=hint, exit_code=3) from None

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import AsyncIterator, Container
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from relay_worker.errors import RequestRefusedError
 
@@ -37,6 +37,16 @@ def sync_path(path: Path) -> None:
 def lost() -> RequestRefusedError:
     """Return the refusal for a body whose row is there and whose bytes are not."""
     return RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
+
+
+class Bodies(Protocol):
+    """Bodies outside of the database."""
+
+    def save(self, body: bytes) -> str:
+        """Make a body durable. Return its name."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a body, None if it is missing."""
 
 
 class BodyFiles:
@@ -96,6 +106,12 @@ class BodyFiles:
                 raise RequestRefusedError("disk-full", "the relay's disk is full", retry_after=300) from error
             raise RequestRefusedError("unavailable", "the relay's store does not answer", retry_after=5) from error
         return name
+
+    def read(self, name: str) -> bytes | None:
+        """Return a body, None if it is missing."""
+        with contextlib.suppress(OSError):
+            return self.path(name).read_bytes()
+        return None
 
     def remove(self, name: str) -> None:
         """Delete a body. If a crash prevents it, the next start does it."""

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from relay_worker.errors import CannotServeError
+from relay_worker.store.files import INLINE_BYTES, Bodies
 from relay_worker.store.rows import Rows
 
 PAGE_ROWS = 1000
@@ -59,31 +60,33 @@ TABLES = (
 """Every table that is moved; each after those that it refers to."""
 
 
-class Source(Protocol):
-    """Store that is read, as of one moment.
+@dataclass(slots=True)
+class MoveEnd:
+    """Store that is read, as of one moment, or written, and served by nobody.
 
     Attributes:
         rows: Its rows.
         is_serving: A server may change it meanwhile.
+        transaction: Returns a transaction for some rows.
+        bodies: Its large bodies; None if they are in the database.
+        is_complete: It has all that the other one has.
     """
 
     rows: Rows
     is_serving: bool
+    transaction: Callable[[], AbstractContextManager[Any]]
+    bodies: Bodies | None = None
+    is_complete: bool = False
 
     def body(self, file: str | None, body: bytes | None) -> bytes | None:
         """Return the bytes of a row with these two columns, None if they are lost."""
-
-
-class Target(Source, Protocol):
-    """Store that is written, and that nobody serves."""
-
-    is_complete: bool
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """Return a transaction for some rows."""
+        return self.bodies.read(file) if self.bodies and file is not None else body
 
     def keep(self, body: bytes) -> tuple[str | None, bytes | None]:
-        """Return the two columns for a body."""
+        """Return the two columns for a body; a large one is durable then."""
+        if self.bodies is None or len(body) <= INLINE_BYTES:
+            return None, body
+        return self.bodies.save(body), None
 
 
 @dataclass(slots=True)
@@ -98,7 +101,7 @@ class TableReport:
     lost: int = 0
 
 
-def move(source: Source, target: Target, report: Callable[[TableReport], None]) -> None:
+def move(source: MoveEnd, target: MoveEnd, report: Callable[[TableReport], None]) -> None:
     """Make the target like the source.
 
     Raises:
@@ -125,7 +128,7 @@ def _rows(rows: Rows, table: MovedTable) -> Iterator[Row]:
         page = rows.all(f"{select} WHERE ({table.key}) > ({marks}) {order}", *after, PAGE_ROWS)
 
 
-def _differences(source: Source, target: Target, table: MovedTable) -> Iterator[tuple[Row | None, Row | None]]:
+def _differences(source: MoveEnd, target: MoveEnd, table: MovedTable) -> Iterator[tuple[Row | None, Row | None]]:
     """Yield every row that is not the same on both sides, as (source's, target's)."""
     ours, theirs = _rows(source.rows, table), _rows(target.rows, table)
     our, their = next(ours, None), next(theirs, None)
@@ -142,7 +145,7 @@ def _differences(source: Source, target: Target, table: MovedTable) -> Iterator[
             our, their = next(ours, None), next(theirs, None)
 
 
-def _delete_gone(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
+def _delete_gone(source: MoveEnd, target: MoveEnd, table: MovedTable, done: TableReport) -> None:
     where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
     # SQLite may give the id of a deleted body to another one, so a changed row is written anew, with its body.
     differences = _differences(source, target, table)
@@ -152,7 +155,7 @@ def _delete_gone(source: Source, target: Target, table: MovedTable, done: TableR
     done.deleted = len(gone)
 
 
-def _write_missing(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
+def _write_missing(source: MoveEnd, target: MoveEnd, table: MovedTable, done: TableReport) -> None:
     batch: list[Row] = []
     size = 0
     for our, _ in _differences(source, target, table):
@@ -168,7 +171,7 @@ def _write_missing(source: Source, target: Target, table: MovedTable, done: Tabl
     _write(target, table, batch)
 
 
-def _with_body(source: Source, target: Target, table: MovedTable, row: Row, done: TableReport) -> Row | None:
+def _with_body(source: MoveEnd, target: MoveEnd, table: MovedTable, row: Row, done: TableReport) -> Row | None:
     """Return a row with its body's columns; None if a server has deleted the body meanwhile."""
     columns = source.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
     body = source.body(*columns)
@@ -181,7 +184,7 @@ def _with_body(source: Source, target: Target, table: MovedTable, row: Row, done
     return (*row, *target.keep(body))
 
 
-def _write(target: Target, table: MovedTable, batch: list[Row]) -> None:
+def _write(target: MoveEnd, table: MovedTable, batch: list[Row]) -> None:
     if not batch:
         return
     names = (*table.columns, "file", "body")[: len(batch[0])]
@@ -196,7 +199,7 @@ def _write(target: Target, table: MovedTable, batch: list[Row]) -> None:
         _verify_bodies(target, table, batch)
 
 
-def _verify_bodies(target: Target, table: MovedTable, batch: list[Row]) -> None:
+def _verify_bodies(target: MoveEnd, table: MovedTable, batch: list[Row]) -> None:
     for row in batch:
         if row[-2:] != (None, None):
             columns = target.rows.one(f"SELECT file, body FROM {table.name} WHERE id = ?", row[0]) or (None, None)
@@ -204,7 +207,7 @@ def _verify_bodies(target: Target, table: MovedTable, batch: list[Row]) -> None:
                 raise _unlike(table)
 
 
-def _verify(source: Source, target: Target, table: MovedTable, done: TableReport) -> None:
+def _verify(source: MoveEnd, target: MoveEnd, table: MovedTable, done: TableReport) -> None:
     """Compare a table's rows once more, now that all of them are there."""
     for our, their in _differences(source, target, table):
         if not (source.is_serving and table.has_bodies and our and their is None):

@@ -5,7 +5,6 @@ Reads use one connection per thread and never wait for writes (WAL). All writes 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 import time
@@ -25,7 +24,7 @@ from relay_worker.store.files import INLINE_BYTES, BodyFiles, StoredBody, lost
 from relay_worker.store.interface import RelayStore
 from relay_worker.store.operator import prune_bodies
 from relay_worker.store.rows import Put, finish
-from relay_worker.store.writer import Job, Writer, attempt, stopping
+from relay_worker.store.writer import Job, Writer, attempt, run_in
 
 T = TypeVar("T")
 READERS = 4
@@ -71,7 +70,7 @@ class SqliteStore(RelayStore):
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(rows, *values)``, asked in another thread."""
         try:
-            return await _run(self._readers, lambda: question(self._rows(), *values))
+            return await run_in(self._readers, lambda: question(self._rows(), *values))
         except apsw.Error as error:
             raise refusal_of(error) from error
 
@@ -82,7 +81,7 @@ class SqliteStore(RelayStore):
     async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
         """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
         if new.size > INLINE_BYTES:
-            new = replace(new, file=await _run(self._savers, self._files.save, new.body))
+            new = replace(new, file=await run_in(self._savers, self._files.save, new.body))
         try:
             return await self._writer.run(lambda batch: finish(job(batch, new, *place), batch))
         except Exception:  # whatever the error: there is no row, so delete its body and raise
@@ -94,7 +93,7 @@ class SqliteStore(RelayStore):
         """Return the body that a question finds. ``body-lost`` if its file is missing or truncated."""
         size, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
-            body = await _run(self._readers, self._files.open_whole, file, size)
+            body = await run_in(self._readers, self._files.open_whole, file, size)
         if body is None:
             raise lost()
         return StoredBody(tag, digest, body)
@@ -147,10 +146,3 @@ class SqliteStore(RelayStore):
             rows = self._local.rows = SqliteRows(connect(self._path))
             self._connections.append(rows.db)
         return rows
-
-
-async def _run(pool: ThreadPoolExecutor, call: Callable[..., T], *values: Any) -> T:
-    try:
-        return await asyncio.get_running_loop().run_in_executor(pool, call, *values)
-    except RuntimeError as error:  # the pool is closed
-        raise stopping() from error

@@ -22,6 +22,14 @@ def stopping() -> RequestRefusedError:
     return RequestRefusedError("unavailable", "the relay is stopping", retry_after=5)
 
 
+async def run_in(pool: ThreadPoolExecutor, call: Callable[..., T], *values: Any) -> T:
+    """Call a function in a thread of a pool."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, call, *values)
+    except RuntimeError as error:  # the pool is closed
+        raise stopping() from error
+
+
 def attempt(job: Job, transaction: Any) -> Any:
     """Run a job; return its result or its refusal, before which it wrote nothing."""
     try:

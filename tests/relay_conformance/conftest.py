@@ -6,9 +6,10 @@ import pytest
 
 from tests.relay_conformance.targets import URL, aging, limited, relay
 from tests.support.postgres import postgres
+from tests.support.s3 import s3_server
 from tests.support.workerd import workerds
 
-__all__ = ["aging", "limited", "postgres", "relay", "workerds"]
+__all__ = ["aging", "limited", "postgres", "relay", "s3_server", "workerds"]
 
 if URL:
 

@@ -321,7 +321,7 @@ def elsewhere() -> Iterator[Target]:
         yield Target("url", URL.rstrip("/"), URL_TOKEN, URL_STRANGER, transport, context=context)
 
 
-KINDS = ["app", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "workerd"))]
+KINDS = ["app", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("postgres", "bucket", "workerd"))]
 ALL_KINDS = [*KINDS, pytest.param("socket", marks=pytest.mark.slow)]
 
 
@@ -341,16 +341,26 @@ def on_workerd(request: pytest.FixtureRequest, name: str, *, ticking: bool = Tru
 
 @contextmanager
 def started(request: pytest.FixtureRequest, name: str, folder: Path, **changed: Any) -> Iterator[Target]:
-    """A relay of the kind that the fixture ``name`` is for; ``postgres``: with a database of its own."""
+    """A relay of the kind that the fixture ``name`` is for.
+
+    ``postgres`` has a database of its own; ``bucket``, too, and nearly all of its bodies are in a bucket.
+    """
     kind = request.param
     if kind == "workerd":
         with on_workerd(request, name, **changed) as target:
             yield target
         return
-    if kind == "postgres":
-        changed["store"] = request.getfixturevalue("postgres").database(secrets.token_hex(8))
-    with (as_process if kind == "socket" else in_process)(folder, **changed) as target:
-        yield target
+    with pytest.MonkeyPatch.context() as patch:
+        if kind in {"postgres", "bucket"}:
+            changed["store"] = request.getfixturevalue("postgres").database(secrets.token_hex(8))
+        if kind == "bucket":
+            server = request.getfixturevalue("s3_server")
+            changed["bodies"] = server.address()
+            patch.setattr("relay_worker.store.postgres.store.INLINE_BYTES", 150)
+            for variable, value in server.environ.items():
+                patch.setenv(variable, value)
+        with (as_process if kind == "socket" else in_process)(folder, **changed) as target:
+            yield target
 
 
 @pytest.fixture(scope="session", params=[*ALL_KINDS, *(["url"] if URL else [])])

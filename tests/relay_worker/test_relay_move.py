@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store import choice, mailboxes, moving, objects
+from relay_worker.store.bucket import Bucket
 from relay_worker.store.postgres import connecting
+from tests.relay_worker.test_relay_bucket import Place
 from tests.support.postgres import Postgres
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
 
@@ -42,9 +45,9 @@ def fill(opened: OpenStore) -> None:
     opened.run(opened.store.write(mailboxes.LOCK, mailboxes.put_mail, box.nameplate, "a", "x", b"hello", NOW))
 
 
-def content(place: str | Path) -> dict[str, list[object]]:
+def content(place: str | Path, bodies: str = "") -> dict[str, list[object]]:
     """Every row of a relay, and its bodies."""
-    with choice.source_of(str(place)) as source:
+    with choice.source_of(str(place), bodies) as source:
         found = {table.name: list(moving._rows(source.rows, table)) for table in moving.TABLES}
         for table in moving.TABLES:
             if table.has_bodies:
@@ -119,6 +122,54 @@ def test_a_relay_moves_to_postgresql_and_back_unchanged(folder, tmp_path, url):
 
 
 @pytest.mark.slow
+def test_a_relay_moves_through_buckets_and_databases_and_back_unchanged(folder, tmp_path, postgres, s3):
+    before = content(folder)
+    ends = [(str(folder), "")]
+    ends += [(postgres.database(secrets.token_hex(8)), bodies) for bodies in (s3.address(), "", s3.address())]
+    ends.append((str(tmp_path / "back"), ""))
+    for (origin, origin_bodies), (target, target_bodies) in itertools.pairwise(ends):
+        commands.move(origin, target, origin_bodies, target_bodies)
+        assert content(target, target_bodies) == before
+        if target_bodies:
+            place = Place(tmp_path / "unused", target, target_bodies)
+            assert len(place.named()) == 3
+            assert place.named() == place.stored()
+            assert place.execute("SELECT * FROM unnamed") == []
+    with pytest.raises(CannotServeError, match="has bodies in a bucket"):
+        content(ends[1][0])
+
+
+@pytest.mark.slow
+def test_a_move_into_a_bucket_while_serving_leaves_nothing_behind(tmp_path, url, s3):
+    place = Place(tmp_path / "unused", url, s3.address())
+    with OpenStore(tmp_path / "relay") as opened:
+        fill(opened)
+        with pytest.raises(CannotServeError, match="still serves"):
+            commands.move(str(tmp_path / "relay"), url, "", place.bodies)
+        opened.ack(8)
+        opened.put(sealed(20, LARGE), 20)
+    commands.move(str(tmp_path / "relay"), url, "", place.bodies)
+    assert content(url, place.bodies) == content(tmp_path / "relay")
+    with place.open() as opened:
+        place.sweep_now(opened)
+        assert place.named() == place.stored()
+        assert opened.get(20)[:4] == b"CRB1"
+
+
+@pytest.mark.slow
+def test_a_move_does_not_take_a_bucket_that_cannot_be_reached_for_lost_bodies(tmp_path, url, s3, monkeypatch):
+    place = Place(tmp_path / "unused", url, s3.address())
+    with place.open() as opened:
+        fill(opened)
+    monkeypatch.setattr(Bucket, "check", lambda *_, **__: None)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(CannotServeError, match="cannot be reached") as caught:
+        commands.move(url, str(tmp_path / "new"), place.bodies)
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
 def test_a_move_to_a_database_with_a_relay_changes_nothing_there(folder, url):
     choice.open_store(Settings(store=url), now=NOW).close()
     with pytest.raises(CannotServeError, match="already") as caught:
@@ -178,10 +229,13 @@ def test_a_server_that_no_longer_hears_cannot_write_into_what_is_being_moved(url
 
 
 @pytest.mark.slow
-def test_an_interrupted_move_is_served_by_nobody_and_goes_on_when_it_is_run_again(folder, tmp_path, url, monkeypatch):
+def test_an_interrupted_move_is_served_by_nobody_and_goes_on_when_it_is_run_again(
+    folder, tmp_path, url, monkeypatch, postgres, s3
+):
     """Interrupted before each of its transactions in turn."""
     write, before, limit = moving._write, content(folder), 0
-    for target in (url, str(tmp_path / "new")):
+    in_bucket = Place(tmp_path / "unused", postgres.database(secrets.token_hex(8)), s3.address())
+    for target, bodies in ((url, ""), (in_bucket.url, in_bucket.bodies), (str(tmp_path / "new"), "")):
         while True:
             left = [limit]
 
@@ -193,12 +247,12 @@ def test_an_interrupted_move_is_served_by_nobody_and_goes_on_when_it_is_run_agai
 
             monkeypatch.setattr(moving, "_write", interrupted)
             try:
-                commands.move(str(folder), target)
+                commands.move(str(folder), target, "", bodies)
                 break
             except KeyboardInterrupt:
                 with pytest.raises(CannotServeError, match="no relay"):
-                    choice.source_of(target).__enter__()
+                    choice.source_of(target, bodies).__enter__()
                 limit += 1
-        assert content(target) == before
+        assert content(target, bodies) == before
         assert limit > 4
         limit = 0

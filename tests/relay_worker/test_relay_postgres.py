@@ -164,7 +164,8 @@ def test_a_newer_schema_and_a_database_without_a_relay_are_refused(url):
         db.execute("INSERT INTO crystal_relay.schema_version VALUES (99)")
         with pytest.raises(CannotServeError, match="schema 99"):
             choice.open_store(Settings(store=url), now=1)
-        assert db.execute("SELECT count(*) FROM crystal_relay.schema_version WHERE version < 99").fetchone() == (1,)
+        known = db.execute("SELECT count(*) FROM crystal_relay.schema_version WHERE version < 99").fetchone()
+        assert known == (len(database.migrations()),)
 
 
 def test_a_wrong_password_is_said_once_and_nowhere_shown(postgres, url, capsys, monkeypatch):

@@ -1,15 +1,16 @@
-"""Two servers, four writers and a reader, while a server, then the database, is killed again and again."""
+"""Two servers, four writers and a reader, while a server, the database or the bucket's server is killed again and again."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,28 @@ import pytest
 
 from relay_worker.settings import Settings
 from tests.relay_conformance.targets import add_account, make_blob
+from tests.relay_worker.test_relay_bucket import Place
 from tests.support.postgres import running
+from tests.support.s3 import serving_s3
 
 pytestmark = pytest.mark.slow
 
-KILLS, SECONDS = 50, 60
+KILLS, SECONDS = 50, float(os.environ.get("CRYSTAL_KILL_SECONDS", "60"))
 ROOT = Path(__file__).resolve().parents[2]
 
 
 class Node:
     """A server as a process of its own."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, environ: Mapping[str, str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.url, self._log = url, log
+        self.url, self._log, self._environ = url, log, environ
         self.start()
 
     def start(self) -> None:
         env = {"CRYSTAL_RELAY_STORE": self.url, "CRYSTAL_RELAY_METRICS_LISTEN": "off", "CRYSTAL_RELAY_RATE": "0"}
+        env |= self._environ
         command = [sys.executable, "-m", "relay_worker", "serve", "--listen", f"127.0.0.1:{self.port}"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log)
@@ -110,11 +114,14 @@ def held_of(client: Client, stream: bytes) -> dict[int, bytes]:
     return held
 
 
-def acknowledged_through(url: str, folder: Path, harm: Callable[[list[Node]], None]) -> int:
-    """Let two servers work during the harm; nothing is lost of so many blobs."""
-    nodes = [Node(url, folder / f"{name}.log") for name in "ab"]
+def acknowledged_through(
+    url: str, folder: Path, harm: Callable[[list[Node]], None], environ: Mapping[str, str] | None = None
+) -> int:
+    """Let two servers work during the harm; nothing is lost of so many blobs. With a bucket, each third is large."""
+    token = add_account(Settings(store=url), "one")
+    nodes = [Node(url, folder / f"{name}.log", environ or {}) for name in "ab"]
     try:
-        return nothing_lost(nodes, add_account(Settings(store=url), "one"), lambda _: harm(nodes))
+        return nothing_lost(nodes, token, lambda _: harm(nodes), every=3 if environ else 50)
     finally:
         for node in nodes:
             node.kill()
@@ -157,29 +164,62 @@ def nothing_lost(
     return sum(map(len, stored.values()))
 
 
-def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tmp_path):
-    kills = 0
+def killing(kinds: Sequence[Callable[[list[Node], int], None]], kills: list[int]) -> Callable[[list[Node]], None]:
+    """Kill one of each kind in turn, until it was often enough or the time is over."""
 
     def harm(nodes: list[Node]) -> None:
-        nonlocal kills
         ends_at = time.monotonic() + SECONDS
-        while kills < KILLS and time.monotonic() < ends_at:
+        while kills[0] < KILLS and time.monotonic() < ends_at:
             time.sleep(0.15 + secrets.randbelow(300) / 1000)
-            if kills % 2:
-                server.kill()
-                time.sleep(0.05)
-                server.start()
-            else:
-                node = nodes[kills // 2 % len(nodes)]
-                node.kill()
-                node.start()
-            kills += 1
+            kinds[kills[0] % len(kinds)](nodes, kills[0] // len(kinds))
+            kills[0] += 1
 
-    with running() as server:
-        acknowledged = acknowledged_through(server.database("relay"), tmp_path, harm)
-    assert kills >= 20
-    assert acknowledged > kills
-    print(f"{kills} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled")
+    return harm
+
+
+def restart_node(nodes: list[Node], turn: int) -> None:
+    node = nodes[turn % len(nodes)]
+    node.kill()
+    node.start()
+
+
+def restart(server: Any) -> Callable[[list[Node], int], None]:
+    def again(*_: Any) -> None:
+        server.kill()
+        time.sleep(0.05)
+        server.start()
+
+    return again
+
+
+def test_nothing_is_lost_or_doubled_while_servers_and_the_database_are_killed(tmp_path):
+    kills = [0]
+    with running() as database:
+        harm = killing([restart_node, restart(database)], kills)
+        acknowledged = acknowledged_through(database.database("relay"), tmp_path, harm)
+    assert kills[0] >= min(20, KILLS)
+    assert acknowledged > kills[0]
+    print(f"{kills[0]} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled")
+
+
+def test_nothing_is_lost_or_doubled_while_the_server_of_the_bucket_is_killed_too(tmp_path, monkeypatch):
+    kills = [0]
+    with running() as database, serving_s3() as s3:
+        place = Place(tmp_path / "unused", database.database("relay"), s3.address())
+        for name, value in s3.environ.items():
+            monkeypatch.setenv(name, value)
+        harm = killing([restart_node, restart(database), restart_node, restart(s3)], kills)
+        environ = {**s3.environ, "CRYSTAL_RELAY_BODIES": place.bodies}
+        acknowledged = acknowledged_through(place.url, tmp_path, harm, environ)
+        named, stored = place.named(), place.stored()
+        assert named <= stored, "a row without its body"
+        with place.open() as opened:
+            place.sweep_now(opened)
+        assert place.named() == place.stored(), "a body without a row"
+    assert kills[0] >= min(8, KILLS)
+    assert acknowledged > kills[0]
+    swept = len(stored - named)
+    print(f"{kills[0]} kills, {acknowledged} blobs acknowledged, 0 lost, 0 doubled, {len(named)} bodies, {swept} swept")
 
 
 def test_a_fail_over_to_a_synchronous_standby_loses_nothing_acknowledged(tmp_path):

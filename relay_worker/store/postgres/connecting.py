@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors
@@ -21,6 +21,7 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
 from relay_worker.store.database import migrations
 
+T = TypeVar("T")
 SCHEMA = "crystal_relay"
 MOVING = "crystal_relay_moving"
 """Schema of a relay that ``move`` has not completed: nobody serves it."""
@@ -87,17 +88,22 @@ def _cannot_connect(url: str, error: psycopg.OperationalError) -> CannotServeErr
 
 
 def connect_patiently(url: str, seconds: float, schema: str = SCHEMA) -> psycopg.Connection[Any]:
-    """Open a connection; try again for some seconds if the server cannot be reached, never if it refuses the relay."""
+    """Open a connection; see ``patiently``."""
+    return patiently(lambda: connect(url, schema), seconds, "the database")
+
+
+def patiently(attempt: Callable[[], T], seconds: float, server: str) -> T:
+    """Try again for some seconds if a server cannot be reached, never if it refuses the relay."""
     began = told_at = time.monotonic()
     while True:
         try:
-            return connect(url, schema)
+            return attempt()
         except CannotServeError as error:
             now = time.monotonic()
             if error.exit_code != 4 or now > began + seconds:
                 raise
             if now - told_at > TELL_SECONDS:
-                LOG.warning("waiting for the database", extra={"fields": {"reason": str(error)}})
+                LOG.warning("waiting for %s", server, extra={"fields": {"reason": str(error)}})
                 told_at = now
         time.sleep(0.2)
 

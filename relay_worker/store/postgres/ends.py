@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from relay_worker.errors import CannotServeError
 from relay_worker.settings import without_password
-from relay_worker.store.moving import TABLES
+from relay_worker.store.moving import TABLES, MoveEnd
 from relay_worker.store.postgres.connecting import MOVING, SCHEMA, SERVING_LOCK, WRITING_LOCK, PostgresRows, session
-from relay_worker.store.rows import Rows
+from relay_worker.store.postgres.unnamed import ReservedBodies, clear_named, open_bucket
+
+if TYPE_CHECKING:
+    from relay_worker.store.bucket import Bucket
 
 SECONDS = 5
 _PATIENT = "SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0"
-
-
-class DatabaseEnd:
-    """Schema of a relay; see ``relay_worker.store.moving``."""
-
-    def __init__(self, rows: PostgresRows, *, is_serving: bool) -> None:
-        self.rows: Rows = rows
-        self.is_serving, self.is_complete = is_serving, False
-        self._db = rows.db
-
-    def body(self, _file: str | None, body: bytes | None) -> bytes | None:
-        """Return the bytes of a row, None if they are lost."""
-        return body
-
-    def keep(self, body: bytes) -> tuple[str | None, bytes | None]:
-        """Return the two columns for a body."""
-        return None, body
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """Return a transaction for some rows."""
-        return self._db.transaction()
 
 
 def _locked(rows: PostgresRows) -> bool:
@@ -46,8 +27,16 @@ def _locked(rows: PostgresRows) -> bool:
     return bool(is_mine)
 
 
+def _bodies(rows: PostgresRows, url: str, bucket_of: Callable[[str], Bucket] | None) -> ReservedBodies | None:
+    bucket, is_used = open_bucket(rows, url, bucket_of)
+    if bucket is None:
+        return None
+    bucket.check(is_used=is_used)
+    return ReservedBodies(bucket, rows)
+
+
 @contextlib.contextmanager
-def database_source(url: str) -> Iterator[DatabaseEnd]:
+def database_source(url: str, bucket_of: Callable[[str], Bucket] | None) -> Iterator[MoveEnd]:
     """Open a relay's schema for reading, as of now. If no server serves it, none can start meanwhile.
 
     Raises:
@@ -56,12 +45,13 @@ def database_source(url: str) -> Iterator[DatabaseEnd]:
     with session(url, SECONDS) as rows:
         rows.db.execute(_PATIENT)
         is_serving = not _locked(rows)
+        bodies = _bodies(rows, url, bucket_of)
         rows.db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        yield DatabaseEnd(rows, is_serving=is_serving)
+        yield MoveEnd(rows, is_serving, rows.db.transaction, bodies)
 
 
 @contextlib.contextmanager
-def database_target(url: str) -> Iterator[DatabaseEnd]:
+def database_target(url: str, bucket_of: Callable[[str], Bucket] | None) -> Iterator[MoveEnd]:
     """Open a new schema for writing. It has another name until it is complete.
 
     Raises:
@@ -71,10 +61,11 @@ def database_target(url: str) -> Iterator[DatabaseEnd]:
         rows.db.execute(_PATIENT)
         if not _locked(rows):
             raise CannotServeError(f"another command moves a relay to {without_password(url)}", hint="wait for it")
-        end = DatabaseEnd(rows, is_serving=False)
+        end = MoveEnd(rows, False, rows.db.transaction, _bodies(rows, url, bucket_of))
         yield end
         if end.is_complete:
             with rows.db.transaction():
+                clear_named(rows)
                 for table in TABLES:
                     if table.columns[0] == "id" and table.name != "tokens":
                         name = f"{MOVING}.{table.name}"

@@ -2,21 +2,21 @@
 
 Every server has some ``Writer``s, each with a connection; jobs of one account go to the same one. A transaction first
 takes an advisory lock for each account that it changes, in order, so that the jobs see what other servers have
-committed. Bodies are in the database.
+committed. Bodies are in the database; large ones in a bucket, if there is one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
@@ -24,23 +24,30 @@ from relay_worker.errors import CannotServeError
 from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.files import StoredBody, lost
-from relay_worker.store.interface import Hear, RelayStore
+from relay_worker.store.files import INLINE_BYTES, StoredBody, lost
+from relay_worker.store.interface import WHOLE_RELAY, Hear, RelayStore
+from relay_worker.store.postgres import unnamed
 from relay_worker.store.postgres.bus import Bus, Message
 from relay_worker.store.postgres.connecting import (
     WRITING_LOCK,
     Connections,
     PostgresRows,
     connect_patiently,
+    patiently,
     prepare,
     refusal_of,
     refuse_while_moving,
 )
 from relay_worker.store.rows import Put, Row, answer, finish
-from relay_worker.store.writer import Job, Writer, attempt, stopping
+from relay_worker.store.writer import Job, Writer, attempt, run_in
+
+if TYPE_CHECKING:
+    from relay_worker.store.bucket import Bucket
 
 T = TypeVar("T")
+LOG = logging.getLogger("relay_worker")
 READERS = WRITERS = 4
+SAVERS = 8
 START_SECONDS = 60
 MAX_TOKENS = 10_000
 _LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
@@ -59,7 +66,10 @@ class PostgresTransaction(PostgresRows):
         """Do nothing: the disk is the database server's."""
 
     def drop(self, *files: str | None) -> None:
-        """Do nothing: bodies are in the database."""
+        """Have body files deleted after the COMMIT."""
+        for file in files:
+            if file:
+                unnamed.release(self, file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +90,34 @@ class PostgresStore(RelayStore):
         settings: The address, and the limits of streams and accounts.
         now: The time, for the change counters.
         observe: Called for every commit with the number of requests in it, and seconds.
+        bucket_of: Returns the bucket for large bodies, given the relay's folder in it.
 
     Raises:
-        CannotServeError: The database cannot be reached for a minute, refuses the relay, or has a newer schema.
+        CannotServeError: The database or the bucket cannot be reached for a minute, or refuses the relay; or the
+            database has a newer schema.
     """
 
     is_shared = True
 
     def __init__(
-        self, settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None
+        self,
+        settings: Settings,
+        *,
+        now: int,
+        observe: Callable[[int, float], None] = lambda *_: None,
+        bucket_of: Callable[[str], Bucket] | None = None,
     ) -> None:
         self.settings, self._observe = settings, observe
         with contextlib.closing(connect_patiently(settings.store, START_SECONDS)) as db:
             prepare(settings.store, db)
             refuse_while_moving(settings.store, db)
+            self._bucket, is_used = unnamed.open_bucket(PostgresRows(db), settings.store, bucket_of)
+        if self._bucket is not None:
+            patiently(partial(self._bucket.check, is_used=is_used), START_SECONDS, "the bucket")
+        self._is_compared = False
         self._connections = Connections(settings.store)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
+        self._savers = ThreadPoolExecutor(SAVERS, thread_name_prefix="relay-saver")
         self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
         self._tokens: dict[str, tuple[Token, float]] = {}
         self._revocations = 0
@@ -105,13 +127,9 @@ class PostgresStore(RelayStore):
     async def read(self, question: Callable[..., T], *values: Any) -> T:
         """Return ``question(rows, *values)``, asked in another thread."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._readers, lambda: question(PostgresRows(self._connections.mine()), *values)
-            )
+            return await run_in(self._readers, lambda: question(PostgresRows(self._connections.mine()), *values))
         except (psycopg.Error, CannotServeError) as error:
             raise refusal_of(error) from error
-        except RuntimeError as error:  # the pool is closed
-            raise stopping() from error
 
     async def write(self, lock: str, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(transaction, *values)`` once it is durable."""
@@ -121,16 +139,47 @@ class PostgresStore(RelayStore):
         return result
 
     async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
-        """Commit a body, whatever its size."""
-        work = _PutWork(place[0], lambda transaction: job(transaction, new, *place))
+        """Commit a body; with a bucket, a large one after its upload."""
+
+        def start(transaction: Any) -> Put:
+            put = job(transaction, new, *place)
+            return unnamed.naming(transaction, put, new.file) if new.file else put
+
+        if self._bucket is not None and new.size > INLINE_BYTES:
+            name = unnamed.new_name()
+            await self.write(name, unnamed.reserve, name)
+            await self._with_bucket(self._bucket.save, name, new.body)
+            new = replace(new, file=name)
+        work = _PutWork(place[0], start)
         return await self._writers[_writer_of(new.account)].run(work, new.account)
 
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
-        """Return the body that a question finds; ``body-lost`` if ``move`` did not find it."""
-        _, tag, digest, _, body = await self.read(question, *values)
+        """Return the body that a question finds; ``body-lost`` if it is missing, or not the one that was stored."""
+        _, tag, digest, file, body = await self.read(question, *values)
+        if file is not None:
+            body = await self._with_bucket(self._read_whole, file, digest)
         if body is None:
             raise lost()
         return StoredBody(tag, digest, body)
+
+    async def probe(self, now: int) -> None:
+        """Write a test value durably, and a test object."""
+        await super().probe(now)
+        if self._bucket is not None:
+            await self._with_bucket(self._bucket.probe)
+
+    async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
+        """Expire old data, and delete bodies of the bucket that no row names."""
+        expired = await super().sweep(now)
+        if self._bucket is None:
+            return expired
+        if not self._is_compared:
+            await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
+            self._is_compared = True
+        while files := await self.write(WHOLE_RELAY, unnamed.give_up):
+            await self._with_bucket(self._bucket.remove, files)
+            await self.write(WHOLE_RELAY, unnamed.forget, files)
+        return expired
 
     async def token(self, token_id: str) -> Token | None:
         """Find a token of any account. A known one is believed until a message says otherwise."""
@@ -166,8 +215,24 @@ class PostgresStore(RelayStore):
         for writer in self._writers:
             writer.close()
         self._readers.shutdown(wait=True)
+        self._savers.shutdown(wait=True)
         self._bus.close()
         self._connections.close()
+
+    async def _with_bucket(self, call: Callable[..., T], *values: Any) -> T:
+        try:
+            return await run_in(self._savers, call, *values)
+        except CannotServeError as error:
+            raise refusal_of(error) from error
+
+    def _read_whole(self, file: str, digest: bytes) -> bytes | None:
+        """Return a body of the bucket, None if it is missing or another one."""
+        assert self._bucket is not None, "the start refuses rows that name files then"
+        body = self._bucket.read(file)
+        if body is None or hashlib.sha256(body).digest() != digest:
+            LOG.error("a body is lost", extra={"fields": {"bucket": self._bucket.address, "file": file}})
+            return None
+        return body
 
     def _hear(self, message: Message) -> None:
         if message[1] in {"all", "token"}:

@@ -1,0 +1,131 @@
+"""Large bodies in an S3-compatible bucket, one object each, all in one folder of the bucket.
+
+Which of them a row names is known to the database alone; see ``relay_worker.store.postgres.unnamed``. The keys and the
+endpoint come from the variables ``AWS_*``, which obstore reads. No message contains a key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from relay_worker.errors import CannotServeError
+
+PROBE = "probe"
+REQUEST_SECONDS, CONNECT_SECONDS, RETRIES = 20, 3, 2
+PAGE = 1000
+_FILE = re.compile("[0-9a-f]{32}")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_PERMISSIONS = "s3:GetObject, PutObject, DeleteObject and ListBucket"
+
+
+class Bucket:
+    """Folder of bodies in a bucket. Its methods raise ``CannotServeError``: 4 not reachable now, 5 refused.
+
+    Args:
+        address: ``s3://bucket/prefix``.
+        folder: The relay's folder in it.
+    """
+
+    def __init__(self, address: str, folder: str) -> None:
+        self.address = address.rstrip("/")
+        bucket, _, prefix = self.address.removeprefix("s3://").partition("/")
+        name, endpoint = next(((name, os.environ[name]) for name in _ENDPOINTS if os.environ.get(name)), ("", ""))
+        if name and not re.match(r"https?://[^/\s]+", endpoint):  # obstore would panic
+            hint = "write https://host, or leave it out for Amazon's"
+            raise CannotServeError(f"{name} is {endpoint!r}", hint=hint, exit_code=2)
+        self._store = S3Store(
+            bucket,
+            prefix=f"{prefix}/{folder}".lstrip("/"),
+            config={"endpoint": endpoint} if endpoint else {},
+            client_options={
+                "allow_http": endpoint.startswith("http://"),
+                "timeout": f"{REQUEST_SECONDS}s",
+                "connect_timeout": f"{CONNECT_SECONDS}s",
+            },
+            retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=REQUEST_SECONDS)},
+        )
+
+    def save(self, name: str, body: bytes) -> None:
+        """Store a body durably."""
+        try:
+            obstore.put(self._store, name, body, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def read(self, name: str) -> bytes | None:
+        """Return a body, None if it is missing."""
+        try:
+            return obstore.get(self._store, name).bytes().to_bytes()
+        except (BaseError, OSError) as error:
+            if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
+                return None
+            raise self._failed(error) from None
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Delete bodies; missing ones are no error."""
+        try:
+            obstore.delete(self._store, names)
+        except (BaseError, OSError) as error:
+            raise self._failed(error) from None
+
+    def names(self, most: int | None = None) -> list[str]:
+        """Return the names of all bodies, or of some."""
+        found: list[str] = []
+        try:
+            for page in obstore.list(self._store, chunk_size=PAGE):
+                found += [one["path"] for one in page if _FILE.fullmatch(one["path"])]
+                if most and len(found) >= most:
+                    break
+        except (BaseError, OSError) as error:
+            raise self._failed(error) from None
+        return found
+
+    def probe(self) -> None:
+        """Write a test object durably."""
+        self.save(PROBE, b"crystal-relay")
+
+    def check(self, *, is_used: bool) -> None:
+        """Do once everything that a relay does with it.
+
+        Args:
+            is_used: Rows name bodies in it.
+
+        Raises:
+            CannotServeError: It cannot be reached, refuses something, or has no body although some are named.
+        """
+        self.probe()
+        self.read(PROBE)
+        if not self.names(1) and is_used:
+            raise CannotServeError(
+                f"{self.address} has none of the bodies that the database names",
+                hint="name the bucket and prefix that have them: CRYSTAL_RELAY_BODIES=s3://bucket/prefix",
+            )
+        self.remove([PROBE])
+
+    def _failed(self, error: Exception) -> CannotServeError:
+        text = str(error)
+        status = re.search(r"status code: (\d{3})", text)
+        code = re.search(r"<Code>(\w+)</Code>", text)
+        if "169.254.169.254" in text:  # where a machine of Amazon's has a key
+            hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            return CannotServeError(f"there is no key for {self.address}", hint=hint, exit_code=5)
+        if "NoSuchBucket" in text:
+            hint = "make the bucket, or name another one in CRYSTAL_RELAY_BODIES"
+            return CannotServeError(f"there is no bucket {self.address}", hint=hint, exit_code=5)
+        if "region" in text or (status and status[1] == "301"):
+            hint = "set AWS_REGION to the bucket's region"
+            return CannotServeError(f"{self.address} is in another region", hint=hint, exit_code=5)
+        if status and status[1].startswith("4") and status[1] not in {"408", "409", "429"}:
+            hint = f"check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the key needs {_PERMISSIONS}"
+            reason = code[1] if code else status[1]
+            return CannotServeError(f"{self.address} refuses the relay: {reason}", hint=hint, exit_code=5)
+        reason = code[1] if code else text.partition("\n")[0].rpartition(" - ")[2]
+        hint = "start its server or check AWS_ENDPOINT_URL; then try again"
+        return CannotServeError(f"{self.address} cannot be reached: {reason}", hint=hint, exit_code=4)

@@ -1,0 +1,125 @@
+"""Which bodies of the bucket no row names: not yet, or no longer.
+
+A body's name is listed before its upload begins. The transaction that writes its row takes it off the list, and the
+one that deletes the row puts it back. So a crash leaves at worst a body that is deleted later; and a server that stood
+still between the two, until another one gave its upload up, cannot write the row any more. The only clock is the
+database's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from relay_worker.errors import CannotServeError, RequestRefusedError
+from relay_worker.settings import without_password
+from relay_worker.store.rows import Put, Row, Rows, Transaction, answer
+
+if TYPE_CHECKING:
+    from relay_worker.store.bucket import Bucket
+
+UPLOAD_MS = 3_600_000
+"""A body takes some minutes to arrive at most; what is not named an hour later never will be."""
+UNREAD_MS = 30_000
+"""How long a body stays after its row, for who has just read the row."""
+PAGE = 1000
+_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+_NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
+
+
+def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None) -> tuple[Bucket | None, bool]:
+    """Return the bucket of a relay, and whether rows name bodies in it.
+
+    Raises:
+        CannotServeError: Rows name bodies, and no bucket is configured.
+    """
+    (is_used,) = rows.one(f"SELECT EXISTS ({_NAMED})") or (False,)
+    if bucket_of is None:
+        if is_used:
+            hint = "give its address, s3://bucket/prefix, as before"
+            raise CannotServeError(f"{without_password(url)} has bodies in a bucket", hint=hint, exit_code=2)
+        return None, False
+    rows.run("INSERT INTO bucket (id, folder) VALUES (1, ?) ON CONFLICT DO NOTHING", secrets.token_hex(8))
+    (folder,) = rows.one("SELECT folder FROM bucket") or ("",)
+    return bucket_of(folder), is_used
+
+
+def new_name() -> str:
+    """Return the name of a new body. It is never used again."""
+    return secrets.token_hex(16)
+
+
+def reserve(rows: Rows, file: str) -> None:
+    """List a body that will be uploaded."""
+    rows.run(f"INSERT INTO unnamed (file, due) VALUES (?, {_NOW} + ?)", file, UPLOAD_MS)
+
+
+def naming(transaction: Transaction, put: Put, file: str) -> Put:
+    """Store a body's row, and take its file off the list; a refused one may be deleted."""
+    row: Row | None = yield next(put)
+    if transaction.one(f"DELETE FROM unnamed WHERE file = ? AND due > {_NOW} RETURNING file", file) is None:
+        raise RequestRefusedError("unavailable", "the body took too long to store", retry_after=1)
+    try:
+        return answer(put, row)
+    except RequestRefusedError:
+        transaction.drop(file)
+        raise
+
+
+def release(rows: Rows, file: str) -> None:
+    """List a body whose row is deleted."""
+    rows.run(
+        f"INSERT INTO unnamed (file, due) VALUES (?, {_NOW} + ?) ON CONFLICT (file) DO UPDATE SET due = excluded.due",
+        *(file, UNREAD_MS),
+    )
+
+
+def give_up(rows: Rows) -> list[str]:
+    """Return some bodies that are to be deleted; no row can name them from now on."""
+    due = f"SELECT file FROM unnamed WHERE due < {_NOW} LIMIT ?"
+    sql = f"UPDATE unnamed SET due = 0 WHERE file IN ({due}) AND due < {_NOW} RETURNING file"
+    return [file for (file,) in rows.all(sql, PAGE)]
+
+
+def forget(rows: Rows, files: Sequence[str]) -> None:
+    """Take deleted bodies off the list."""
+    rows.many("DELETE FROM unnamed WHERE file = ? AND due = 0", [(file,) for file in files])
+
+
+def add_unknown(rows: Rows, files: Sequence[str]) -> None:
+    """List bodies of the bucket that neither a row nor the list names, as after a restored backup.
+
+    Args:
+        rows: The relay's rows.
+        files: What the bucket had a moment ago, each listed before its upload.
+    """
+    known = {file for (file,) in rows.all(f"{_NAMED} UNION ALL SELECT file FROM unnamed")}
+    for file in files:
+        if file not in known:
+            release(rows, file)
+
+
+def clear_named(rows: Rows) -> None:
+    """Take all that rows name off the list, at the end of a move."""
+    rows.run(f"DELETE FROM unnamed WHERE file IN ({_NAMED})")
+
+
+class ReservedBodies:
+    """Bodies of a bucket for a move, each listed before it is uploaded.
+
+    Args:
+        bucket: The bucket.
+        rows: The relay's rows, outside of a transaction.
+    """
+
+    def __init__(self, bucket: Bucket, rows: Rows) -> None:
+        self._bucket, self._rows = bucket, rows
+        self.read = bucket.read
+
+    def save(self, body: bytes) -> str:
+        """Store a body. Return its name."""
+        name = new_name()
+        reserve(self._rows, name)
+        self._bucket.save(name, body)
+        return name
