@@ -6,7 +6,7 @@ Reads only files in the project's folder on this machine, and asks git for a mom
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -147,18 +147,26 @@ def _claims(
     calls = _calls(store, [one.id % MIRROR_IDS for one in subjects if one.role == "tool_call"])
     found: dict[ProjectFolder, list[Claim]] = {}
     for one in subjects:
-        place = None if one.cwd is None else places[one.cwd]
-        if place is None or one.at is None or one.cwd is None:
-            continue
-        is_branch = not place.has_git or (place.branch is not None and one.branch == place.branch)
-        is_here = is_branch and one.device == machine.config.device and is_within(one.cwd, place.root)
-        claim = Claim(one.id, one.text, one.at, one.session, is_here, ())
-        made = [claim._replace(names=(path,), call=call) for call, path in calls.get(one.id % MIRROR_IDS, ())]
-        names = named_files(one.text) if one.role in SAYING else []
-        said = [claim._replace(names=tuple(relative(name, place.root, one.cwd) for name in names))] if names else []
-        if made or said:
-            found.setdefault(place, []).extend([*made, *said])
-    return found
+        place = places.get(one.cwd or "")
+        if place is not None:
+            edits = calls.get(one.id % MIRROR_IDS, ())
+            found.setdefault(place, []).extend(_claims_of(one, place, edits, machine.config.device))
+    return {place: claims for place, claims in found.items() if claims}
+
+
+def _claims_of(
+    one: Subject, place: ProjectFolder, edits: Sequence[tuple[ToolCall, str]], device: str
+) -> Iterator[Claim]:
+    """Yield what a text says of files: of each that its call edited, and of those that it names."""
+    if one.at is None or one.cwd is None:
+        return
+    is_branch = not place.has_git or (place.branch is not None and one.branch == place.branch)
+    is_here = is_branch and one.device == device and is_within(one.cwd, place.root)
+    claim = Claim(one.id, one.text, one.at, one.session, is_here, ())
+    yield from (claim._replace(names=(path,), call=call) for call, path in edits)
+    names = named_files(one.text) if one.role in SAYING else []
+    if names:
+        yield claim._replace(names=tuple(relative(name, place.root, one.cwd) for name in names))
 
 
 def _calls(store: Store, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall, str]]]:
@@ -183,11 +191,17 @@ def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look
     for at in dict.fromkeys(one for one in (folder, cwd, *roots) if one and is_folder(one)):
         with contextlib.suppress(CrystalError):
             project, tree = look(at)
-            is_known = (project.git_root or at) in roots and not (project.remote and addresses)
             is_private = outermost(machine.config.private_projects, at) is not None
-            if tree is not None and not is_private and (is_known or project.remote in addresses):
+            if tree is not None and not is_private and _is_of(project, at, roots, addresses):
                 return ProjectFolder(*tree, project.git_root is not None, tuple(row for row, *_ in known))
     return None
+
+
+def _is_of(project: Project, at: str, roots: Sequence[str], addresses: Collection[str]) -> bool:
+    """Return whether a folder belongs to a project: by its remote if both have one, else by its place."""
+    if project.remote and addresses:
+        return project.remote in addresses
+    return (project.git_root or at) in roots
 
 
 def _look_at(folder: str) -> tuple[Project, tuple[str, str | None] | None]:

@@ -73,24 +73,24 @@ class WorkingTree:
 
     def validities(self) -> list[tuple[int, Validity]]:
         """Return what became of the files, with the id of the text that names each. Git is asked only where needed."""
-        said = [claim for claim in self.claims if claim.call is None]
-        asked = {name for claim in said for name in claim.names}
+        named = self._named()
+        self._read({path for _, path in named})
+        found = {(claim, path): self._at_once(claim, path) for claim, path in named}
+        open_ones = [one for one, validity in found.items() if validity is None]
+        if open_ones and self.place.has_git:
+            self._ask_git(open_ones)
+        known = [(claim.id, validity) for (claim, _), validity in found.items() if validity is not None]
+        return known + [(claim.id, validity) for claim, path in open_ones for validity in self._judge(claim, path)]
+
+    def _named(self) -> list[tuple[Claim, str]]:
+        """Return each text with each file that it means; of a name that is no path, git and the edits tell the file."""
+        asked = {name for claim in self.claims if claim.call is None for name in claim.names}
         if self.place.has_git and asked:
             self.tracked = tracked_files(self.place.root, asked, GIT_SECONDS)
         known = self.tracked.keys() | self.edits.keys()
-        named = [(claim, path) for claim in self.claims for path in claim.names]
-        meant = [(claim, path if claim.call else rules.find_path(path, known)) for claim, path in named]
-        self._read({path for _, path in meant if path})
-        open_ones, found = list[tuple[Claim, str]](), list[tuple[int, Validity]]()
-        for claim, path in dict.fromkeys((claim, path) for claim, path in meant if path):
-            validity = self._at_once(claim, path)
-            if validity is None:
-                open_ones.append((claim, path))
-            else:
-                found.append((claim.id, validity))
-        if open_ones and self.place.has_git:
-            self._ask_git(open_ones)
-        return found + [(claim.id, validity) for claim, path in open_ones for validity in self._judge(claim, path)]
+        named = [(claim, name) for claim in self.claims for name in claim.names]
+        meant = [(claim, name if claim.call else rules.find_path(name, known)) for claim, name in named]
+        return list(dict.fromkeys((claim, path) for claim, path in meant if path))
 
     def _at_once(self, claim: Claim, path: str) -> Validity | None:
         """Return what needs no git: the lines of an edit are there, or nobody wrote the file since it was named."""
@@ -104,24 +104,25 @@ class WorkingTree:
 
     def _ask_git(self, claims: Sequence[tuple[Claim, str]]) -> None:
         """Read the commits that changed the files, and the versions of files whose lines are compared."""
-        root, paths = self.place.root, {path for _, path in claims}
-        since = min(self._since(claim, path) for claim, path in claims)
-        renames = not all(self._file(path).is_there for path in paths)
-        for _ in range(MAX_RENAMES if renames else 1):
-            self.changes, self.is_whole = changes_since(root, paths, since, GIT_SECONDS, renames=renames)
-            new = {one.new_path for one in self.changes if one.path in paths and one.new_path} - paths
-            if not new:
-                break
-            paths |= new
-        else:
-            self.is_whole = self.is_whole and not new  # it was renamed more often
+        self._find_changes({path for _, path in claims}, min(self._since(claim, path) for claim, path in claims))
         blobs = list[str]()
-        for claim, path in claims:
+        for claim, path in claims if self.is_whole else ():
             if claim.call or rules.named_symbols(claim.text):
                 versions = self._versions(claim, path)
                 some = (*versions[:FIRST_VERSIONS], *versions[-LAST_VERSIONS:])
                 blobs += [name for one in some for name in (one.before, one.blob) if name and name.strip("0")]
-        self.texts = read_blobs(root, dict.fromkeys(blobs), GIT_SECONDS) if self.is_whole else {}
+        self.texts = read_blobs(self.place.root, dict.fromkeys(blobs), GIT_SECONDS) if blobs else {}
+
+    def _find_changes(self, paths: set[str], since: int) -> None:
+        """Read the commits that changed files, also before and after they were renamed, if one is not there."""
+        renames = not all(self._file(path).is_there for path in paths)
+        for _ in range(MAX_RENAMES if renames else 1):
+            self.changes, self.is_whole = changes_since(self.place.root, paths, since, GIT_SECONDS, renames=renames)
+            new = {one.new_path for one in self.changes if one.path in paths and one.new_path} - paths
+            if not new:
+                return
+            paths |= new
+        self.is_whole = False  # it was renamed more often
 
     def _judge(self, claim: Claim, path: str) -> Iterator[Validity]:
         """Yield what became of a file that was not judged at once."""
@@ -133,16 +134,20 @@ class WorkingTree:
         if claim.call is not None:
             if is_sure and (file.data is not None or not file.is_there):
                 found = rules.judge_edit(claim.call, is_here=claim.is_here, versions=versions, now=now)
-        elif not is_sure and not file.is_there:
-            return
-        elif versions or (self.is_whole and path in self.tracked):
-            is_rewritten = not self._own(claim, path) and self._is_rewritten(path)
-            found = rules.judge_mention(versions, now, is_rewritten=is_rewritten)
+        elif is_sure or file.is_there:
+            found = self._judge_mention(claim, versions, now)
             if file.data is not None and versions:
                 yield from rules.judge_symbols(rules.named_symbols(claim.text), versions, now)
         if found is not None:
             by = rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
             yield replace(found, session=by)
+
+    def _judge_mention(self, claim: Claim, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
+        """Return what became of a file that is only named; None if git does not know it for sure."""
+        if not versions and not (self.is_whole and now.path in self.tracked):
+            return None
+        is_rewritten = not self._own(claim, now.path) and self._is_rewritten(now.path)
+        return rules.judge_mention(versions, now, is_rewritten=is_rewritten)
 
     def _own(self, claim: Claim, path: str) -> int:
         """Return when the session of a text edited a file last; 0 if it did not."""

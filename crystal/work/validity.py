@@ -88,8 +88,7 @@ def path_below(path: str, cwd: str, folder: str) -> str | None:
 
 def is_unchanged(call: ToolCall, text: bytes) -> bool:
     """Return whether all lines that an edit added are in a text."""
-    added = plain_lines(call.added)
-    return bool(added) and added <= lines_in(text)
+    return _are_all_in(plain_lines(call.added), lines_in(text))
 
 
 def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
@@ -103,22 +102,34 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
     """
     if now.text is None:
         return _gone(now.path, versions) if is_here or versions else None
-    added, removed, lines = plain_lines(call.added), plain_lines(call.removed), lines_in(now.text)
+    added, lines = plain_lines(call.added), lines_in(now.text)
     if not added or now.path.endswith(".ipynb"):  # cells are stored with escapes
         return None
     if added <= lines:
         return Validity(now.path, "unchanged")
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
-    counts = [len(added & one) for _, one in known]
-    if not any(counts) and not is_here:
+    best = max((has for _, has in known), key=lambda has: len(added & has), default=set())
+    if not (is_here or added & best):
         return None
-    back = removed - added - (known[counts.index(max(counts))][1] if any(counts) else set())
-    is_reverted = not added & lines and bool(back) and back <= lines
-    lost = [
-        one for (one, _), count in zip(known, counts, strict=True) if one.old and len(added & lines_in(one.old)) > count
-    ]  # a commit of another branch may lack the lines without having removed them
-    by = lost[-1] if lost and counts[-1] == len(added & lines) else None
-    return Validity(now.path, "reverted" if is_reverted else "changed", by and by.commit, at=by and by.at)
+    before = plain_lines(call.removed) - added - (best if added & best else set())
+    is_reverted = not added & lines and _are_all_in(before, lines)
+    return _caused("reverted" if is_reverted else "changed", now.path, _last_loss(added, known, lines))
+
+
+def _are_all_in(lines: set[bytes], text: set[bytes]) -> bool:
+    return bool(lines) and lines <= text
+
+
+def _last_loss(
+    added: set[bytes], known: Sequence[tuple[FileVersion, set[bytes]]], lines: set[bytes]
+) -> FileVersion | None:
+    """Return the last version that removed lines of an edit; None if some went, or came back, after it.
+
+    A commit of another branch may lack the lines without having removed them.
+    """
+    lost = [one for one, has in known if one.old and len(added & lines_in(one.old)) > len(added & has)]
+    is_final = lost and len(added & known[-1][1]) == len(added & lines)
+    return lost[-1] if is_final else None
 
 
 def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten: bool) -> Validity | None:
@@ -133,7 +144,7 @@ def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten
         return _gone(now.path, versions)
     if is_rewritten or not versions:
         return Validity(now.path, "changed") if is_rewritten else None
-    return Validity(now.path, "changed", versions[-1].commit, at=versions[-1].at)
+    return _caused("changed", now.path, versions[-1])
 
 
 def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Validity]:
@@ -143,13 +154,16 @@ def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: Fi
         word = name.encode()
         if word in had and word not in has:
             without = [one for one in versions if one.text is not None and word not in _WORD.findall(one.text)]
-            by = without[0] if without else None
-            yield Validity(f"{name} in {now.path}", "gone", by and by.commit, at=by and by.at)
+            yield _caused("gone", f"{name} in {now.path}", without[0] if without else None)
 
 
 def _gone(path: str, versions: Sequence[FileVersion]) -> Validity:
-    by = versions[-1] if versions and versions[-1].blob is None else None
-    return Validity(path, "gone", by and by.commit, at=by and by.at)
+    return _caused("gone", path, versions[-1] if versions and versions[-1].blob is None else None)
+
+
+def _caused(state: ValidityState, what: str, by: FileVersion | None) -> Validity:
+    """Return what became of a file or a name, by a commit that is known, or by one that is not."""
+    return Validity(what, state) if by is None else Validity(what, state, by.commit, at=by.at)
 
 
 def session_of(found: Validity, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]) -> str | None:

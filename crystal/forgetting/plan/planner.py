@@ -18,6 +18,7 @@ from typing import Any, Literal
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.forgotten_text import text_matcher
+from crystal.forgetting.match.patterns import TextMatcher
 from crystal.forgetting.match.query_terms import Terms, folded
 from crystal.forgetting.plan.select import (
     PreviewLimit,
@@ -43,6 +44,7 @@ from crystal.model.capture import Memory, is_unicode
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.forget.forgetting import TombstoneKind
+from crystal.store.forget.forgotten_rows import KeptRow
 from crystal.store.memories.learned import learned_only_from
 from crystal.store.memories.memories import memory_of
 from crystal.store.search.candidates import each_file
@@ -127,7 +129,7 @@ class _Planner:
         is_brief = is_large and bool(self.lines or self.memories or self.unread)
         self._add_repetitions(PreviewLimit(MAX_LOOKED_UP, MAX_READ) if is_brief else None)
         if not self.unread:
-            self._search_archives(is_brief=is_brief)
+            (self._search_some_archives if is_brief else self._search_archives)()
         plan = replace(self._listed(), is_brief=is_brief, unread=self.unread, source_files=self._source_files())
         if plan.is_empty and self.wish.query is not None:
             return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
@@ -146,7 +148,7 @@ class _Planner:
         if plan.unread:
             self._select(None)
         self._add_repetitions(None)
-        self._search_archives(is_brief=False)
+        self._search_archives()
         return replace(self._listed(), needles=plan.needles, source_files=plan.source_files)
 
     # -- what the memories have --------------------------------------------------------------------------------------
@@ -190,32 +192,40 @@ class _Planner:
 
     # -- what only archives have -------------------------------------------------------------------------------------
 
-    def _search_archives(self, *, is_brief: bool) -> None:
-        """Search the archives for notes and copies of what was selected by id or by words.
+    def _search_some_archives(self) -> None:
+        """Search the archives of affected sessions, if they are small, for notes; not for copies elsewhere."""
+        rows = forgotten_rows.kept_rows(self.context.store, self._touched()) if self._is_in_archives() else []
+        if sum(row.length for row in rows) <= MAX_ARCHIVE_BYTES:
+            self._search_rows(rows, None)
 
-        ``is_brief``: search only the archives of affected sessions, if they are small, and not for copies elsewhere.
-        """
-        terms, is_empty = self._only_terms(), not (self.lines or self.memories)
-        if self.is_scope or (is_empty and terms is None):
+    def _search_archives(self) -> None:
+        """Search all archives for notes and copies of what was selected by id or by words."""
+        if not self._is_in_archives():
             return
-        sessions = self._touched()
-        rows = forgotten_rows.kept_rows(self.context.store, sessions if is_brief else None)
-        if is_brief and sum(row.length for row in rows) > MAX_ARCHIVE_BYTES:
-            return
+        rows = forgotten_rows.kept_rows(self.context.store, None)
         texts = None
-        if rows and not is_empty and not is_brief:
+        if rows and (self.lines or self.memories):
             texts = text_matcher(self.every, self.lines, self.memories, self.context.progress)
-        search = ArchiveSearch(frozenset(self.lines), texts, sessions, terms, self._stays)
-        lines = frozenset(self.lines)
+        lines, sessions = frozenset(self.lines), self._touched()
+        matches = self._search_rows(rows, texts)
+        # What is found beyond that may be repeated elsewhere: archives are then searched once more.
+        if lines == self.lines.keys() and sessions == self._touched():
+            self.searched = SearchedArchives(self.state, lines.union(self.memories), frozenset(rows), matches)
+
+    def _is_in_archives(self) -> bool:
+        """Return whether only archives may have something of what is requested: notes, or copies."""
+        return not self.is_scope and bool(self.lines or self.memories or self._only_terms() is not None)
+
+    def _search_rows(self, rows: Sequence[KeptRow], texts: TextMatcher | None) -> tuple[ArchivedMatch, ...]:
+        """Add what some archives have, and return it."""
+        search = ArchiveSearch(frozenset(self.lines), texts, self._touched(), self._only_terms(), self._stays)
         told = counted(rows, "looking through the archives", len(rows), self.context.progress)
         matches = tuple(search.run(told, self.context.ldm_home))
         for found in matches:
             self._add(Selection(found.names), found.because)
             if found.because != "copy" and not found.turns:
                 self.notes.append(found)
-        # What is found beyond that may be repeated elsewhere: archives are then searched once more.
-        if not is_brief and lines == self.lines.keys() and sessions == self._touched():
-            self.searched = SearchedArchives(self.state, lines.union(self.memories), frozenset(rows), matches)
+        return matches
 
     def _only_terms(self) -> Terms | None:
         """Return the words of the query if nothing else is requested, or None."""
