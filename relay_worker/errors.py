@@ -60,12 +60,12 @@ class RequestRefusedError(Exception):
 
     @property
     def status(self) -> int:
-        """HTTP status of the code."""
+        """Return the HTTP status of the code."""
         return STATUS[self.code]
 
     @property
     def problem(self) -> dict[str, str | int]:
-        """Members of an RFC 9457 problem document."""
+        """Return the members of an RFC 9457 problem document."""
         return {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,

@@ -25,7 +25,7 @@ class Token:
 
     @property
     def public(self) -> dict[str, object]:
-        """What a listing says of it within its account."""
+        """Return what a listing says of it within its account."""
         shown = ("id", "label", "scopes", "created_at", "last_used_at", "revoked_at")
         return {name: getattr(self, name) for name in shown}
 
@@ -63,12 +63,12 @@ class NewBody:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Return the size in bytes."""
         return len(self.body)
 
     @property
     def inline(self) -> bytes | None:
-        """The bytes for the database."""
+        """Return the bytes for the database."""
         return None if self.file else self.body
 
 

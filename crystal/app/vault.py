@@ -207,7 +207,7 @@ class VaultSync:
                 why = f"its memory is hidden: crystal memories restore {memory.id}, or delete the file"
                 self.changes.left.append(SkippedFile(one.path, why))
         elif not self._differences(one):
-            self.vault.agree(one.path, one.data, memory.id, memory.updated_at)
+            self.vault.note_same(one.path, one.data, memory.id, memory.updated_at)
         elif self.vault.is_kept(one.path, one.data):
             return  # only the memory was changed: the file is written
         elif kept is not None and kept.version == memory.updated_at:
@@ -264,7 +264,7 @@ class VaultSync:
         if self._is_changed(one.memory):
             raise UsageError("its memory was changed meanwhile", hint="run it again: crystal vault sync")
         new = edit(self._machine, one.memory.id, **self._differences(one))
-        self.vault.agree(one.path, one.data, new.id, new.updated_at)
+        self.vault.note_same(one.path, one.data, new.id, new.updated_at)
         self._note_left_out(one)
         self.report.edited += 1
 
@@ -296,7 +296,7 @@ class VaultSync:
             self._machine, kept, category=category, project=project, key=key, source=SOURCE,
             ident=ident if twin is None else None,
         )  # fmt: skip
-        self.vault.agree(one.path, one.data, new.id, new.updated_at)
+        self.vault.note_same(one.path, one.data, new.id, new.updated_at)
         self._note_left_out(one)
         self.report.remembered += 1
 

@@ -64,12 +64,12 @@ class ReplayTally:
 
     @property
     def with_fact(self) -> int:
-        """The number of moments with a fact."""
+        """Return the number of moments with a fact."""
         return len(self.told)
 
     @property
     def unused_share(self) -> float:
-        """The share of all moments with a fact that was not used."""
+        """Return the share of all moments with a fact that was not used."""
         return (self.with_fact - self.used) / self.moments if self.moments else 0.0
 
 

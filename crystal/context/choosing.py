@@ -92,12 +92,12 @@ class SessionContext:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Ids of the chosen items."""
+        """Return the ids of the chosen items."""
         return tuple(one.id for one in self.choices if one.chosen)
 
     @property
     def reasons(self) -> dict[str, int]:
-        """How many candidates were chosen, or left, for each reason."""
+        """Return how many candidates were chosen, or left, for each reason."""
         return dict(Counter(one.why for one in self.choices))
 
 

@@ -64,7 +64,7 @@ class Secret:
 
     @property
     def last4(self) -> str | None:
-        """End of the key, to tell two apart; None if the key is so short that this would reveal it."""
+        """Return the end of the key, to tell two apart; None if the key is so short that this would reveal it."""
         return self._value[-4:] if len(self._value) >= 20 else None
 
     def __repr__(self) -> str:

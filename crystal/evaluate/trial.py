@@ -76,7 +76,7 @@ class Trial:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, or ``no clear difference`` if it could be chance."""
+        """Return ``better``, ``worse``, or ``no clear difference`` if it could be chance."""
         if abs(self.better - self.worse) < 2 * sqrt(max(1, self.better + self.worse)):
             return "no clear difference"
         return "better" if self.better > self.worse else "worse"

@@ -48,12 +48,12 @@ class Schedule:
 
     @property
     def unit(self) -> str:
-        """Name of the systemd unit."""
+        """Return the name of the systemd unit."""
         return f"crystal-{self.name}"
 
     @property
     def enabled(self) -> str:
-        """Name of the systemd unit that starts it."""
+        """Return the name of the systemd unit that starts it."""
         return f"{self.unit}.timer" if self.minutes else f"{self.unit}.service"
 
     @property
@@ -63,7 +63,7 @@ class Schedule:
 
     @property
     def mark(self) -> str:
-        """End of its line in a crontab."""
+        """Return the end of its line in a crontab."""
         return f"# crystal-{self.name}"
 
 

@@ -73,7 +73,7 @@ class Rebuild:
 
     @property
     def store(self) -> Store:
-        """Store that is rebuilt."""
+        """Return the store that is rebuilt."""
         return self.capture.store
 
     def take_archive(self, path: Path, taken: RebuildResult) -> None:

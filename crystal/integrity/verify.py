@@ -85,12 +85,12 @@ class Proof:
 
     @property
     def damaged(self) -> bool:
-        """True if any captured data is damaged."""
+        """Return True if any captured data is damaged."""
         return any(fault.kind not in HARMLESS for fault in self.faults)
 
     @property
     def percent(self) -> float:
-        """Share of all known transcript bytes whose state is proved, 0 to 100."""
+        """Return the share of all known transcript bytes whose state is proved, 0 to 100."""
         total = max(1, sum(self.bytes_by_state.values()))
         unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
         return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)

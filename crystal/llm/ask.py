@@ -72,15 +72,15 @@ class LanguageModel(Protocol):
 
     @property
     def provider(self) -> str:
-        """Provider; determines together with ``model`` the price of a call."""
+        """Return the provider; it determines together with ``model`` the price of a call."""
 
     @property
     def model(self) -> str:
-        """Name of the model."""
+        """Return the name of the model."""
 
     @property
     def most_output_tokens(self) -> int:
-        """Maximum length of an answer, for the estimate of its price."""
+        """Return the maximum length of an answer, for the estimate of its price."""
 
     def complete(self, prompt: Prompt) -> Completion:
         """Send one prompt.

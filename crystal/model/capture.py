@@ -111,7 +111,7 @@ class RawSegment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset just after the last byte."""
+        """Return the offset just after the last byte."""
         return self.start + len(self.raw)
 
 

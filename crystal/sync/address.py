@@ -37,13 +37,13 @@ class RelayAddress:
 
     @property
     def shown(self) -> str:
-        """Scheme, host and any port that is not the default."""
+        """Return scheme, host and any port that is not the default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
 
     @property
     def base(self) -> str:
-        """Address to which paths are appended."""
+        """Return the address to which paths are appended."""
         return self.shown + self.path
 
 

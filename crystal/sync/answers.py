@@ -17,10 +17,10 @@ from msgspec import Meta, Struct, field
 
 MAX_SEQ = 2**53 - 1
 """Highest sequence number of the protocol: the largest integer that JSON carries exactly everywhere."""
-LARGEST_BLOB = 8_388_608 + 148
+MAX_BLOB = 8_388_608 + 148
 """Bytes of the largest blob. Equals ``crystal.sync.envelope.blob.MAX_BLOB``, without importing its cryptography."""
 MIN_BLOB = 148
-MAX_OBJECT = LARGEST_BLOB
+MAX_OBJECT = MAX_BLOB
 MAX_MAIL = 16_384
 MAX_LISTING = 8 * 1024 * 1024
 """Maximum bytes of JSON in a listing."""
@@ -96,7 +96,7 @@ class BlobInfo(Struct, frozen=True):
     """One stored blob: its number, its size in bytes, its last 32 bytes."""
 
     seq: Annotated[int, Meta(ge=1, le=MAX_SEQ)]
-    size: Annotated[int, Meta(ge=MIN_BLOB, le=LARGEST_BLOB)]
+    size: Annotated[int, Meta(ge=MIN_BLOB, le=MAX_BLOB)]
     tag: Tag
 
 

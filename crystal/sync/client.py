@@ -126,8 +126,8 @@ class RelayClient:
             RelayDeniedError: The blob is larger than the format or the relay allows.
             RelayFullError: The relay is full; the blob stays in the outbox.
         """
-        if len(blob) > answers.LARGEST_BLOB:
-            raise RelayDeniedError(f"a blob has {len(blob)} bytes; {answers.LARGEST_BLOB} is the most")
+        if len(blob) > answers.MAX_BLOB:
+            raise RelayDeniedError(f"a blob has {len(blob)} bytes; {answers.MAX_BLOB} is the most")
         return self._store(_blob_path(stream, seq), blob, {"seq": seq, "tag": blob[-32:].hex()}, resend=resend)
 
     def streams(self, *, changed_after: int | None = None, wait: float = 0) -> StreamList:
@@ -155,7 +155,7 @@ class RelayClient:
             NotAtRelayError: It was never stored, was acknowledged and deleted, has expired, or was lost (code
                 ``body-lost``).
         """
-        return self._fetch(_blob_path(stream, seq), answers.LARGEST_BLOB)
+        return self._fetch(_blob_path(stream, seq), answers.MAX_BLOB)
 
     def ack(self, stream: bytes, upto: int) -> None:
         """Acknowledge everything up to a number; the relay deletes it."""

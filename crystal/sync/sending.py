@@ -40,7 +40,7 @@ class Link:
 
     @property
     def keys(self) -> LinkKeys:
-        """Keys in use.
+        """Return the keys in use.
 
         Raises:
             NotConfiguredError: They are missing.
@@ -120,22 +120,22 @@ class KeptMessage:
 
     @property
     def seqs(self) -> list[int]:
-        """Sequence numbers of its blobs."""
+        """Return the sequence numbers of its blobs."""
         return [one.header.seq for one in self.opened]
 
     @property
     def kind(self) -> PayloadKind:
-        """Kind of payload."""
+        """Return the kind of payload."""
         return self.opened[0].kind
 
     @property
     def created_at(self) -> int:
-        """Time of the first sealing, ms."""
+        """Return the time of the first sealing, ms."""
         return self.opened[0].created_at
 
     @property
     def payload(self) -> bytes:
-        """Complete message."""
+        """Return the complete message."""
         return b"".join(one.payload for one in self.opened)
 
 

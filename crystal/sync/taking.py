@@ -169,7 +169,7 @@ class MessageHandler:
 
     @property
     def store(self) -> Store:
-        """Store of the memory."""
+        """Return the store of the memory."""
         return self.arrivals.store
 
     def read(self, known: InStream, seq: int, opened: VerifiedBlob) -> OpenedBlob:

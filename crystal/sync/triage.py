@@ -106,7 +106,7 @@ class Effort:
 
     @property
     def is_over(self) -> bool:
-        """True if the limit is reached."""
+        """Return True if the limit is reached."""
         return self.tries >= MAX_UNPROVEN_TRIES or self.spent_ms >= MAX_FRUITLESS_MS
 
     def count(self, began: int, *, is_fruitful: bool, is_unproven: bool) -> None:

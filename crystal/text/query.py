@@ -88,7 +88,7 @@ class Query:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Identifiers, paths, versions and the like in a question that asks for more than one such thing."""
+        """Return identifiers, paths, versions and the like in a question that asks for more than one such thing."""
         found = [name for name in (*self.phrases, *self.compounds) if " " not in name and _NAME.search(name)]
         return () if self.is_literal else tuple(found[:MAX_NAMES])
 

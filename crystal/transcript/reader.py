@@ -212,7 +212,7 @@ class Snapshot:
 
     @cached_property
     def stamp(self) -> str:
-        """A text that differs when its content or a side file does."""
+        """Return a text that differs when its content or a side file does."""
         return digest(b"".join((self.data, *self.sides.values())))
 
 

@@ -172,7 +172,7 @@ class Vault:
         """Return True if a file is what crystal wrote or agreed with."""
         return path in self.kept and self.hash_of(data) in self.kept[path].hashes
 
-    def agree(self, path: str, data: bytes, memory: str, version: int) -> None:
+    def note_same(self, path: str, data: bytes, memory: str, version: int) -> None:
         """Note that a file says what a version of a memory says."""
         self.kept[path] = KeptFile(memory, version, [self.hash_of(data)])
 

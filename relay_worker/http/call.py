@@ -128,7 +128,7 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Client's address, for rate limits."""
+        """Return the client's address, for rate limits."""
         return address_of(self._peer, self.header(b"x-forwarded-for"), self.relay.trusted)
 
     @contextlib.contextmanager
@@ -197,7 +197,7 @@ class Call:
 
     @property
     def account(self) -> str:
-        """Account of the token."""
+        """Return the account of the token."""
         assert self.token is not None, "the route takes no token"
         return self.token.account
 

@@ -115,9 +115,9 @@ def test_what_is_too_large_is_not_even_sent():
     fake = Fake()
     for call in (client(fake).put_object, lambda name, data: client(fake).put(name, 1, data)):
         with pytest.raises(errors.RelayDeniedError):
-            call(STREAM, bytes(answers.LARGEST_BLOB + 1))
+            call(STREAM, bytes(answers.MAX_BLOB + 1))
     assert not fake.asked
-    assert MAX_BLOB == answers.LARGEST_BLOB
+    assert MAX_BLOB == answers.MAX_BLOB
 
 
 # ----------------------------------------------------------------------------------------------- good answers

@@ -182,7 +182,7 @@ def test_pages_are_in_order_and_as_long_as_asked_for():
     for numbers, after in [((2, 1), 0), ((1, 1), 0), ((1, 2), 1), ((5,), 9), ((1, 2, 3, 4), 0), ((0,), 0)]:
         with pytest.raises(ProtocolViolationError):
             read(*numbers, after=after)
-    for size in (0, 147, answers.LARGEST_BLOB + 1, 2**40):
+    for size in (0, 147, answers.MAX_BLOB + 1, 2**40):
         with pytest.raises(ProtocolViolationError):
             answers.parse_blobs(json.dumps(page(blob(size=size))).encode(), 0, 10)
 

@@ -153,7 +153,7 @@ def test_ten_gigabytes_take_no_more_memory_than_an_answer_may(call, declared):
     status = b"201 Created" if call == "put" else b"200 OK"
     head = b"HTTP/1.1 " + status + b"\r\n" + VERSION + b"Content-Type: " + kind + b"\r\n" + declared + b"\r\n"
     script = floods(head, b"x" * 65_536)
-    allowed = {"get": answers.LARGEST_BLOB, "streams": answers.MAX_LISTING}.get(call, answers.SMALL_ANSWER)
+    allowed = {"get": answers.MAX_BLOB, "streams": answers.MAX_LISTING}.get(call, answers.SMALL_ANSWER)
     tracemalloc.start()
     try:
         error = refused(script, call, RelayProtocolError, Timeouts(total=20))

@@ -81,7 +81,7 @@ class ModelManifest:
 
     @property
     def digest(self) -> str:
-        """Eight digits that change with everything that changes vectors; the same on every machine."""
+        """Return eight digits that change with everything that changes vectors; the same on every machine."""
         tokenizer = self.files[TOKENIZER].sha256
         parts = [self.source_sha256, tokenizer, self.weights, self.pooling, self.most_tokens, self.output]
         prefixes = [self.query_prefix, self.document_prefix]

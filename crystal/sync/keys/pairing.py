@@ -84,12 +84,12 @@ class Pairing:
 
     @property
     def has_ended(self) -> bool:
-        """True if the pairing failed; then no method does anything any more, and the mailbox can be closed."""
+        """Return True if the pairing failed; then no method does anything any more, and the mailbox can be closed."""
         return self._passed == _ENDED
 
     @property
     def phase(self) -> str:
-        """The name of the next message in the mailbox.
+        """Return the name of the next message in the mailbox.
 
         Raises:
             PairingError: The pairing is complete, or has ended.
@@ -100,7 +100,7 @@ class Pairing:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The 4 verification words, the same on both sides if and only if both saw the same messages.
+        """Return the 4 verification words, the same on both sides if and only if both saw the same messages.
 
         Raises:
             PairingError: The pairing is not complete.

@@ -95,7 +95,7 @@ class PairingCode:
 
     @property
     def text(self) -> str:
-        """Text that is shown to the person and typed: ``7-word-word-word``."""
+        """Return the text that is shown to the person and typed: ``7-word-word-word``."""
         return "-".join([str(self.nameplate), *self.words])
 
     def __repr__(self) -> str:

@@ -65,17 +65,17 @@ class MirrorFiles:
 
     @property
     def building(self) -> Path:
-        """Path of a mirror that is being built."""
+        """Return the path of a mirror that is being built."""
         return self.path.with_name(self.path.name + ".new")
 
     @property
     def memo(self) -> Path:
-        """Path of the newest manifest. It holds keys, so only its owner can read it."""
+        """Return the path of the newest manifest. It holds keys, so only its owner can read it."""
         return self.path.with_suffix(".json")
 
     @property
     def lock(self) -> Path:
-        """Path of the lock that the fetching process holds."""
+        """Return the path of the lock that the fetching process holds."""
         return self.path.with_name(self.path.name + ".lock")
 
     def read_wanted(self) -> WantedManifest:

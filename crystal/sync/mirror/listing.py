@@ -41,7 +41,7 @@ class MirrorObject(Struct, frozen=True, array_like=True):
 
     @property
     def object_id(self) -> bytes:
-        """Id of the object at the relay."""
+        """Return the id of the object at the relay."""
         return self.sha256[:16]
 
 
@@ -73,7 +73,7 @@ class MirrorManifest(Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> tuple[int, bytes]:
-        """Newest position and its mark."""
+        """Return the newest position and its mark."""
         return (self.entries[-1].last, self.entries[-1].mark) if self.entries else (0, b"")
 
     def keys(self) -> dict[bytes, LinkKeys]:
