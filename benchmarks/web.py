@@ -113,13 +113,13 @@ def serving() -> Iterator[httpx.Client]:
 def ask(text: str) -> None:
     """Search as `crystal search` does."""
     with open_reader() as machine:
-        search(*prepare_search(machine, machine.mirror, text, LIMIT, Filters()))
+        search(*prepare_search(machine, text, LIMIT, Filters()))
 
 
 def long_session(place: Place, turns: int) -> SessionSummary:
     """Put a session of many turns into the store if there is none; return the longest session."""
     with open_reader() as machine:
-        longest = max(sessions(machine.store, limit=50)[0], key=lambda one: one.turns)
+        longest = max(sessions([machine.store], limit=50)[0], key=lambda one: one.turns)
     if longest.turns < turns:
         filling.SESSION = turns
         filling.fill(place.crystal, turns)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from crystal.sessions.reading import Conversation, SessionSummary
     from crystal.sessions.timeline import Day
     from crystal.sources.sync import SyncReport
-    from crystal.store import Store
     from crystal.store.sessions.conversations import Message
 
 
@@ -117,7 +116,7 @@ class Crystal:
         start, end = self._moment(since, "since"), self._moment(before, "before")
         filters = Filters(project, session, checked_role(role), agent, device, branch, source, start, end)
         sources, request = prepare_search(
-            self._machine, self._mirrored(), query, limit, filters,
+            self._whole(), query, limit, filters,
             recency=recency, fusion=fusion, as_of=as_of, deep=deep, wordings=other_wordings,
         )  # fmt: skip
         return search_with_validity(self._whole(), sources, request)
@@ -130,8 +129,8 @@ class Crystal:
         """
         from crystal.sessions.reading import find_target, read
 
-        store, mirror = self._machine.store, self._mirror_store()
-        return read(store, find_target(store, str(target), mirror=mirror), context=context, mirror=mirror)
+        stores = self._whole().stores
+        return read(stores, find_target(stores, str(target)), context=context)
 
     def sessions(
         self, *, limit: int = 20, project: str | None = None, since: int | str | None = None,
@@ -140,10 +139,8 @@ class Crystal:
         """Return the sessions, the latest first."""
         from crystal.sessions.reading import sessions
 
-        start, end, mirror = self._moment(since, "since"), self._moment(before, "before"), self._mirror_store()
-        return sessions(
-            self._machine.store, project=project, agent=agent, since=start, before=end, limit=limit, mirror=mirror
-        )[0]
+        start, end, stores = self._moment(since, "since"), self._moment(before, "before"), self._whole().stores
+        return sessions(stores, project=project, agent=agent, since=start, before=end, limit=limit)[0]
 
     def recent(
         self, *, limit: int = 20, project: str | None = None, before: int | str | None = None,
@@ -152,9 +149,8 @@ class Crystal:
         """Return the last messages of users and assistants, the latest first; ``without`` leaves out a session."""
         from crystal.sessions.timeline import messages
 
-        end, mirror = self._moment(before, "before"), self._mirror_store()
-        found = messages(self._machine.store, project=project, before=end, without=without, limit=limit, mirror=mirror)
-        return found[0]
+        end, stores = self._moment(before, "before"), self._whole().stores
+        return messages(stores, project=project, before=end, without=without, limit=limit)[0]
 
     def timeline(
         self, *, since: int | str = "7d", before: int | str | None = None, project: str | None = None, limit: int = 100
@@ -162,8 +158,8 @@ class Crystal:
         """Return the sessions (``limit`` at most) and memories of each day, the latest first."""
         from crystal.app.timeline import days
 
-        start, end, mirror = self._moment(since, "since") or 0, self._moment(before, "before"), self._mirror_store()
-        return days(self._machine, mirror, since=start, before=end, project=project, limit=limit)[0]
+        start, end = self._moment(since, "since") or 0, self._moment(before, "before")
+        return days(self._whole(), since=start, before=end, project=project, limit=limit)[0]
 
     def changed(
         self, *, session: str | None = None, since: int | str | None = None, before: int | str | None = None,
@@ -380,18 +376,11 @@ class Crystal:
         embed_soon(self._machine)
         return one
 
-    def _mirrored(self) -> OpenMirror | None:
-        """Return the mirror of home's memory, opened once there is one."""
+    def _whole(self) -> Machine:
+        """Return the machine with the mirror of home's memory, opened once there is one."""
         if self._mirror is None or self._mirror.store is None:
             self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))
-        return self._mirror
-
-    def _whole(self) -> Machine:
-        """Return the machine with the mirror of home's memory."""
-        return replace(self._machine, mirror=self._mirrored())
-
-    def _mirror_store(self) -> Store | None:
-        return self._whole().mirror_store
+        return replace(self._machine, mirror=self._mirror)
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
         from crystal.timewords.parse import parse_when

@@ -205,9 +205,7 @@ class _History:
         words = " ".join(words_of(self._thing)).replace('"', " ")
         question = f'"{words}"' if " " in words else words
         filters = Filters(self._project)
-        sources, request = prepare_search(
-            self._machine, self._machine.mirror, question, MAX_TEXTS, filters, recency="off"
-        )
+        sources, request = prepare_search(self._machine, question, MAX_TEXTS, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
         hits = [one for one in search(exact, request).hits if self._pattern.search(one.text)]
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])

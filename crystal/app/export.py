@@ -54,7 +54,7 @@ def choose_sessions(
         found: list[SessionSummary] = [] if one is None else [one]
         notes: tuple[str, ...] = ()
     else:
-        found, notes = sessions(machine.store, project=project, since=since, limit=_ALL)
+        found, notes = sessions([machine.store], project=project, since=since, limit=_ALL)
     if not found:
         raise NotFoundError("no session is chosen", hint="; ".join(notes) or "run: crystal sessions")
     found.sort(key=lambda one: (one.started_at is None, one.started_at or 0, one.id))

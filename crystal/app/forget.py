@@ -163,9 +163,9 @@ def _captured(machine: Machine) -> Iterator[None]:
 def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
     """Return the best hits of a search."""
     if machine.store.hidden:
-        return search(*prepare_search(machine, machine.mirror, query, SUGGESTIONS, Filters())).hits
+        return search(*prepare_search(machine, query, SUGGESTIONS, Filters())).hits
     with open_mirror(machine.places, machine.config.role) as mirrored:
-        return search(*prepare_search(machine, mirrored, query, SUGGESTIONS, Filters())).hits
+        return search(*prepare_search(replace(machine, mirror=mirrored), query, SUGGESTIONS, Filters())).hits
 
 
 def _tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]:

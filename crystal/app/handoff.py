@@ -52,10 +52,9 @@ def find_conversation(machine: Machine, wanted: str) -> Conversation:
         NotFoundError: There is no such session, or it has no turns.
         UsageError: It is the beginning of several.
     """
-    mirror = machine.mirror_store
-    found = read(machine.store, find_target(machine.store, wanted, mirror=mirror), mirror=mirror)
+    found = read(machine.stores, find_target(machine.stores, wanted))
     if found.session is not None:
-        found = read(machine.store, find_target(machine.store, found.session.id, mirror=mirror), mirror=mirror)
+        found = read(machine.stores, find_target(machine.stores, found.session.id))
     if found.session is None or not found.turns:
         raise NotFoundError(f"no session with messages matches {wanted!r}", hint="run: crystal sessions")
     return found

@@ -352,7 +352,7 @@ def try_on_memory(target: ModelChoice, size: Size, progress: Callable[[int, int]
                 now=machine.now(),
                 why_no_present=why_not,
                 progress=progress,
-                how=prepare_search(machine, None, "", 1, Filters())[1].how,
+                how=prepare_search(machine, "", 1, Filters())[1].how,
             )
         finally:
             book_tokens([one for one in (present, new) if one is not None])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, agreed_model
-from crystal.app.mirror import OpenMirror, mirror_notes
+from crystal.app.mirror import mirror_notes
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError, UsageError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     machine: Machine,
-    mirrored: OpenMirror | None,
     query: str,
     limit: int,
     filters: Filters,
@@ -43,8 +43,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
     """Return what ``search`` takes: the memories, and the question with the user's choices and the reference time.
 
     Args:
-        machine: This machine.
-        mirrored: The mirror of home's memory, if there is one.
+        machine: This machine, with the mirror of home's memory if that is to be searched too.
         query: The question.
         limit: How many hits at most.
         filters: What the user narrows the search to.
@@ -71,9 +70,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         late=lambda: _late(own.embedder),
     )
     request = SearchRequest(query, now, limit, filters, how, tuple(wordings))
-    if mirrored is None or mirrored.store is None:
-        return (own,), request
-    return (own, _mirror_source(machine, mirrored, mirrored.store)), request
+    return (own, *map(partial(_mirror_source, machine), machine.stores[1:])), request
 
 
 def checked_role(role: str | None, name: str = "role") -> str | None:
@@ -112,9 +109,9 @@ def _source(machine: Machine, store: Store, memory: Memory, notes: tuple[str, ..
     return MemorySource(store, memory, embedder, notes=notes)
 
 
-def _mirror_source(machine: Machine, mirrored: OpenMirror, store: Store) -> MemorySource:
+def _mirror_source(machine: Machine, store: Store) -> MemorySource:
     """Return the mirror as a source for search, without an embedder if its vectors come from another model."""
-    source = _source(machine, store, "mirror", mirror_notes(mirrored, machine.now()))
+    source = _source(machine, store, "mirror", mirror_notes(machine.mirror, machine.now()))
     embedder, serving = source.embedder, serving_generation(store)
     if embedder is None or serving is None:
         return source

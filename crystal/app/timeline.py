@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.sessions.timeline import Day, timeline
-from crystal.store import Store
 
 MAX_MEMORIES = 1_000
 
 
 def days(
-    machine: Machine, mirror: Store | None, *, since: int, before: int | None, project: str | None, limit: int
+    machine: Machine, *, since: int, before: int | None, project: str | None, limit: int
 ) -> tuple[Sequence[Day], tuple[str, ...]]:
     """Return the days of ``crystal.sessions.timeline.timeline``; ``before`` None is now."""
     end = machine.now() + 1 if before is None else before
     remembered = list_memories(machine, project=project, limit=MAX_MEMORIES)
-    return timeline(
-        machine.store, since=since, before=end, project=project, memories=remembered, limit=limit, mirror=mirror
-    )
+    return timeline(machine.stores, since=since, before=end, project=project, memories=remembered, limit=limit)

@@ -99,7 +99,7 @@ def search(
         filters = Filters(folder, session, checked_role(role, "--role"), agent, device, branch, source, start, end)
         count = machine.config.search_limit if limit is None else whole_number(limit, "--limit")
         sources, request = prepare_search(
-            machine, machine.mirror, question, count, filters,
+            machine, question, count, filters,
             recency=recency, fusion=fusion, as_of=as_of, deep=deep,
         )  # fmt: skip
         is_narrowed = everything or project is not None or session is not None

@@ -81,13 +81,12 @@ def show(
     if raw and as_json:
         raise UsageError("--raw and --json do not go together", hint="the lines of --raw are JSON already")
     with open_reader() as machine:
-        mirror = machine.mirror_store
         what = named_by_place(machine.places.data_dir, what, by_person=sys.stdin.isatty())
         if is_memory_id(what):
             _show_memory(machine, what, raw=raw, context=context, as_json=as_json)
             return
-        target = find_target(machine.store, what, mirror=mirror)
-        memory = target_memory(machine.store, target, mirror=mirror)
+        target = find_target(machine.stores, what)
+        memory = target_memory(machine.stores, target)
         if memory is not None:
             _show_memory(machine, memory, raw=raw, context=context, as_json=as_json)
             return
@@ -96,7 +95,7 @@ def show(
         if raw:
             _print_raw(machine, target)
             return
-        conversation = read(machine.store, target, context=around, mirror=mirror)
+        conversation = read(machine.stores, target, context=around)
         conversation = turns_with_validity(machine, conversation, working_folder())
         if as_json:
             print_json(_as_json(conversation))
@@ -131,7 +130,7 @@ def _print_raw(machine: Machine, target: ShowTarget) -> None:
         raise NotConfiguredError(
             "the archive of this session is on the home machine", hint="run the same command there"
         )
-    conversation = read(machine.store, target, context=0)
+    conversation = read(machine.stores, target, context=0)
     session = conversation.session
     if session is None:
         raise NotConfiguredError("this hit does not come from a transcript", hint="leave out --raw")
@@ -241,11 +240,8 @@ def sessions(
     with open_reader() as machine:
         now, count = machine.now(), whole_number(limit, "--limit")
         start, end = time_span(now, since, before)
-        mirror = machine.mirror_store
         folder = project_value(machine, project)
-        found, notes = list_sessions(
-            machine.store, project=folder, agent=agent, since=start, before=end, limit=count, mirror=mirror
-        )
+        found, notes = list_sessions(machine.stores, project=folder, agent=agent, since=start, before=end, limit=count)
         notes = (*notes, *mirror_notes(machine.mirror, now))
     if as_json:
         print_json({"notes": notes, "sessions": [record(one) for one in found]})

@@ -35,17 +35,13 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         if offset + limit >= MAX_MESSAGES:
             raise UsageError(f"offset {offset} and limit {limit} reach too far", hint="use crystal_timeline")
         agent: str | None = arguments.get("agent")
-        own, mirror, ids = client.left_out(machine, arguments), machine.mirror_store, ShortIds(machine)
+        own, ids = client.left_out(machine, arguments), ShortIds(machine)
         before, count = moment(arguments, "before", machine.now()), offset + limit + 1
         if what == "messages":
-            said, why = messages(
-                machine.store, project=project, agent=agent, before=before, without=own, limit=count, mirror=mirror
-            )
+            said, why = messages(machine.stores, project=project, agent=agent, before=before, without=own, limit=count)
             makers = [message_item(one, ids) for one in said]
         else:
-            found, why = sessions(
-                machine.store, project=project, agent=agent, before=before, limit=count + 1, mirror=mirror
-            )
+            found, why = sessions(machine.stores, project=project, agent=agent, before=before, limit=count + 1)
             makers = [_session_item(one, ids) for one in found if one.id != own][:count]
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
     none = f"no {what} of {label(scope) if scope else 'all projects'}"
@@ -82,7 +78,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         end = now + 1 if before is None else before
         if since >= end:
             raise UsageError("since must be earlier than before", hint="swap them")
-        found, why = days(machine, machine.mirror_store, since=since, before=end, project=project, limit=MAX_ENTRIES)
+        found, why = days(machine, since=since, before=end, project=project, limit=MAX_ENTRIES)
         offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
         ids, makers, told = ShortIds(machine), list[Make](), set[str]()
         for day in found:

@@ -102,11 +102,11 @@ class ShortIds:
 
     def session(self, ident: str) -> str:
         """Return how a session is named in an answer."""
-        store, mirror = self.machine.store, self.machine.mirror_store
-        whole = find_target(store, ident, mirror=mirror)
+        stores = self.machine.stores
+        whole = find_target(stores, ident)
         for short in (ident[:length] for length in SHORT_SESSIONS):
             with suppress(CrystalError):  # it is the beginning of several
-                if parse_hit_name(short) is None and find_target(store, short, mirror=mirror) == whole:
+                if parse_hit_name(short) is None and find_target(stores, short) == whole:
                     return label(short) or short
         return label(ident) or ident
 

@@ -79,19 +79,18 @@ def _of_memory(
 
 
 def _of_conversation(machine: Machine, client: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-    mirror = machine.mirror_store
-    target = find_target(machine.store, ident, mirror=mirror)
+    target = find_target(machine.stores, ident)
     if target.chunk is None:
         for name in ("context", "start"):
             if arguments.get(name):
                 raise UsageError(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
         offset = arguments.get("offset") or 0
-        return _of_session(machine, read(machine.store, target, mirror=mirror), client.room, offset)
+        return _of_session(machine, read(machine.stores, target), client.room, offset)
     if arguments.get("offset"):
         raise UsageError("offset goes with a session, not with a hit", hint="leave it out, or use start")
-    conversation = read(machine.store, target, context=int(arguments.get("context", CONTEXT)), mirror=mirror)
+    conversation = read(machine.stores, target, context=int(arguments.get("context", CONTEXT)))
     if "context" not in arguments and sum(len(turn.text) for turn in conversation.turns) < SHORT:
-        conversation = read(machine.store, target, context=3 * CONTEXT, mirror=mirror)
+        conversation = read(machine.stores, target, context=3 * CONTEXT)
     conversation = turns_with_validity(machine, conversation, client.folder)
     return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
 
@@ -194,7 +193,7 @@ def listed(client: ClientContext) -> list[Json]:
     """
     try:
         with damage_explained(), client.reader() as machine:
-            found, _ = sessions(machine.store, limit=LISTED, mirror=machine.mirror_store)
+            found, _ = sessions(machine.stores, limit=LISTED)
             remembered = list_memories(machine, limit=LISTED)
     except CrystalError:
         return []
@@ -233,7 +232,7 @@ def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
 def _read_resource(machine: Machine, kind: str, ident: str, room: int) -> ToolAnswer:
     if kind == "memory":
         return _of_memory(machine, memory_of(machine, ident), room)
-    target = find_target(machine.store, ident, mirror=machine.mirror_store)
+    target = find_target(machine.stores, ident)
     if target.chunk is not None:
         raise McpError(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
-    return _of_session(machine, read(machine.store, target, mirror=machine.mirror_store), room, 0)
+    return _of_session(machine, read(machine.stores, target), room, 0)

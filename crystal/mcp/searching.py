@@ -103,7 +103,6 @@ def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], 
     query, *wordings = _wordings(arguments)
     sources, request = prepare_search(
         machine,
-        machine.mirror,
         query,
         1,
         _filters(arguments, machine.now),

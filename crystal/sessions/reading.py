@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_memory_id
@@ -22,6 +23,8 @@ from crystal.store.search.scope import agents_named, project_ids, scope_of, sess
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
 
+MEMORIES: tuple[Memory, ...] = ("local", "mirror")
+"""What stores hold that are given in a sequence."""
 TITLE_CHARACTERS = 200
 _SHOWN = 8
 
@@ -104,44 +107,36 @@ class ShowTarget:
 
 
 def sessions(
-    store: Store,
+    stores: Sequence[Store],
     *,
     project: str | None = None,
     agent: str | None = None,
     since: int | None = None,
     before: int | None = None,
     limit: int = 20,
-    mirror: Store | None = None,
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
     """List sessions, newest first, and say why the list is empty for an unknown project or agent.
 
     Args:
-        store: The store.
+        stores: This machine's own store, and the mirror's if there is one.
         project: Only this project: a name, or a folder and all below it.
         agent: Only this agent: the name of an agent program, or crystal's id.
         since: Only sessions active at this time or later.
         before: Only sessions that began before this time.
         limit: Maximum number of sessions.
-        mirror: The mirror of home's memory.
 
     Raises:
         UsageError: ``limit`` is not positive.
     """
     if limit < 1:
         raise UsageError(f"the number of sessions is {limit}", hint="use 1 or more")
-    own, notes = _sessions(store, project, agent, since, before, limit)
-    if mirror is None:
-        return own, notes
-    theirs, their_notes = _sessions(mirror, project, agent, since, before, limit)
+    (own, *theirs), notes = zip(*(_sessions(one, project, agent, since, before, limit) for one in stores), strict=True)
     found = {one.id: one for one in own}
-    for one in theirs:
-        known = found.get(one.id) or session_summary(store, one.id)
-        if known is None or known.turns < one.turns:
-            found[one.id] = replace(one, memory="mirror")
-        else:
-            found[one.id] = known
+    for one in chain.from_iterable(theirs):
+        known = found.get(one.id) or session_summary(stores[0], one.id)
+        found[one.id] = known if known and known.turns >= one.turns else replace(one, memory="mirror")
     both = sorted(found.values(), key=lambda one: (one.last_at is None, -(one.last_at or 0)))[:limit]
-    return both, () if both or not (notes and their_notes) else notes
+    return both, notes[0] if all(notes) and not both else ()
 
 
 def _sessions(
@@ -173,14 +168,14 @@ def find_session(store: Store, wanted: str) -> str:
     return _session_name([store], wanted)
 
 
-def find_target(store: Store, wanted: str, *, mirror: Store | None = None) -> ShowTarget:
+def find_target(stores: Sequence[Store], wanted: str) -> ShowTarget:
     """Find a target: a complete session id, a hit's number, a line's uuid, or a prefix of a session id.
 
     Raises:
         UsageError: It is none of these, or a prefix of several session ids.
     """
     wanted = wanted.strip()
-    sides: dict[Memory, Store] = {"local": store} if mirror is None else {"local": store, "mirror": mirror}
+    sides = dict(zip(MEMORIES, stores, strict=False))
     if is_memory_id(wanted):
         for memory, side in sides.items():
             chunk = first_chunk(side, wanted.lower())
@@ -232,32 +227,31 @@ def _session_name(sides: Iterable[Store], wanted: str) -> str:
     return names[0]
 
 
-def target_memory(store: Store, target: ShowTarget, *, mirror: Store | None = None) -> str | None:
+def target_memory(stores: Sequence[Store], target: ShowTarget) -> str | None:
     """Return the id of the memory that a target belongs to, None for conversation."""
-    place = mirror if target.memory == "mirror" and mirror is not None else store
-    one = None if target.chunk is None else memory_of_chunk(place, target.chunk)
+    one = None if target.chunk is None else memory_of_chunk(store_of(stores, target.memory), target.chunk)
     return None if one is None else one.id
 
 
-def read(store: Store, target: ShowTarget, *, context: int = 2, mirror: Store | None = None) -> Conversation:
+def store_of(stores: Sequence[Store], memory: Memory) -> Store:
+    """Return the store of a memory, of this machine's own and the mirror's."""
+    return stores[MEMORIES.index(memory)]
+
+
+def read(stores: Sequence[Store], target: ShowTarget, *, context: int = 2) -> Conversation:
     """Read a whole session, or a hit's turn with ``context`` turns before and after it in the same thread."""
-    if target.memory == "mirror" and mirror is not None:
-        found = _read(mirror, target, context)
-        session = None if found.session is None else replace(found.session, memory="mirror")
-        return Conversation(session, _mirrored(found.turns))
-    return _read(store, target, context)
+    found = _read(store_of(stores, target.memory), target, context)
+    session = None if found.session is None else replace(found.session, memory=target.memory)
+    return Conversation(session, _named_in(target.memory, found.turns))
 
 
-def read_page(
-    store: Store, target: ShowTarget, *, start: int | None, limit: int, mirror: Store | None = None
-) -> SessionPage:
+def read_page(stores: Sequence[Store], target: ShowTarget, *, start: int | None, limit: int) -> SessionPage:
     """Read ``limit`` turns of a session: from ``start`` on, or if that is None the page with the target's turn.
 
     Raises:
         NotFoundError: The target is in no session.
     """
-    is_mirrored = target.memory == "mirror" and mirror is not None
-    place = mirror if is_mirrored and mirror is not None else store
+    place = store_of(stores, target.memory)
     with place.reading():
         row = None if target.session is None else conversations.session_row(place, target.session)
         if row is None:
@@ -268,14 +262,13 @@ def read_page(
             before = 0 if turn is None else conversations.turns_before(place, row.id, turn)
             start = before - before % limit
         turns = _shown(place, conversations.turns_page(place, row.id, start, limit), turn)
-        session = _summary(place, row)
-    if is_mirrored:
-        return SessionPage(replace(session, memory="mirror"), _mirrored(turns), start, session.turns)
-    return SessionPage(session, turns, start, session.turns)
+        session = replace(_summary(place, row), memory=target.memory)
+    return SessionPage(session, _named_in(target.memory, turns), start, session.turns)
 
 
-def _mirrored(turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ...]:
-    return tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in turns)
+def _named_in(memory: Memory, turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ...]:
+    """Return turns with the numbers by which those of a memory are asked for."""
+    return tuple(turns) if memory == "local" else tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in turns)
 
 
 def stream_turns(store: Store, session_id: str, batch: int = 200) -> Iterator[ShownTurn]:

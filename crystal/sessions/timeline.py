@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import chain
 
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS
 from crystal.model.recall import Filters, Remembered
-from crystal.sessions.reading import SessionSummary, sessions
+from crystal.sessions.reading import MEMORIES, SessionSummary, sessions, store_of
 from crystal.store import Store
 from crystal.store.search.scope import agents_named, project_ids, scope_of
 from crystal.store.sessions.conversations import Message, latest_messages, moments, session_starts
@@ -43,25 +44,23 @@ class Day:
 
 
 def messages(
-    store: Store,
+    stores: Sequence[Store],
     *,
     project: str | None = None,
     agent: str | None = None,
     before: int | None = None,
     without: str | None = None,
     limit: int = 20,
-    mirror: Store | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
     """Return the latest messages, newest first, and why there are none for an unknown project or agent.
 
     Args:
-        store: The store.
+        stores: This machine's own store, and the mirror's if there is one.
         project: Only this project: a name, or a folder and all below it.
         agent: Only this agent: the name of an agent program, or crystal's id.
         before: Only messages before this time.
         without: A session to exclude.
         limit: Maximum number of messages.
-        mirror: The mirror of home's memory.
 
     Raises:
         UsageError: ``limit`` is out of range.
@@ -70,9 +69,7 @@ def messages(
         raise UsageError(f"the number of messages is {limit}", hint=f"use 1 to {MAX_MESSAGES}")
     found: dict[tuple[str, int], Message] = {}
     notes: list[tuple[str, ...]] = []
-    for place in (store, mirror):
-        if place is None:
-            continue
+    for memory, place in zip(MEMORIES, stores, strict=False):
         ids = None if project is None else project_ids(place, project)
         agents = None if agent is None else agents_named(place, agent)
         is_unknown = ids == [] or (agents is not None and not agents[1])
@@ -80,39 +77,37 @@ def messages(
         end = min(EVER, EVER if before is None else before)
         latest = latest_messages(place, projects=ids, agents=agents, before=end, without=without, limit=limit)
         for part, one in latest:
-            theirs = replace(one, hit=one.hit + MIRROR_IDS, memory="mirror") if place is mirror else one
-            found.setdefault((one.uuid, part), theirs)
+            theirs = replace(one, hit=one.hit + MIRROR_IDS, memory=memory)
+            found.setdefault((one.uuid, part), one if memory == "local" else theirs)
     both = sorted(found.values(), key=lambda one: one.timestamp, reverse=True)[:limit]
     return both, notes[0] if all(notes) else ()
 
 
 def timeline(
-    store: Store,
+    stores: Sequence[Store],
     *,
     since: int,
     before: int,
     project: str | None = None,
     memories: Iterable[Remembered] = (),
     limit: int = 100,
-    mirror: Store | None = None,
     tz: tzinfo | None = None,
 ) -> tuple[list[Day], tuple[str, ...]]:
     """Return the sessions and new memories by day, newest first.
 
     Args:
-        store: The store.
+        stores: This machine's own store, and the mirror's if there is one.
         since: Start of the span, inclusive.
         before: End of the span, exclusive.
         project: Only this project: a name, or a folder and all below it.
         memories: The memories, in any order; only those last changed in the span are returned.
         limit: Maximum number of sessions, the newest.
-        mirror: The mirror of home's memory.
         tz: The time zone of the days; None for the machine's.
 
     Returns:
         The days with entries, and why there are none for an unknown project.
     """
-    found, notes = sessions(store, project=project, since=since, before=before, limit=limit, mirror=mirror)
+    found, notes = sessions(stores, project=project, since=since, before=before, limit=limit)
     days: dict[str, Day] = {}
 
     def day_of(moment: int) -> Day:
@@ -120,8 +115,7 @@ def timeline(
         return days.setdefault(date, Day(date))
 
     for session in found:
-        place = mirror if session.memory == "mirror" and mirror is not None else store
-        for stretch in _stretches(place, session, since, before, tz):
+        for stretch in _stretches(store_of(stores, session.memory), session, since, before, tz):
             day_of(stretch.first).sessions.append(stretch)
     for memory in memories:
         if since <= memory.updated_at < before:
@@ -148,7 +142,7 @@ def _stretches(
     return tuple(TimelineEntry(session, many[0], many[-1], len(many)) for many in by_day.values())
 
 
-def sessions_per_day(store: Store, *, since: int, mirror: Store | None = None) -> dict[str, int]:
+def sessions_per_day(stores: Sequence[Store], *, since: int) -> dict[str, int]:
     """Return how many sessions began on each day (``2026-11-20``) since then; days without any are left out."""
-    starts = dict(session_starts(store, since)) | ({} if mirror is None else dict(session_starts(mirror, since)))
+    starts = dict(chain.from_iterable(session_starts(store, since) for store in stores))
     return dict(Counter(f"{local(moment):%Y-%m-%d}" for moment in starts.values()))

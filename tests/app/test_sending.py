@@ -94,7 +94,7 @@ def senders(machine: Machine) -> dict[str, Callable[[], object]]:
         return enrich(machine, budget_seconds=60)
 
     wait = "UPDATE chunks SET vector_generation = 0 WHERE vector_generation > 0"
-    deep = prepare_search(machine, None, "warden vault register", 30, Filters(), deep=True)
+    deep = prepare_search(machine, "warden vault register", 30, Filters(), deep=True)
     return {
         "the reflector: chat/completions": lambda: reflect(machine),
         "vectors: embeddings": background,
@@ -170,7 +170,7 @@ def test_what_is_kept_here_is_found_by_its_words_and_follows_once_it_is_private_
     assert crystal("sync").code == 0
     assert "8 private or isolated chunks are not sent to openai; only keywords find them" in crystal("doctor").out
     with open_machine() as machine:
-        hits = search(*prepare_search(machine, None, "opal", 9, Filters())).hits
+        hits = search(*prepare_search(machine, "opal", 9, Filters())).hits
     ranks = [hit.ranks for hit in hits if "opal" in hit.text]
     assert ranks
     assert all(("keywords" in one, "vectors" in one) == (True, False) for one in ranks)

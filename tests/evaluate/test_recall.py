@@ -50,7 +50,7 @@ def memory(home: Path) -> Iterator[Machine]:
 
 def measured(machine: Machine, *, lost: int = 0, **more: object) -> RecallReport:
     """Test recall over a search that withholds its first ``lost`` hits."""
-    sources, request = prepare_search(machine, None, "", 1, Filters())
+    sources, request = prepare_search(machine, "", 1, Filters())
 
     def ask(question: str, limit: int) -> SearchResult:
         found = search(sources, replace(request, query=question, limit=limit))
@@ -95,7 +95,7 @@ def test_a_question_is_made_of_its_turn_and_what_search_loses_is_named_with_a_re
 @pytest.mark.slow
 def test_what_is_repeated_is_no_answer_and_days_are_those_of_the_zone(memory):
     sampled = [one for one in sample_turns(memory.store, 1000, least=1) if one.before is not None]
-    sources, request = prepare_search(memory, None, "", 1, Filters())
+    sources, request = prepare_search(memory, "", 1, Filters())
     repeated = {one.before for one in sampled}
 
     def only_the_question(question: str, limit: int) -> SearchResult:

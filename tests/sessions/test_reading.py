@@ -17,7 +17,7 @@ def texts(conversation):
 
 
 def whole(store, session=SESSION):
-    return read(store, find_target(store, session))
+    return read([store], find_target([store], session))
 
 
 # ----------------------------------------------------------------------------------------------------- conversation
@@ -89,9 +89,9 @@ def test_a_hit_is_shown_with_its_neighbours_of_the_same_thread(store):
         uuids.append(add_turn(store, f"turn {number}", ts=NOW + number * 10))
         add_turn(store, f"aside {number}", ts=NOW + number * 10 + 5, subagent="a1", role="subagent")
     hit = str(chunk_id(store, uuids[4]))
-    assert texts(read(store, find_target(store, hit), context=1)) == ["turn 3", "turn 4", "turn 5"]
-    assert texts(read(store, find_target(store, hit), context=0)) == ["turn 4"]
-    shown = read(store, find_target(store, hit), context=99)
+    assert texts(read([store], find_target([store], hit), context=1)) == ["turn 3", "turn 4", "turn 5"]
+    assert texts(read([store], find_target([store], hit), context=0)) == ["turn 4"]
+    shown = read([store], find_target([store], hit), context=99)
     assert texts(shown) == [f"turn {number}" for number in range(9)]
     assert [turn.focus for turn in shown.turns].index(True) == 4
 
@@ -101,7 +101,7 @@ def test_any_chunk_of_a_turn_opens_the_whole_turn(store):
     ids = [ident for (ident,) in store.rows("SELECT id FROM chunks")]
     assert len(ids) > 2
     for ident in ids:
-        (turn,) = read(store, find_target(store, str(ident))).turns
+        (turn,) = read([store], find_target([store], str(ident))).turns
         assert (turn.uuid, turn.hit, turn.focus) == (uuid, ids[0], True)
 
 
@@ -110,7 +110,7 @@ def test_a_chunk_that_no_transcript_said_is_shown_alone(store):
         "INSERT INTO chunks (start, body, text_sha256, source, role, agent, device, ts)"
         " VALUES (0, 'prefers tabs', x'00', 'memory', 'memory', 'cc-test', 'desk', ?)", (NOW,),
     )  # fmt: skip
-    shown = read(store, find_target(store, "1"))
+    shown = read([store], find_target([store], "1"))
     assert (shown.session, texts(shown)) == (None, ["prefers tabs"])
 
 
@@ -129,7 +129,7 @@ def test_an_ambiguous_beginning_lists_the_sessions(store):
     for number in range(12):
         add_turn(store, "x", session=f"abc{number:02}", ts=NOW + number)
     with pytest.raises(UsageError, match=r"abc11.*abc04, \.\.\.") as caught:
-        find_target(store, "abc")
+        find_target([store], "abc")
     assert caught.value.exit_code == 2
 
 
@@ -137,20 +137,20 @@ def test_an_ambiguous_beginning_lists_the_sessions(store):
 def test_what_names_nothing_is_not_found(store, wanted):
     add_turn(store, "x")
     with pytest.raises(NotFoundError):
-        find_target(store, wanted)
+        find_target([store], wanted)
 
 
 def test_a_number_is_a_hit_before_it_is_the_beginning_of_a_session(store):
     uuid = add_turn(store, "x", session="1000-digits")
     add_turn(store, "y", session="7")
-    assert find_target(store, "1").chunk == chunk_id(store, uuid)
-    assert find_target(store, "7") == ShowTarget(store.value("SELECT id FROM sessions WHERE session_id = '7'"))
-    assert find_target(store, "1000").chunk is None
+    assert find_target([store], "1").chunk == chunk_id(store, uuid)
+    assert find_target([store], "7") == ShowTarget(store.value("SELECT id FROM sessions WHERE session_id = '7'"))
+    assert find_target([store], "1000").chunk is None
 
 
 def test_a_line_is_found_by_its_uuid(store):
     uuid = add_turn(store, "x", uuid="3f0c9a52-1111-4000-8000-00000000beef")
-    assert find_target(store, uuid).chunk == chunk_id(store, uuid)
+    assert find_target([store], uuid).chunk == chunk_id(store, uuid)
 
 
 def test_numbers_beyond_sqlite_are_no_chunks(store):
@@ -166,7 +166,7 @@ def test_sessions_are_listed_newest_first_with_their_first_words_or_title(store)
     add_turn(store, "fix  the\nlogin", session="old", ts=NOW - 5 * DAY)
     add_turn(store, "no human here", role="assistant", session="mid", ts=NOW - DAY)
     add_turn(store, "x", session="new", ts=NOW, title="Given title")
-    found, notes = sessions(store)
+    found, notes = sessions([store])
     assert [(one.id, one.title, one.turns) for one in found] == [
         ("new", "Given title", 1),
         ("mid", "", 1),
@@ -182,20 +182,20 @@ def test_sessions_are_narrowed_by_project_and_time(store):
             store, "begins", session=f"s{day}", ts=NOW - day * DAY - HOUR, project="/code/a" if day % 2 else "/code/b"
         )
         add_turn(store, "ends", session=f"s{day}", ts=NOW - day * DAY, project="/code/a")
-    ids = lambda **options: [one.id for one in sessions(store, **options)[0]]  # noqa: E731
+    ids = lambda **options: [one.id for one in sessions([store], **options)[0]]  # noqa: E731
     assert ids(project="A") == ["s1", "s3"]
     assert ids(project="/code") == ["s0", "s1", "s2", "s3", "s4"]
     assert ids(since=NOW - 2 * DAY) == ["s0", "s1", "s2"]
     assert ids(before=NOW - 2 * DAY) == ["s2", "s3", "s4"]
     assert ids(limit=2) == ["s0", "s1"]
-    assert sessions(store, project="c") == ([], ("no project 'c'; known: b, a",))
+    assert sessions([store], project="c") == ([], ("no project 'c'; known: b, a",))
 
 
 def test_sessions_in_which_nothing_was_said_are_not_listed(store):
     store.execute("INSERT INTO sessions (session_id, agent, device) VALUES ('empty', 'cc-test', 'desk')")
-    assert sessions(store) == ([], ())
+    assert sessions([store]) == ([], ())
 
 
 def test_a_limit_of_none_is_named(store):
     with pytest.raises(UsageError, match="0"):
-        sessions(store, limit=0)
+        sessions([store], limit=0)

@@ -26,7 +26,7 @@ def mirror(tmp_path: Path) -> Iterator[Store]:
 
 
 def texts(store: Store, **how: object) -> list[str]:
-    return [one.text for one in messages(store, **how)[0]]  # type: ignore[arg-type]
+    return [one.text for one in messages([store], **how)[0]]  # type: ignore[arg-type]
 
 
 def test_messages_are_what_people_and_the_assistant_said_the_last_one_first(store: Store) -> None:
@@ -45,32 +45,32 @@ def test_messages_are_what_people_and_the_assistant_said_the_last_one_first(stor
 
 def test_an_unknown_project_is_explained_and_a_wild_number_refused(store: Store) -> None:
     add_turn(store, "first")
-    found, notes = messages(store, project="shopp")
+    found, notes = messages([store], project="shopp")
     assert (found, "did you mean shop" in notes[0]) == ([], True)
     for limit in (0, -1, 1_001):
         with pytest.raises(UsageError):
-            messages(store, limit=limit)
+            messages([store], limit=limit)
 
 
 def test_the_mirror_is_told_with_the_own_memory_as_one(store: Store, mirror: Store) -> None:
     add_turn(store, "said here", uuid="one", ts=NOW - HOUR)
     add_turn(mirror, "said here", uuid="one", ts=NOW - HOUR)
     add_turn(mirror, "said at home", uuid="two", ts=NOW - 2 * HOUR, session=OTHER, device="desktop")
-    found, _ = messages(store, mirror=mirror)
+    found, _ = messages([store, mirror])
     assert [(one.text, one.memory, one.hit > MIRROR_IDS) for one in found] == [
         ("said here", "local", False),
         ("said at home", "mirror", True),
     ]
-    days, _ = timeline(store, since=NOW - DAY, before=NOW, mirror=mirror, tz=timezone.utc)
+    days, _ = timeline([store, mirror], since=NOW - DAY, before=NOW, tz=timezone.utc)
     assert [(day.date, [one.session.id for one in day.sessions]) for day in days] == [("2026-11-20", [SESSION, OTHER])]
 
 
 def test_a_session_over_midnight_is_told_on_both_days_and_cut_by_the_span(store: Store) -> None:
     for hours in (-2, -1, 1):
         add_turn(store, f"{hours}", ts=NOW + hours * HOUR)
-    days, _ = timeline(store, since=NOW - DAY, before=NOW + DAY, tz=timezone.utc)
+    days, _ = timeline([store], since=NOW - DAY, before=NOW + DAY, tz=timezone.utc)
     assert [(day.date, day.sessions[0].turns) for day in days] == [("2026-11-21", 1), ("2026-11-20", 2)]
-    days, _ = timeline(store, since=NOW - HOUR, before=NOW, tz=timezone.utc)
+    days, _ = timeline([store], since=NOW - HOUR, before=NOW, tz=timezone.utc)
     assert [(day.date, day.sessions[0].turns) for day in days] == [("2026-11-20", 1)]
 
 

@@ -247,19 +247,19 @@ def test_sessions_of_both_stand_in_one_list_and_each_once(stores):
     add_turn(own, "one", session="s-own", ts=NOW - 3 * HOUR)
     in_both(stores, "two", session="s-both", ts=NOW - 2 * HOUR)
     add_turn(theirs, "three", session="s-theirs", ts=NOW - HOUR, uuid="three")
-    listed, notes = sessions(own, mirror=theirs)
+    listed, notes = sessions([own, theirs])
     assert [(one.id, one.memory) for one in listed] == [("s-theirs", "mirror"), ("s-both", "local"), ("s-own", "local")]
     assert notes == ()
     add_turn(theirs, "went on elsewhere", session="s-both", ts=NOW, uuid="on")
-    listed, _ = sessions(own, mirror=theirs, limit=1)
+    listed, _ = sessions([own, theirs], limit=1)
     assert [(one.id, one.memory, one.turns) for one in listed] == [("s-both", "mirror", 2)]
 
 
 def test_a_project_that_no_memory_knows_is_explained(stores):
     add_turn(stores[0], "one")
-    assert sessions(stores[0], project="nowhere", mirror=stores[1])[1] == ("no project 'nowhere'; known: shop",)
+    assert sessions(stores, project="nowhere")[1] == ("no project 'nowhere'; known: shop",)
     add_turn(stores[1], "two", project="/code/engine")
-    listed, notes = sessions(stores[0], project="engine", mirror=stores[1])
+    listed, notes = sessions(stores, project="engine")
     assert len(listed) == 1
     assert notes == ()
 
@@ -270,26 +270,26 @@ def test_show_finds_in_both(stores):
     add_turn(theirs, "their words", uuid="theirs", session=PHONE)
     number = chunk_id(theirs, "theirs")
     for wanted in ("theirs", f"m{number}", str(MIRROR_IDS + number), PHONE, PHONE[:6]):
-        target = find_target(own, wanted, mirror=theirs)
-        shown = read(own, target, mirror=theirs)
+        target = find_target([own, theirs], wanted)
+        shown = read([own, theirs], target)
         assert target.memory == "mirror"
         assert [turn.text for turn in shown.turns] == ["their words"]
         assert shown.session.memory == "mirror"
         assert shown.turns[0].hit == MIRROR_IDS + number
     for wanted in ("own", str(chunk_id(own, "own")), "s-own"):
-        assert find_target(own, wanted, mirror=theirs).memory == "local"
+        assert find_target([own, theirs], wanted).memory == "local"
     for wanted in ("m99", str(MIRROR_IDS + 99), "99", "nothing"):
         with pytest.raises(NotFoundError, match="no session or hit"):
-            find_target(own, wanted, mirror=theirs)
+            find_target([own, theirs], wanted)
 
 
 def test_a_beginning_that_several_sessions_of_both_have_is_asked_about(stores):
     add_turn(stores[0], "one", session="abc-1")
     add_turn(stores[1], "two", session="abc-2")
     with pytest.raises(UsageError, match="several sessions: abc-1, abc-2"):
-        find_target(stores[0], "abc", mirror=stores[1])
+        find_target(stores, "abc")
     in_both(stores, "three", session="xyz-1")
-    assert find_target(stores[0], "xyz", mirror=stores[1]).memory == "local"
+    assert find_target(stores, "xyz").memory == "local"
 
 
 # -------------------------------------------------------------------------------------------------- on the machine

@@ -134,16 +134,16 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
     start_and_import()
     with open_reader() as machine:
         store = machine.store
-        for one in sessions(store, limit=1000)[0]:
-            target = find_target(store, one.id)
-            whole = read(store, target).turns
+        for one in sessions([store], limit=1000)[0]:
+            target = find_target([store], one.id)
+            whole = read([store], target).turns
             for size in (1, 3, PER_PAGE):
                 starts = range(0, one.turns, size) if size > 1 else range(0, one.turns, 7)
-                pages = [read_page(store, target, start=start, limit=size) for start in starts]
+                pages = [read_page([store], target, start=start, limit=size) for start in starts]
                 assert all(page.turns == whole[page.start : page.start + size] for page in pages)
                 assert {page.total for page in pages} == {one.turns}
             for turn in whole[::5]:
-                page = read_page(store, find_target(store, f"h{turn.hit}"), start=None, limit=10)
+                page = read_page([store], find_target([store], f"h{turn.hit}"), start=None, limit=10)
                 assert [shown.hit for shown in page.turns if shown.focus] == [turn.hit]
 
 

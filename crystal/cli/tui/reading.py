@@ -97,7 +97,7 @@ class ConversationPage:
 
 def find(machine: Machine, query: str) -> EntryList:
     """Search as ``crystal search`` does, everywhere."""
-    sources, request = prepare_search(machine, machine.mirror, query, HITS, Filters())
+    sources, request = prepare_search(machine, query, HITS, Filters())
     result = search(sources, request)
     entries = []
     for hit in result.hits:
@@ -109,7 +109,7 @@ def find(machine: Machine, query: str) -> EntryList:
 
 def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
     """List the sessions, the latest first; with a heading for each day if asked for."""
-    found, notes = sessions(machine.store, limit=SESSIONS, mirror=machine.mirror_store)
+    found, notes = sessions(machine.stores, limit=SESSIONS)
     entries, day, now = list[ListEntry](), "", machine.now()
     for one in found:
         date = "undated" if one.last_at is None else f"{local(one.last_at):%A %d %B %Y}"
@@ -169,12 +169,12 @@ def open_page(machine: Machine, target: str, start: int | None = None) -> Conver
         return ConversationPage(
             "memory", target, [TurnBlock(memory.category, harmless(memory.text), False, False, True)], 0, 1
         )
-    mirror, now = machine.mirror_store, machine.now()
-    place = find_target(machine.store, target, mirror=mirror)
+    stores, now = machine.stores, machine.now()
+    place = find_target(stores, target)
     if place.session is None:  # text of a file
-        turns, title, first, total, session = read(machine.store, place, mirror=mirror).turns, "file", 0, 0, None
+        turns, title, first, total, session = read(stores, place).turns, "file", 0, 0, None
     else:
-        page = read_page(machine.store, place, start=start, limit=PER_PAGE, mirror=mirror)
+        page = read_page(stores, place, start=start, limit=PER_PAGE)
         turns, title, first, total = page.turns, page.session.title or "without words", page.start, page.total
         session = page.session
     return ConversationPage(render.one_line(title), target, list(_blocks(turns, now, session)), first, total)

@@ -68,7 +68,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
         "notes": (), "facets": _facets((), chosen), "more": None,
     }  # fmt: skip
     if query is not None:
-        sources, request = prepare_search(machine, machine.mirror, query, limit, _filters(machine, asked))
+        sources, request = prepare_search(machine, query, limit, _filters(machine, asked))
         result = search(sources, request)
         notes = (*result.notes, *unreadable_mirror_notes(machine))
         if not result.hits and is_memory_empty(machine):

@@ -11,7 +11,15 @@ from crystal.app.context import Machine
 from crystal.errors import NotFoundError
 from crystal.export.markdown import session_lines
 from crystal.model.capture import hit_name
-from crystal.sessions.reading import ShownTurn, find_session, find_target, read, read_page, session_summary
+from crystal.sessions.reading import (
+    ShownTurn,
+    find_session,
+    find_target,
+    read,
+    read_page,
+    session_summary,
+    store_of,
+)
 from crystal.text.harmless import harmless
 from crystal.web.markup import DiffLine, TimeBudget, changes_of, code_of_file, markdown
 from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues, session_address
@@ -53,9 +61,9 @@ class Thread:
 
 def show(machine: Machine, asked: RequestValues) -> Page:
     """Show a page of a session: the first, the one that begins at ``from``, or the one with the turn ``at``."""
-    at, mirror = asked.number("at"), machine.mirror_store
-    target = find_target(machine.store, asked.path["id"] if at is None else hit_name(at), mirror=mirror)
-    found = read_page(machine.store, target, start=asked.number("from"), limit=PER_PAGE, mirror=mirror)
+    at = asked.number("at")
+    target = find_target(machine.stores, asked.path["id"] if at is None else hit_name(at))
+    found = read_page(machine.stores, target, start=asked.number("from"), limit=PER_PAGE)
     last = max(0, found.total - 1) // PER_PAGE * PER_PAGE
     values = {
         "session": found.session, "start": found.start, "end": found.start + len(found.turns), "total": found.total,
@@ -69,9 +77,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
 
 def as_markdown(machine: Machine, asked: RequestValues) -> PlainText:
     """Return a session as ``crystal export --as markdown`` writes it."""
-    mirror = machine.mirror_store
-    target = find_target(machine.store, asked.path["id"], mirror=mirror)
-    store = mirror if target.memory == "mirror" and mirror is not None else machine.store
+    store = store_of(machine.stores, find_target(machine.stores, asked.path["id"]).memory)
     summary = session_summary(store, find_session(store, asked.path["id"]))
     if summary is None:
         raise NotFoundError(f"there is no session {asked.path['id']!r}", hint="choose one from the timeline")
@@ -82,10 +88,10 @@ def find_turn(machine: Machine, asked: RequestValues) -> Answer:
     """Go to the turn with this number, or of this line, in its session; text of a file is shown alone."""
     number = RequestValues({}, {"id": str(asked.path["id"])}).number("id")
     wanted = str(asked.path["id"]) if number is None else hit_name(number)
-    target = find_target(machine.store, wanted, mirror=machine.mirror_store)
+    target = find_target(machine.stores, wanted)
     if target.chunk is None:
         raise NotFoundError(f"there is no hit {wanted!r}", hint="search again: numbers change")
-    found = read(machine.store, target, context=1, mirror=machine.mirror_store)
+    found = read(machine.stores, target, context=1)
     if found.session is not None:
         hit = number if number is not None else next(turn.hit for turn in found.turns if turn.focus)
         return Redirect(session_address(found.session.id, at=hit) + "#focus")

@@ -37,11 +37,11 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     since, before = 0, asked.number("before")
     if day is not None:
         since, before = parse_when(day, now=now, name="day"), end_of(day, now=now, name="day")
-    found, notes = days(machine, machine.mirror_store, since=since, before=before, project=project, limit=PER_PAGE)
+    found, notes = days(machine, since=since, before=before, project=project, limit=PER_PAGE)
     shown, older = _whole_days(found)
     today = local(now).date()
     begin = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
-    counts = sessions_per_day(machine.store, since=_start(begin), mirror=machine.mirror_store)
+    counts = sessions_per_day(machine.stores, since=_start(begin))
     values = {
         "days": shown, "older": None if day else older, "notes": notes, "day": day, "project": project,
         "before": before, "cells": _cells(begin, today, counts), "months": _months(begin),
