@@ -16,7 +16,7 @@ from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, fa
 from crystal.capture.lock import await_lock
 from crystal.config.paths import delete_file, system_errors, write_derived
 from crystal.hook.assist import SUFFIX, plain_error, plain_line
-from crystal.hook.session_start import context_file
+from crystal.hook.session_start import context_file, stamp_of
 from crystal.model.capture import Memory, Project
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
@@ -80,7 +80,7 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
 
 
 def write_facts(machine: Machine, path: Path, content: bytes, before: tuple[int, ...]) -> None:
-    """Write a file of facts, unless something was forgotten since ``before``, or is not deleted yet.
+    """Write a file of facts, unless something was forgotten since ``before``, or is not deleted yet, or settings changed.
 
     The lock is held for a moment only: a process that waits longer for it deletes the contexts.
     Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves
@@ -93,7 +93,8 @@ def write_facts(machine: Machine, path: Path, content: bytes, before: tuple[int,
         if not held or not path.parent.exists():
             return  # what may be told was switched off
         with machine.store.transaction(), system_errors(path):
-            if state_of_memory(machine.store) == before and not is_work_left(machine.store):
+            is_as_set = stamp_of(str(machine.places.config_file)) == machine.config.stamp
+            if is_as_set and state_of_memory(machine.store) == before and not is_work_left(machine.store):
                 write_derived(path, content)
             else:
                 path.unlink(missing_ok=True)

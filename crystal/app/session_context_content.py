@@ -26,7 +26,6 @@ from crystal.context.choosing import (
 from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.assist import MOMENTS
 from crystal.hook.main import truthy
-from crystal.hook.session_start import stamp_of
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
@@ -227,7 +226,7 @@ def _rules(machine: Machine) -> Rules:
     open_marks = [mark for mark in marks(machine.store) if mark.until_at is None and mark.session_id is not None]
     return Rules(
         config=file,
-        stamp=stamp_of(file),
+        stamp=config.stamp,
         variables={name: os.environ.get(name, "") for name in VARIABLES},
         private_sessions=tuple(map(beginning, config.private_sessions)),
         private_folders=tuple(map(beginning, config.private_projects)),

@@ -17,6 +17,7 @@ from crystal.config.paths import absolute, resolve_places
 from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, TABLES, Config, Setting, setting_for, unknown_key
 from crystal.errors import UsageError
+from crystal.hook.session_start import stamp_of
 
 Found = tuple[Any, str]
 """A value and where it came from."""
@@ -40,6 +41,7 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     flags = {key: value for key, value in overrides.items() if value is not None}
     data_dir = flags.pop("data_dir", None)
     places = resolve_places(env, home, data_dir=None if data_dir is None else Path(str(data_dir)))
+    stamp = stamp_of(str(places.config_file))  # before it is read: what changes meanwhile counts as a later state
     tables = read_file(places.config_file)
     for key in flags:
         setting_for(key)
@@ -53,7 +55,8 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
     sources |= {key: source for key, (_, source) in agents.items()}
     found = {SETTINGS[key].attribute: value for key, value in values.items()}
-    return Config(places, sources, _isolated(agents), partial(load_config, env, home, overrides=overrides), **found)
+    reload = partial(load_config, env, home, overrides=overrides)
+    return Config(places, sources, _isolated(agents), reload, stamp, **found)
 
 
 def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:

@@ -27,13 +27,15 @@ class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
     ``sources`` says where each key's value came from; a key that is absent has its default. ``isolated`` has the agents
-    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now.
+    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now, ``stamp`` is the file's state
+    when they were read.
     """
 
     places: Places
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     isolated: frozenset[str] = frozenset()
     reload: Callable[[], Config] | None = None
+    stamp: str = ""
 
     agent_id: str = setting("cc-mini", AGENT, "The agent id under which this machine's conversations are stored.")
     device: str = setting(

@@ -67,7 +67,9 @@ class PreparedContext:
 
 
 def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext]) -> None:
-    """Replace the prepared contexts. Unchanged files are not written again; files of facts stay if they may be told.
+    """Replace the prepared contexts. Unchanged files are not written again.
+
+    Files of facts stay only under the rules that they were made under: another setting may have hidden what they tell.
 
     Raises:
         UsageError, UnavailableError: The system refuses.
@@ -76,9 +78,10 @@ def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext
     make_private_dir(folder)
     files = {DEFAULT if one.cwd is None else context_file(one.cwd): _content(one) for one in ready}
     try:
+        is_as_before = _has(folder / RULES, _encoded(asdict(rules)))
         for path in folder.iterdir():
             is_told = rules.moments if path.suffix == SUFFIX else path.suffix == PACKET and PACKETS & {*rules.moments}
-            if path.name not in files and path.name != RULES and not is_told:
+            if path.name not in files and path.name != RULES and not (is_told and is_as_before):
                 path.unlink(missing_ok=True)
         for name, content in files.items():
             _write(folder / name, content)
@@ -172,7 +175,11 @@ def _encoded(value: object) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """Replace a file unless it has this content already."""
+    if not _has(path, content):
+        write_derived(path, content)
+
+
+def _has(path: Path, content: bytes) -> bool:
     with contextlib.suppress(OSError):
-        if path.read_bytes() == content:
-            return
-    write_derived(path, content)
+        return path.read_bytes() == content
+    return False

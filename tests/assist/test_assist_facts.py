@@ -285,3 +285,20 @@ def test_a_session_is_told_once_of_a_command_that_failed_whatever_the_file() -> 
     ]
     moments = [Moment("edit", 2 + at, "two", {"file_path": file}) for at, file in enumerate(files)]
     assert [len(told) for _, told in replay_moments(moments, History(facts), 1_000)] == [1, 0]
+
+
+@pytest.mark.parametrize(("key", "value"), [("agents.codex.isolated", "true"), ("private.projects", SHOP)])
+def test_what_was_gathered_goes_at_once_when_it_is_hidden(machine: Machine, key: str, value: str) -> None:
+    decide(machine, "one", NOW)
+    machine.store.execute("UPDATE sessions SET harness = 'codex'")
+    make_ready(machine)
+    assert bodies(machine)
+    assert crystal("config", "set", key, value).code == 0
+    assert not ready(machine).exists()
+    refresh(machine)  # by one who has read the settings before
+    refresh_facts(machine, lambda: None)
+    assert not ready(machine).exists()
+    with open_machine() as now:
+        refresh(now)
+        refresh_facts(now, lambda: None)
+        assert not ready(now).exists() or not bodies(now)

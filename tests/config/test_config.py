@@ -53,7 +53,7 @@ def toml_of(key: str, value: str) -> str:
 
 
 def test_every_key_has_a_field_a_meaning_and_a_good_value() -> None:
-    fields = {entry.name for entry in dataclasses.fields(Config)} - {"places", "sources", "isolated", "reload"}
+    fields = {entry.name for entry in dataclasses.fields(Config)} - {"places", "sources", "isolated", "reload", "stamp"}
     assert fields == {setting.attribute for setting in SETTINGS.values()}
     assert set(GOOD) == set(SETTINGS)
     assert all(setting.meaning.endswith(".") for setting in SETTINGS.values())

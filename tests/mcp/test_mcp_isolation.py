@@ -31,6 +31,7 @@ from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import MINE, SHOP
 from tests.support.store_factory import HOUR, NOW, add_turn, chunk_id
 from tests.support.table import each_row
+from tests.support.work_sessions import ASKED, MISSING, cured
 
 SECRET = "99999999-eeee-4000-8000-000000000009"
 COPY = "88888888-dddd-4000-8000-000000000008"
@@ -70,6 +71,7 @@ def plant(store: Store) -> str:
     uuid = add_turn(store, "the quokka and the zebra checkout", ts=NOW - 3 * HOUR, title="numbats plan", **more)
     add_turn(store, "wombatine zebra clock was skewed", ts=NOW - 2 * HOUR, role="assistant", **more)
     add_turn(store, "Why does the zebra checkout fail?", ts=NOW - HOUR, **more)  # what another one said too
+    cured(store, SECRET, NOW - HOUR, "/code/bilby", "    return quokka(a) + wombatine")
     return str(chunk_id(store, uuid))
 
 
@@ -120,11 +122,9 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "get_recent_conversations", {}
     yield "crystal_timeline", {}
     yield "crystal_timeline", {"project": "bilby", "since": "30d"}
-    yield "crystal_blame", {"file": "README.md"}
+    yield "crystal_blame", {"file": "cart.py"}
+    yield from WORK
     yield "crystal_changed", {"since": "30d"}
-    yield "crystal_how", {"question": "quokka", "all": True}
-    yield "crystal_about", {"thing": "quokka"}
-    yield "crystal_fix", {"error": "TypeError: cannot add quokka to int"}
     yield "crystal_changed", {"session": SECRET[:8]}
     yield "crystal_status", {}
     yield "read_memory", {}
@@ -133,6 +133,17 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     for given in ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
                   {"key": "potoroo"}, {"query": "zebra"}):  # fmt: skip
         yield "crystal_forget", {**given}
+
+
+WORK: list[tuple[str, dict[str, object]]] = [
+    ("crystal_changed", {"since": "2020-01-01", "project": "bilby"}),
+    ("crystal_how", {"question": "build the docs with make docs", "all": True}),
+    ("crystal_about", {"thing": "cart.py", "project": "bilby"}),
+    ("crystal_about", {"thing": "quokka"}),
+    ("crystal_fix", {"error": ASKED}),
+    ("crystal_fix", {"error": MISSING}),
+]
+"""Questions about what was done that the isolated agent itself gets an answer to."""
 
 
 def told_by(tools: Tools, name: str, arguments: dict[str, object]) -> str:
@@ -152,7 +163,7 @@ def test_no_tool_tells_another_agent_of_it(planted: Planted) -> None:
     for number, (name, arguments) in enumerate(asked(planted.hit, planted.memory)):
         called.add(name)
         told = told_by(planted.others[number % len(planted.others)], name, arguments)
-        assert not [word for word in WORDS if word in told], (name, arguments, told)
+        assert not [word for word in (*WORDS, "cart", "pyyaml") if word in told], (name, arguments, told)
     changing = {"crystal_remember", "save_memory", "write_memory", "crystal_sources_add", "crystal_sources_sync"}
     assert called | changing == {tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR)}
 
@@ -180,6 +191,9 @@ def test_the_agent_itself_and_the_person_see_it(planted: Planted) -> None:
     assert "quokka" in own.text("crystal_get", id=hit)
     assert "potoroo sleeps" in own.text("crystal_get", id=memory)
     assert SECRET in json.dumps(own.methods["resources/list"]({}))
+    for name, arguments in WORK:
+        told = told_by(own, name, arguments)
+        assert SECRET[:8] in told, (name, arguments, told)
     store.close()
     with Crystal() as crystal:
         assert any("quokka" in one.text for one in crystal.search("quokka").hits)
