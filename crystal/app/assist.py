@@ -80,7 +80,7 @@ def _write(machine: Machine, here: ContextSources, project: Project, path: Path)
 
 
 def write_facts(machine: Machine, path: Path, content: bytes, before: tuple[int, ...]) -> None:
-    """Write a file of facts, unless something was forgotten since ``before``, or is not deleted yet, or settings changed.
+    """Write a file of facts, unless something was forgotten since ``before``, or waits to be, or settings changed.
 
     The lock is held for a moment only: a process that waits longer for it deletes the contexts.
     Nothing can be marked as forgotten during the transaction, and forgetting deletes the file after it: no crash leaves

@@ -184,5 +184,7 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
     reading = tail.Reading(
         state.origin, str(path), state.mark, policy, capture.cleaner, tainted=tainted, context=context
     )
-    tally.add(capture.sink(tail.make_segment(raw, reading, state.mark), ledger.claim_skipped))
-    return len(raw.raw)
+    segment, done = tail.make_segment(raw, reading, state.mark), len(raw.raw)
+    del raw  # a line may be huge
+    tally.add(capture.sink(segment, ledger.claim_skipped))
+    return done

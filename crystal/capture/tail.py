@@ -203,7 +203,10 @@ def _piece(
             counts.update(findings)
             is_changed = True
         kept.append((raw.start + at, clean))
-    clean_bytes = b"\n".join([*(clean for _, clean in kept), b""]) if is_changed else whole
     with_text = tuple((offset, clean) for offset, clean in kept if clean.strip())
+    if len(whole) > SEGMENT_BYTES and len(with_text) == len(kept) == 1:
+        clean_bytes = b""
+    else:
+        clean_bytes = b"\n".join([*(clean for _, clean in kept), b""]) if is_changed else whole
     raw_hash = cleaner.hash(memoryview(raw.raw)[first:last])
     return SegmentPiece(start, stop, "captured", None, clean_bytes, raw_hash, with_text)

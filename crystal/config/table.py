@@ -27,8 +27,8 @@ class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
     ``sources`` says where each key's value came from; a key that is absent has its default. ``isolated`` has the agents
-    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now, ``stamp`` is the file's state
-    when they were read.
+    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now, ``stamp`` is the
+    file's state when they were read.
     """
 
     places: Places

@@ -21,7 +21,7 @@ from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
 from crystal.integrity.revisions import revised_in
-from crystal.integrity.verify import ledger_faults, missing_turns, turns_in
+from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, privacy, snapshots, turns
@@ -262,17 +262,17 @@ def write_turns(
 
     Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
     """
-    missing = [one for one in missing_turns(store, row, start, clean, state) if one[0].uuid not in superseded]
+    lines = lines_of(clean)
+    missing = [one for one in missing_turns(store, row, start, lines, state) if one[0].uuid not in superseded]
     again = {turn.uuid for turn, _ in missing}
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
     _drop_revised(store, row, clean, again)
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
-    others = [turn for turn in turns_in(clean, start, state) if turn.uuid not in again]
+    others = [turn for turn in turns_in(lines, start, state) if turn.uuid not in again]
     # A line that another session had first is recorded as a copy.
     said += [(turn, row, []) for turn in others if checks.has_turn(store, turn.uuid, turn.part)]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
-    lines = [(start, line) for line in clean.split(b"\n")[:-1]]
-    title = reader_of(state.origin.harness).title(lines)
+    title = reader_of(state.origin.harness).title([(start, line) for line in lines])
     return turns.add_turns(store, state.origin, said, projects, title).turns
 
 

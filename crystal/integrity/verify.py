@@ -19,7 +19,7 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, UnavailableError
 from crystal.ingest import archive
-from crystal.integrity.revisions import revised_after, revised_in
+from crystal.integrity.revisions import revised_after
 from crystal.model.capture import Chunk, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
@@ -31,6 +31,7 @@ from crystal.store.search.vectors import table_of
 from crystal.store.work.index import count_faults
 from crystal.text import chunking
 from crystal.transcript.framing import last_newline
+from crystal.transcript.line_context import revised_ids
 from crystal.transcript.reader import reader_of
 
 FaultKind = Literal[
@@ -191,7 +192,9 @@ class Verification:
                 words = f"frame at byte {row.offset} holds other lines than were captured"
                 yield Fault("archive", str(state.archive), words, *fault)
                 continue
-            missing = [turn.uuid for turn, _ in missing_turns(self.store, row.id, row.start, clean, state)]
+            lines = lines_of(clean)
+            del clean  # a line may be huge
+            missing = [turn.uuid for turn, _ in missing_turns(self.store, row.id, row.start, lines, state)]
             if missing and not revised_after(state, rows, row, self.ldm_home).issuperset(missing):
                 place = f"bytes {row.start} to {row.stop}"
                 words = f"{len(missing)} turns of {place} are not in the store as they were said"
@@ -296,7 +299,7 @@ def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> 
     unknown = [
         turn
         for _, text in archive.placed_frames(path, end)
-        for turn in turns_in(text or b"", state.mark.offset, state)
+        for turn in turns_in(lines_of(text or b""), state.mark.offset, state)
         if not is_stored(store, turn) and not forgetting.is_line_forgotten(store, turn.uuid)
     ]
     now_state, _ = _as_of_one_moment(store, state)
@@ -305,12 +308,16 @@ def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> 
         yield Fault("archive-unknown", str(path), message, transcript=state.id)
 
 
-def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
+def lines_of(clean: bytes) -> list[bytes]:
+    """Return the lines of an archived frame, without their newlines."""
+    return clean.split(b"\n")[:-1]
+
+
+def turns_in(lines: Sequence[bytes], start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
     """Return the turns of archived lines.
 
     Offsets count clean bytes from ``start``: exact only if nothing was removed.
     """
-    lines = clean.split(b"\n")[:-1]
     starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
     reader = reader_of(state.origin.harness)
     placed = zip(starts, lines, strict=False)
@@ -318,16 +325,16 @@ def turns_in(clean: bytes, start: int, state: ledger.TranscriptState) -> Iterato
 
 
 def missing_turns(
-    store: Store, row: int, start: int, clean: bytes, state: ledger.TranscriptState
+    store: Store, row: int, start: int, lines: Sequence[bytes], state: ledger.TranscriptState
 ) -> list[tuple[Turn, int | None]]:
     """Return the turns of a ledger row's archived lines that are missing in the store or differ, with the id if stored.
 
     The text is only compared for turns captured with this row: the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
-    revised = revised_in(clean)
+    revised = revised_ids(lines)
     missing: list[tuple[Turn, int | None]] = []
-    for turn in turns_in(clean, start, state):
+    for turn in turns_in(lines, start, state):
         ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
         if ident is not None and not _says(chunks, turn.text):
             missing.append((turn, ident))

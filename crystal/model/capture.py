@@ -118,19 +118,25 @@ class RawSegment(NamedTuple):
 class SegmentPiece(NamedTuple):
     """A run of lines of a segment in one ledger state.
 
-    ``clean`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless
-    ``state`` is ``captured``. ``raw_hash`` is a keyed hash of the bytes as they stand in the file, None for private
-    pieces: a hash of private text would confirm a guess. ``lines`` gives (offset in the file, clean line without
-    its newline) for every captured line that has a character.
+    ``kept`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless ``state``
+    is ``captured``; also for a single huge line, which ``lines`` has, so that memory holds it once. ``raw_hash`` is a
+    keyed hash of the bytes as they stand in the file, None for private pieces: a hash of private text would confirm a
+    guess. ``lines`` gives (offset in the file, clean line without its newline) for every captured line that has a
+    character.
     """
 
     start: int
     end: int
     state: LedgerState
     rule: str | None = None
-    clean: bytes = b""
+    kept: bytes = b""
     raw_hash: bytes | None = None
     lines: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def clean(self) -> bytes:
+        """The lines as they may be stored; empty unless they are."""
+        return self.kept or b"".join(line + b"\n" for _, line in self.lines)
 
 
 class Finding(NamedTuple):

@@ -6,14 +6,17 @@ as they are. A line counts as JSON here if what lies between its strings can onl
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
-from crystal.redact.regex_engines import Lazy
+from crystal.redact.regex_engines import LARGE, Lazy
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
 _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
 _VALUE_KEYS = frozenset((b"value", b"Value", b"default"))
+_QUOTE = Lazy(rb'(?s)\\.|"')
+_MAX_NAME = 4096
 _FLAG = Lazy(rb"--?[A-Za-z][\w-]*")
 
 
@@ -33,24 +36,34 @@ def strings_of(line: bytes) -> list[JsonString] | None:
     """
     if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"'):
         return None
-    # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
-    parts = line.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
-    gaps, texts = parts[::2], parts[1::2]
-    if len(gaps) == len(texts) or not _BETWEEN.fullmatch(b"".join(gaps)):
+    gaps, lengths = _parts(line)
+    if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(gaps)):
         return None
-    gaps = [gap.translate(None, _SPACES) for gap in gaps] if b" " in line or b"\t" in line or b"\r" in line else gaps
+    is_spaced = b" " in line or b"\t" in line or b"\r" in line
+    plain = [gap.translate(None, _SPACES) for gap in gaps] if is_spaced else gaps
     names = _Names()
     pieces: list[JsonString] = []
-    at = len(parts[0]) + 1
-    for number, text in enumerate(texts):
-        end = at + len(text)
-        if gaps[number + 1][:1] == b":":
-            names.see_key(gaps[number], line[at:end])
+    at = len(gaps[0]) + 1
+    for number, length in enumerate(lengths):
+        end, text = at + length, line[at : at + min(length, _MAX_NAME)]
+        if plain[number + 1][:1] == b":":
+            names.see_key(plain[number], text)
             pieces.append(JsonString(at, end, b""))
         else:
-            pieces.append(JsonString(at, end, names.name_value(gaps[number], line[at:end])))
-        at = end + 2 + len(parts[2 * number + 2])
+            pieces.append(JsonString(at, end, names.name_value(plain[number], text)))
+        at = end + 2 + len(gaps[number + 1])
     return pieces
+
+
+def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
+    """Return what stands between the strings of a line, and how long each string is."""
+    if len(line) > LARGE:  # slower, without a copy
+        quotes = (found.start() for found in _QUOTE.finditer(line) if found[0] == b'"')
+        spans = list(pairwise([-1, *quotes, len(line)]))
+        return [line[before + 1 : at] for before, at in spans[::2]], [at - before - 1 for before, at in spans[1::2]]
+    # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
+    parts = line.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
+    return parts[::2], [*map(len, parts[1::2])]
 
 
 class _Names:

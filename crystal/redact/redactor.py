@@ -24,6 +24,7 @@ from crystal.redact.views import (
     unescaped_json,
     unwrapped,
 )
+from crystal.redact.windows import is_divisible, owned_until, windows
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
@@ -120,10 +121,11 @@ class Redactor:
 
     def _worth_a_look(self, source: bytes) -> bool:
         """Return whether the source may hold something beside its markers, which attract most rules."""
-        if not self._may_hold(source):
-            return False
-        plain = masked(source)
-        return plain is source or self._may_hold(plain)
+        for start, end in windows(source, 0, len(source)):
+            text = source[start:end]
+            if self._may_hold(text) and ((plain := masked(text)) is text or self._may_hold(plain)):
+                return True
+        return False
 
     def _spliced(self, source: bytes, cuts: list[Cut]) -> bytes:
         parts: list[bytes] = []
@@ -142,7 +144,7 @@ class Redactor:
     def _line_cuts(self, line: bytes, work: RedactionWork, again: bool = False) -> list[Cut]:
         pieces = strings_of(line)
         if pieces is None:
-            return self._leaf_cuts(line, work, again)
+            return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         if again:
             pieces = [piece for piece in pieces if MARKER.search(line, piece.start, piece.end)]
         cuts: list[Cut] = []
@@ -167,13 +169,34 @@ class Redactor:
         return [*first, *self._holding(line, pieces[half:])]
 
     def _may_hold_in(self, line: bytes, pieces: list[JsonString]) -> bool:
-        return self._may_hold(masked(line[pieces[0].start : pieces[-1].end]))
+        spans = windows(line, pieces[0].start, pieces[-1].end)
+        return any(self._may_hold(masked(line[start:end])) for start, end in spans)
 
     def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork, again: bool) -> list[Cut]:
         """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
-        inner = line[piece.start : piece.end]
-        view = unescaped_json(inner)
-        return _moved(self._leaf_cuts(inner if view is None else view.text, work, again, name), view, piece.start)
+        return self._cuts_in(line, piece.start, piece.end, name, work, again, unescaped_json)
+
+    def _cuts_in(
+        self,
+        line: bytes,
+        start: int,
+        end: int,
+        name: bytes,
+        work: RedactionWork,
+        again: bool,
+        read: Callable[[bytes], View | None],
+    ) -> list[Cut]:
+        """Look at ``line[start:end]`` as ``read`` shows it: at once, or window by window where it is huge."""
+        spans = windows(line, start, end) if not name and is_divisible(line, start, end) else ((start, end),)
+        cuts: list[Cut] = []
+        for at, stop in spans:
+            inner = line[at:stop]
+            view = read(inner)
+            found = _moved(self._leaf_cuts(inner if view is None else view.text, work, again, name), view, at)
+            until = owned_until(stop, end)  # the next window sees what begins later, and all of it
+            cuts += [cut for cut in found if start <= cut.start < until or cut.rank == DENSE]
+            start = until
+        return cuts
 
     def _leaf_cuts(self, leaf: bytes, reserve: RedactionWork, again: bool, name: bytes = b"") -> list[Cut]:
         """Look at one string. One that holds more than can be examined one by one is taken out whole.
@@ -239,6 +262,10 @@ class Redactor:
             return []
         work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 4)
         return _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
+
+
+def _as_it_is(_: bytes) -> None:
+    return None
 
 
 def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:

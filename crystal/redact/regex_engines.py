@@ -16,6 +16,9 @@ import re2
 _AUTOMATON_BYTES = 32 << 20
 """Memory that RE2 may use. With less it starts over and over on long input; more gains nothing."""
 
+LARGE = 4 << 20
+"""Bytes above which a text is read in windows of that size."""
+
 Search = Callable[..., Any]
 """``search(text, start)``: the first match at or after ``start``, or None."""
 

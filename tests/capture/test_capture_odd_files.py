@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from crystal.capture.drain import drain
 from crystal.store import problems
 from tests.integrity.test_verify import mend, prove
+from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import CaptureMachine, line
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes are others there")
@@ -157,3 +159,34 @@ def test_a_folder_that_cannot_be_listed_cannot_be_proved(
     monkeypatch.setattr(os, "scandir", refuse)
     assert machine.capture().sweep().problems == {str(folder): "permission denied"}
     assert [fault.kind for fault in prove(machine).faults] == ["unreadable"]
+
+
+RUN = """
+import sys
+from crystal.cli.app import main
+try:
+    main()
+finally:
+    peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    sys.stderr.write(peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the most memory from /proc")
+def test_a_huge_line_is_kept_whole_in_little_memory(home: Path) -> None:
+    """It was nine times the line; the archive has all of it, and what is behind it is captured, too."""
+    words, size = "lorem ipsum = dolor_sit {amet},\n\t", 40_000_000
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    said = [line("before"), line(words * (size // len(words))), line("after")]
+    (folder / "11111111-aaaa-4000-8000-000000000001.jsonl").write_bytes(b"".join(said))
+    env = {**os.environ, "HOME": str(home), "CRYSTAL_EMBEDDING_PROVIDER": "none"}
+    for command in (("init", "--yes", "--no-import"), ("backfill",), ("verify",)):
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, *command], env=env, capture_output=True, text=True, check=True
+        )
+        assert int(done.stderr.split()[-2]) < 60_000 + 3.5 * len(said[1]) / 1024, done.stderr
+    assert "100 %" in done.stdout
+    [archive] = (home / ".ldm").rglob("*.jsonl.zst")
+    assert b"".join(frames_in(archive)) == b"".join(said)

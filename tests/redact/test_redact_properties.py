@@ -235,3 +235,21 @@ def test_private_spans_never_overlap_and_are_in_order() -> None:
 def test_a_marker_is_all_that_is_left_of_a_secret(make: Callable[[int], str]) -> None:
     clean, _ = REDACTOR.clean_text(make(11))
     assert MARKER.fullmatch(clean.encode())
+
+
+@pytest.mark.slow
+@examples(60)
+@given(st.lists(st.tuples(TEXTS | NAMED, st.sampled_from(list(samples.FORMATS))), min_size=2, max_size=6), st.data())
+def test_a_huge_line_is_read_in_windows_as_it_would_be_whole(said: list[tuple[str, str]], data: st.DataObject) -> None:
+    """The windows of the test are small, but share more than the longest stretch in it: the block of a key."""
+    filler = st.integers(0, 3_000).map(lambda size: ("the quick brown fox jumps. " * 120)[:size])
+    text = "".join(f"{text}{data.draw(filler)} {samples.FORMATS[kind](3)} \n" for text, kind in said)
+    key = "\n".join(["-----BEGIN PRIVATE KEY-----", *["a1B2c3D4" * 8] * 12, "-----END PRIVATE KEY-----", ""])
+    text += data.draw(filler) + key + data.draw(filler) + key
+    for line in (json.dumps({"text": text}).encode(), text.replace("\n", " ").encode("utf-8", "surrogatepass")):
+        whole = REDACTOR.clean_line(line)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("crystal.redact.windows.LARGE", 6_000)
+            patch.setattr("crystal.redact.lines.LARGE", 6_000)
+            patch.setattr("crystal.redact.windows.SHARED", 3_000)
+            assert Redactor(b"a key of this machine").clean_line(line) == whole
