@@ -216,7 +216,7 @@ def strings_of(value: Any) -> Iterator[str]:
 
 
 def recalled(data: Any) -> Iterator[str]:
-    """The texts and titles of an answer."""
+    """The texts and titles of an answer, and the numbers of blamed lines."""
     if isinstance(data, list):
         for one in data:
             yield from recalled(one)
@@ -224,6 +224,8 @@ def recalled(data: Any) -> Iterator[str]:
         for name, one in data.items():
             if name in ("before", "after"):
                 yield str(one).partition(": ")[2]
+            elif name == "ranges":  # the lines are what blame was asked for
+                yield ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in one)
             elif (name in TEXTS and one) or (name == "file" and "edits" in data):
                 yield from [one] if isinstance(one, str) else one
             elif name != "session" or "text" not in data:

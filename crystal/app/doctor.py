@@ -362,7 +362,8 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     elif not failures:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
     if before := found["ledger"].get("before-crystal", 0):
-        yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", "crystal backfill")
+        fix = "crystal sync" if found["transcripts"]["to_import"] else "crystal backfill"
+        yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", fix)
 
 
 def _hook_speed(hook: dict[str, Any]) -> Iterator[Check]:

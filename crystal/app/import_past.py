@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.app.progress import PENDING_IMPORT_FILE
+from crystal.app.progress import PENDING_IMPORT_FILE, read_pending_import
 from crystal.capture.ahead import ReadAhead, start_cleaners, stretches
 from crystal.capture.backfill import PastFile, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
@@ -106,7 +106,7 @@ def note_pending(machine: Machine, plan: Sequence[PastFile]) -> None:
 def drop_pending(machine: Machine, plan: Sequence[PastFile]) -> None:
     """Note that this is imported."""
     done = {str(past.found.path) for past in plan}
-    rest = {path: named for path, named in _read_pending(machine).items() if path not in done}
+    rest = {path: named for path, named in read_pending_import(machine.places.data_dir).items() if path not in done}
     left = {str(past.found.path) for past in _plan_pending(machine, rest)} if rest else set()
     with _changing_pending(machine) as pending:
         for path in done | (rest.keys() - left):
@@ -136,7 +136,7 @@ def continue_import(machine: Machine, advance: Callable[[int, int], None], is_ov
 
 def _continue_import(machine: Machine, advance: Callable[[int, int], None], is_over: Callable[[], bool]) -> None:
     asked, done = _asked_at(machine), 0
-    plan = _plan_pending(machine, _read_pending(machine))
+    plan = _plan_pending(machine, read_pending_import(machine.places.data_dir))
     total = sum(past.todo for past in plan)
 
     def progress(more: int) -> None:
@@ -163,19 +163,12 @@ def _asked_at(machine: Machine) -> int:
     return 0
 
 
-def _read_pending(machine: Machine) -> dict[str, bool]:
-    try:
-        return dict(json.loads((machine.places.data_dir / PENDING_IMPORT_FILE).read_bytes()))
-    except (OSError, ValueError, TypeError):
-        return {}
-
-
 @contextlib.contextmanager
 def _changing_pending(machine: Machine) -> Iterator[dict[str, bool]]:
     """Yield what is to be imported, to be changed; no other process changes it meanwhile."""
     file = machine.places.data_dir / PENDING_IMPORT_FILE
     with wait_lock(file.with_suffix(".lock"), seconds=10):
-        pending = _read_pending(machine)
+        pending = read_pending_import(file.parent)
         yield pending
         with contextlib.suppress(OSError):  # on a full disk the import itself says so
             write_derived(file, json.dumps(pending).encode()) if pending else file.unlink(missing_ok=True)

@@ -76,6 +76,14 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
+def read_pending_import(data_dir: Path) -> dict[str, bool]:
+    """Return the transcripts that an interrupted import has still to read, and whether a person named each."""
+    try:
+        return dict(json.loads((data_dir / PENDING_IMPORT_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 class ProgressFile:
     """Writes progress, some times a second at most. Used under the enrich lock: there is one writer."""
 

@@ -14,7 +14,7 @@ from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, u
 from crystal.app.background import count_due, count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
-from crystal.app.progress import read_progress
+from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
 from crystal.capture import finder, spool
@@ -144,7 +144,9 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
         if lag
     ]
     lag = sum(lag for _, lag in unread)
-    return {"on_disk": len(there), "known": len(states), "lag": lag, "behind": behind[:20]}
+    to_import = len(read_pending_import(machine.places.data_dir))
+    known = len(states)
+    return {"on_disk": len(there), "known": known, "lag": lag, "to_import": to_import, "behind": behind[:20]}
 
 
 def count_without_vector(machine: Machine) -> int:

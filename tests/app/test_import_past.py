@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,15 @@ def test_what_is_asked_for_while_the_background_imports_is_not_lost(
         import_past.continue_import(machine, lambda *_: None, lambda: False)
         assert machine.store.value("SELECT count(*) FROM turns") == 2
         assert not (machine.places.data_dir / PENDING_IMPORT_FILE).exists()
+
+
+def test_status_says_that_an_interrupted_import_goes_on(two_past: Path) -> None:
+    assert "from before crystal (run: crystal backfill)" in crystal("status").out
+    with open_machine() as machine:
+        import_past.note_pending(machine, import_past.plan_import(machine, [], None))
+    assert "from before crystal (the import goes on at the next turn; now: crystal sync)" in crystal("status").out
+    assert "are not imported\n      fix: crystal sync" in crystal("doctor").out
+    assert json.loads(crystal("status", "--json").out)["transcripts"]["to_import"] == 2
 
 
 def test_an_interrupted_import_can_be_called_off(two_past: Path) -> None:
