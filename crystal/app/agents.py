@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,24 +170,27 @@ def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
 
 Watermarks = dict[Hashable, int]
 """Number of bytes read of each file: by path; by device, inode and name: a link may give a folder another name; by name
-and size of a file that is read up to its end: after a move to another disk the next sync looks whether it is the same.
+and size, and by a name that only one has: after a move to another disk the next sync looks whether it is the same.
 """
 
 
 def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
     marks: Watermarks = {state.path: state.mark.offset for state in states}
-    for state in states:
-        name = state.path.rpartition(os.sep)[2]
-        marks.setdefault((state.mark.dev, state.mark.inode, name), state.mark.offset)
-        marks.setdefault((name, state.mark.offset), state.mark.offset)
+    named = [(state.path.rpartition(os.sep)[2], state.mark) for state in states]
+    count = Counter(name for name, _ in named)
+    for name, mark in named:
+        marks.setdefault((mark.dev, mark.inode, name), mark.offset)
+        marks.setdefault((name, mark.offset), mark.offset)
+        if count[name] == 1:
+            marks.setdefault(name, mark.offset)
     return marks
 
 
 def read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
     """Return how far a file is read."""
     name = found.name.rpartition(os.sep)[2]
-    keys = (found.name, (found.dev, found.inode, name), (name, found.size))
+    keys = (found.name, (found.dev, found.inode, name), (name, found.size), name)
     return next((marks[key] for key in keys if key in marks), 0)
 
 

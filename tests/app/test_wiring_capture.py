@@ -58,8 +58,8 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
         monkeypatch.undo()
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
         (moved / "s.jsonl").chmod(0o600)
-        (moved / "s.jsonl").write_bytes(line("basalt") + line("gabbro"))
-        assert gather(machine)["transcripts"]["lag"] > 0
+        (moved / "s.jsonl").write_bytes(line("basalt") + (more := line("gabbro")) + b'{"half')
+        assert gather(machine)["transcripts"]["lag"] == len(more)
 
 
 @pytest.mark.slow
