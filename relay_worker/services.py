@@ -22,7 +22,8 @@ RATES_SECONDS = 0.25
 RATES_EACH = 80
 """Keys in one message: PostgreSQL carries 8,000 bytes."""
 MAX_COUNT = 1 << 53
-MAX_WAITING = 1000
+MAX_WAITING = 4000
+"""As many as a process may have connections: who has no place asks again at once, which costs more."""
 MAX_WAITING_EACH = 50
 """Maximum waiting requests of one token, or of one address without a token, so that none takes all slots."""
 

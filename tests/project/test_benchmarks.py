@@ -145,6 +145,13 @@ def test_the_benchmark_of_relays_on_postgresql_prints_its_ratios(tmp_path):
         assert all(number > 0 for number in numbers(printed, line))
 
 
+def test_the_benchmark_of_waiting_devices_prints_what_they_cost(tmp_path):
+    printed = ran("relay_idle.py", "--devices", "20", "--seconds", "2", "--wait", "1", "--nodes", "0", home=tmp_path)
+    line = r"^SQLite, 20 devices: server ([\d.]+) ms, database ([\d.]+) ms .*; ([\d.]+) answers .* (\d+) early, (\d+) refused"
+    *_, answers, early, refused = numbers(printed, line)
+    assert (answers > 0, early, refused) == (True, 0, 0)
+
+
 def test_the_benchmark_of_a_backlog_prints_its_ratios(tmp_path):
     options = ("--blobs", "60", "--plain", "30", "--sessions", "3")
     printed = ran("relay_backlog.py", *options, "--folder", str(tmp_path), home=tmp_path)

@@ -34,7 +34,7 @@ from crystal.sync.poller import Poller
 from crystal.sync.receipts import receipts_for
 from crystal.sync.taking import MessageHandler
 
-ENRICH_SECONDS = 300.0
+ENRICH_SECONDS, EARLY_SECONDS = 300.0, 1.0
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
 MIRROR_PART = "mirror"
@@ -188,13 +188,20 @@ def _publish(machine: Machine, client: RelayClient) -> list[str]:
 def watch(
     step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
 ) -> Iterator[UnavailableError | None]:
-    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome."""
+    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome.
+
+    A relay without a place for one more waiting request answers at once. So an early answer without news counts as a
+    failure, too: otherwise thousands of homes would ask such a relay five times a second.
+    """
     change: int | None = None
     failures = 0
     while not should_stop():
+        began = time.monotonic()
         try:
-            change = step(change)
-            failures = 0
+            found = step(change)
+            is_early = found is not None and found == change and time.monotonic() - began < EARLY_SECONDS
+            failures = failures + 1 if is_early else 0
+            change = found
             yield None
         except UnavailableError as error:
             failures += 1
