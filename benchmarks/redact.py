@@ -1,12 +1,16 @@
 """How fast secrets are looked for, against reading the same lines as JSON, and what is found.
 
-Run: python benchmarks/redact.py [--show] [--engines] [--hostile [--every N]] [FILE|FOLDER...]
+Run: python benchmarks/redact.py [--show] [--engines] [--hostile [--every N]] [--mixtures N] [FILE|FOLDER...]
 
 Without arguments the fixtures of the tests are read. ``--show`` prints each different finding with what stands around
 it, to be judged by eye: for files that hold no secret of yours. ``--engines`` compares the ways to look first.
 
 ``--hostile`` cleans 1 MB of what each rule begins with, repeated and before random letters, each in a new process,
 and fails below 5 MB/s. ``--every N`` measures each n-th rule.
+
+``--mixtures N`` cleans N lines of 1 MB that mix the samples of all rules in many forms, each in a new process, and
+fails below 5 MB/s. So that a busy machine does not count, each is measured beside a fixed piece of work; the speed is
+what it would be where that work took the least time. Of the slowest, 2 MB are measured, too.
 
 Processor time is measured, of one core: the automata of the first look are built while they read, so the first pass
 over new text is slower than any later one.
@@ -22,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -29,7 +34,7 @@ import orjson
 
 from crystal.redact import Redactor, prefilter, regex_engines
 from crystal.redact.spans import Cut
-from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, repeated
+from tests.support.hostile_texts import ALPHABETS, PREFIXES, WIDTHS, before_random, mixture, repeated
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "data" / "transcripts"
 
@@ -89,15 +94,22 @@ PROSE = "The tests of the parser fail since line 12 of src/main.py says x = y + 
 
 
 def cold_rate(text: str) -> float:
-    """Return the MB a second at which a process that has read nothing before cleans a line of the text.
+    """Return the MB a second at which a process that has read nothing before cleans a line of the text."""
+    line = orjson.dumps({"content": text})
+    return len(line) / cold_seconds(line) / 1e6
+
+
+def cold_seconds(line: bytes) -> float:
+    """Return the processor time in which a process that has read nothing before cleans a line.
 
     The automata grow with what they read: a second text of the same kind is read up to ten times as fast.
     """
-    line = orjson.dumps({"content": text})
     receiver, sender = Pipe(duplex=False)
     child = os.fork()
     if child == 0:
-        sender.send(rate([line], Redactor(b"a key for measuring").clean_line))
+        start = time.process_time()
+        _, findings = Redactor(b"a key for measuring").clean_line(line)
+        sender.send(inf if "unprocessable" in findings else time.process_time() - start)
         os._exit(0)
     os.waitpid(child, 0)
     found: float = receiver.recv()
@@ -125,6 +137,41 @@ def measure_hostile(every: int) -> bool:
     return lowest >= MIN_RATE
 
 
+def reference_seconds() -> float:
+    """Return the processor time of a fixed piece of work: a program beside this one makes both slower."""
+    start = time.process_time()
+    for _ in re.finditer(rb"[a-z]+", PROSE.encode() * 3000):
+        pass
+    return time.process_time() - start
+
+
+def measure_mixtures(count: int) -> bool:
+    """Print the slowest mixtures; return whether all are fast, and twice as long ones take twice as long."""
+    prefilter.secret_prefilter()
+    times = [_mixture_seconds(seed, HOSTILE_BYTES) for seed in range(count)]
+    least = min(reference for _, _, reference in times)
+    speeds = sorted(
+        (size / seconds * reference / least / 1e6, seed) for seed, (size, seconds, reference) in enumerate(times)
+    )
+    print(f"  {count} mixtures: slowest {speeds[0][0]:.1f} MB/s, median {speeds[count // 2][0]:.1f} MB/s")
+    growths = []
+    for speed, seed in speeds[:5]:
+        one, two = _mixture_seconds(seed, HOSTILE_BYTES), _mixture_seconds(seed, 2 * HOSTILE_BYTES)
+        growths.append(two[1] / two[2] / two[0] / (one[1] / one[2] / one[0]) * 2)
+        print(f"  mixture {seed:6}: {speed:5.1f} MB/s; twice as much takes {growths[-1]:.2f} times as long")
+    return speeds[0][0] >= MIN_RATE and max(growths) <= MAX_GROWTH
+
+
+MAX_GROWTH = 2.3
+
+
+def _mixture_seconds(seed: int, size: int) -> tuple[int, float, float]:
+    line = mixture(seed, size)
+    before = reference_seconds()
+    seconds = cold_seconds(line)
+    return len(line), seconds, (before + reference_seconds()) / 2
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How fast secrets are looked for, and what is found.")
     parser.add_argument("places", nargs="*", type=Path, default=[FIXTURES])
@@ -132,6 +179,7 @@ def main() -> None:
     parser.add_argument("--engines", action="store_true")
     parser.add_argument("--hostile", action="store_true")
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--mixtures", type=int, default=0)
     options = parser.parse_args()
     lines = lines_of(options.places)
     redactor = Watched()
@@ -154,6 +202,8 @@ def main() -> None:
         compare_engines(lines)
     if options.hostile and not measure_hostile(options.every):
         sys.exit(f"slower than {MIN_RATE} MB/s")
+    if options.mixtures and not measure_mixtures(options.mixtures):
+        sys.exit(f"a mixture is slower than {MIN_RATE} MB/s, or grows faster than its size")
 
 
 if __name__ == "__main__":

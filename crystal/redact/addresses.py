@@ -163,7 +163,7 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:
     """Return whether one of the commands is what the text before an option belongs to."""
-    before = before[max(before.rfind(bytes([end])) for end in ends) + 1 :]
+    before = before[max(before.rfind(bytes([end])) for end in ends + b"\xff") + 1 :]
     if commands is _LOGIN and b"login" not in before:
         return False
     return any(re.search(rb"\b" + re.escape(word) + rb"\b", before) for word in commands if word in before)
@@ -208,6 +208,12 @@ def header_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
                 work.spend(FINDING)
                 yield from _in_header(text, found, kind, work)
             at = lower.find(word, found.end() if found else at + len(word))
+
+
+def names_header(name: bytes) -> bool:
+    """Return whether a name is that of a header whose value is a credential."""
+    small = name.lower()
+    return any(word in small for word, _, _ in HEADERS)
 
 
 def _in_header(text: bytes, found: re.Match[bytes], kind: str, work: RedactionWork) -> Iterator[Span]:

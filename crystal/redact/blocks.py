@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from crystal.redact.regex_engines import Lazy
-from crystal.redact.spans import BLOCK, Span
+from crystal.redact.spans import BLOCK, STRING_END, Span
 from crystal.redact.work_limit import FINDING, RedactionWork
 
 BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
@@ -46,8 +46,10 @@ def block_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 def _block_end(text: bytes, body: int) -> int:
     """Return where the block ends whose first line ends at ``body``; 0 if nothing of a key follows."""
-    following = _BEGIN.search(text, body, body + _MAX_LENGTH)
-    end = _END.search(text, body, following.start() if following else body + _MAX_LENGTH)
+    limit = text.find(STRING_END, body, body + _MAX_LENGTH)
+    limit = limit if limit >= 0 else body + _MAX_LENGTH
+    following = _BEGIN.search(text, body, limit)
+    end = _END.search(text, body, following.start() if following else limit)
     if end is not None and len(re.findall(rb"[A-Za-z0-9+/=]", text[body : end.start()])) >= 16:
         return end.end()
     cut_off = _BODY.match(text, body) if end is None else None

@@ -2,14 +2,20 @@
 
 Nothing is parsed, so nothing is re-written: numbers, white space, the order of keys and a nesting a million deep stay
 as they are. A line counts as JSON here if what lies between its strings can only be JSON; otherwise it is text.
+
+A line may hold a hundred thousand strings, so what is known of each stands in a column, filled by one call for all.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
 
+from crystal.redact.names import strength
 from crystal.redact.regex_engines import LARGE, Lazy
+from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
@@ -17,19 +23,89 @@ _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
 _VALUE_KEYS = frozenset((b"value", b"Value", b"default"))
 _QUOTE = Lazy(rb'(?s)\\.|"')
 _MAX_NAME = 4096
-_FLAG = Lazy(rb"--?[A-Za-z][\w-]*")
+_FLAG = Lazy(rb"--?[A-Za-z][\w-]{0,76}")
+
+MAX_GROUP = 8 * 1024
+"""Bytes of short strings that are read as one text: every view of it is whole, and what is dense in it is little."""
 
 
-class JsonString(NamedTuple):
-    """A JSON string: ``line[start:end]`` stands between its quotes; ``name`` is what tells of it, or empty."""
+_HARMLESS = Lazy(
+    rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
+    rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
+)
+"""Strings that lines of transcripts are made of, and that no rule finds anything in."""
 
-    start: int
-    end: int
-    name: bytes
+
+class JsonStrings:
+    """Strings of a JSON line in order, keys among them; the n-th stands at ``line[starts[n]:ends[n]]``."""
+
+    def __init__(
+        self, line: bytes, starts: list[int], ends: list[int], names_of: Callable[[], dict[int, bytes]]
+    ) -> None:
+        self.line, self.starts, self.ends, self._names_of = line, starts, ends, names_of
+        between = len(STRING_END)
+        sizes = [end - start + between for start, end in zip(starts, ends, strict=True)]
+        self._places = [0, *accumulate(sizes)]
+
+    @cached_property
+    def names(self) -> dict[int, bytes]:
+        """Return the names that tell of a secret, by the numbers of the strings under them."""
+        return self._names_of()
+
+    def around(self, places: Iterable[int]) -> JsonStrings:
+        """Return the strings at these places of the line, in order."""
+        numbers = list(dict.fromkeys(bisect_right(self.starts, place) - 1 for place in places))
+        return JsonStrings(
+            self.line,
+            [self.starts[number] for number in numbers],
+            [self.ends[number] for number in numbers],
+            lambda: {at: self.names[number] for at, number in enumerate(numbers) if number in self.names},
+        )
+
+    def groups(self) -> Iterator[range]:
+        """Yield the numbers of all strings in groups: as many short ones as fit, or one long one."""
+        first = 0
+        while first < len(self.starts):
+            stop = max(first + 1, bisect_right(self._places, self._places[first] + MAX_GROUP) - 1)
+            yield range(first, stop)
+            first = stop
+
+    def joined(self, group: range) -> bytes:
+        """Return the text that strings are read as."""
+        return STRING_END.join([self.line[self.starts[number] : self.ends[number]] for number in group])
+
+    def placed(self, cuts: Iterable[Cut], group: range) -> Iterator[Cut]:
+        """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
+        for cut in cuts:
+            start, end = cut.start + self._places[group.start], cut.end + self._places[group.start]
+            number = bisect_right(self._places, start) - 1
+            while self._places[number] < end:
+                shift = self.starts[number] - self._places[number]
+                begin, stop = max(start + shift, self.starts[number]), min(end + shift, self.ends[number])
+                if begin < stop:
+                    yield Cut(begin, stop, cut.kind, cut.rank, cut.secret)
+                number += 1
+
+    def whole(self, group: range) -> list[Cut]:
+        """Take out whole the strings of a group that holds more than can be examined, except words, ids and times."""
+        text = self.joined(group)
+        return [
+            Cut(self.starts[number], self.ends[number], "dense", DENSE, text)
+            for number in group
+            if not self._is_kept(number)
+        ]
+
+    def _is_kept(self, number: int) -> bool:
+        place = self.starts[number], self.ends[number]
+        return bool(
+            MARKER.fullmatch(self.line, *place) or (number not in self.names and _HARMLESS.fullmatch(self.line, *place))
+        )
 
 
-def strings_of(line: bytes) -> list[JsonString] | None:
-    """Return the strings of a JSON line in order, keys among them, or None if the line is not JSON.
+def strings_of(line: bytes) -> JsonStrings | None:
+    """Return the strings of a JSON line, or None if the line is not JSON.
 
     The name of a value is its key; in a list the key of the list, or the flag before it (``["--token", "..."]``);
     for ``{"name": "X", "value": "..."}`` and ``{"X": {"value": "..."}}`` it is X.
@@ -39,20 +115,12 @@ def strings_of(line: bytes) -> list[JsonString] | None:
     gaps, lengths = _parts(line)
     if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(gaps)):
         return None
-    is_spaced = b" " in line or b"\t" in line or b"\r" in line
-    plain = [gap.translate(None, _SPACES) for gap in gaps] if is_spaced else gaps
-    names = _Names()
-    pieces: list[JsonString] = []
-    at = len(gaps[0]) + 1
-    for number, length in enumerate(lengths):
-        end, text = at + length, line[at : at + min(length, _MAX_NAME)]
-        if plain[number + 1][:1] == b":":
-            names.see_key(plain[number], text)
-            pieces.append(JsonString(at, end, b""))
-        else:
-            pieces.append(JsonString(at, end, names.name_value(plain[number], text)))
-        at = end + 2 + len(gaps[number + 1])
-    return pieces
+    steps = [len(gap) + length + 2 for gap, length in zip(gaps[1:], lengths, strict=True)]
+    starts = [*accumulate(steps, initial=len(gaps[0]) + 1)][:-1]
+    ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+    if b" " in line or b"\t" in line or b"\r" in line:
+        gaps = [gap.translate(None, _SPACES) for gap in gaps]
+    return JsonStrings(line, starts, ends, partial(_telling_names, line, starts, ends, gaps))
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
@@ -66,39 +134,40 @@ def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
     return parts[::2], [*map(len, parts[1::2])]
 
 
-class _Names:
-    """Find the name that each string of a line stands under; the strings are passed in order."""
+def _telling_names(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
+    """Return the names that tell of a secret, by the number of the value that stands under each."""
+    names: dict[int, bytes] = {}
+    key = owner = b""
+    for number in [number for number, gap in enumerate(gaps[1:-1]) if gap[:1] == b":"]:
+        before, behind, value = gaps[number], gaps[number + 1], number + 1
+        if before == b":{":
+            owner = key
+        elif b"{" in before or b"}" in before:
+            owner = b""
+        key = line[starts[number] : min(ends[number], starts[number] + _MAX_NAME)]
+        if behind not in (b":", b":["):
+            continue
+        if strength(key) is not None:
+            names[value] = key
+            if behind == b":[":
+                names |= dict.fromkeys(_rest_of_list(gaps, value), key)
+        if key in _NAMING_KEYS:
+            owner = line[starts[value] : min(ends[value], starts[value] + _MAX_NAME)]
+        elif owner and key in _VALUE_KEYS:
+            names[value] = owner
+    names |= _flags(line, starts, ends, gaps)
+    return {number: name for number, name in names.items() if strength(name) is not None and number < len(starts)}
 
-    __slots__ = ("_before", "_key", "_listed", "_owner")
 
-    def __init__(self) -> None:
-        self._key = self._owner = self._before = b""
-        self._listed = False
+def _flags(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
+    """Return the flags of a list of arguments, by the number of the string behind each."""
+    dashes = [number for number, start in enumerate(starts) if line.startswith(b"-", start)]
+    texts = {number + 1: line[starts[number] : ends[number]] for number in dashes if gaps[number + 1] == b","}
+    return {number: text.lstrip(b"-") for number, text in texts.items() if _FLAG.fullmatch(text)}
 
-    def see_key(self, gap: bytes, key: bytes) -> None:
-        """Take note of a key; ``gap`` is what stands between it and the string before, without spaces."""
-        if gap == b":{":
-            self._owner = self._key
-        elif b"{" in gap or b"}" in gap:
-            self._owner = b""
-        self._key, self._listed = key, False
 
-    def name_value(self, gap: bytes, text: bytes) -> bytes:
-        """Return the name of a value."""
-        name = self._name_in_object(gap, text) if gap in (b":", b":[") else self._name_in_list(gap)
-        if gap == b"," and _FLAG.fullmatch(self._before):
-            name = self._before.lstrip(b"-")
-        self._before = text if len(text) < 80 else b""
-        return name
-
-    def _name_in_object(self, gap: bytes, text: bytes) -> bytes:
-        self._listed = gap == b":["
-        if self._key in _NAMING_KEYS:
-            self._owner = text
-        elif self._key in _VALUE_KEYS and self._owner:
-            return self._owner
-        return self._key
-
-    def _name_in_list(self, gap: bytes) -> bytes:
-        self._listed = self._listed and gap == b","
-        return self._key if self._listed else b""
+def _rest_of_list(gaps: list[bytes], value: int) -> Iterator[int]:
+    """Yield the numbers of the strings that follow the first one of a list."""
+    while gaps[value + 1] == b",":
+        value += 1
+        yield value

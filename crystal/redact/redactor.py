@@ -6,22 +6,35 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
-from crystal.redact.addresses import header_spans
-from crystal.redact.lines import JsonString, strings_of
+from crystal.redact.addresses import header_spans, names_header
+from crystal.redact.lines import strings_of
 from crystal.redact.named import is_secret_beside
-from crystal.redact.names import strength
 from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import FENCE_NAME, recalled_spans
-from crystal.redact.spans import DENSE, MARKER, NAMED, PRIVATE, RECALLED, Cut, Span, masked, merged
+from crystal.redact.regex_engines import Lazy
+from crystal.redact.spans import (
+    DENSE,
+    MARKER,
+    NAMED,
+    PART_MARKER,
+    PRIVATE,
+    RECALLED,
+    STRING_END,
+    Cut,
+    Span,
+    masked,
+    merged,
+    string_around,
+)
 from crystal.redact.views import (
     MAX_LEVELS,
     View,
     near_escapes,
     near_markers,
     percent_decoded,
+    readable,
     unescaped,
-    unescaped_json,
     unwrapped,
 )
 from crystal.redact.windows import is_divisible, owned_until, windows
@@ -31,11 +44,8 @@ FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
 """What stands in the place of a line that could not be cleaned. It holds nothing of it."""
 
 _MAX_ROUNDS = 50
-_MIN_BYTES = 6
-"""Bytes below which a string without a telling key holds nothing: the shortest finding is ``pwd=`` and its value."""
-
 _LEAF = 15_000
-"""Work for one string that may hold something, whatever it holds."""
+"""Work for one text that may hold something, whatever it holds."""
 
 _MAX_REMEMBERED_BYTES = 512
 _MAX_REMEMBERED = 4096
@@ -62,9 +72,8 @@ class Redactor:
         self._spans_in: Callable[[bytes, RedactionWork], Iterator[Span]] = _all_spans if secrets else _always_spans
         self._secrets, self._keeps_lines = secrets, keeps_lines
         self._may_hold = secret_prefilter() if secrets else private_prefilter()
-        remember = lru_cache(maxsize=_MAX_REMEMBERED)
-        self._settle_short = remember(self._settle)
-        self._examine_short = remember(self._examined)
+        self._settle_short = lru_cache(maxsize=_MAX_REMEMBERED)(self._settle)
+        self._marker = lru_cache(maxsize=_MAX_REMEMBERED)(self._new_marker)
 
     def clean_line(self, line: bytes) -> tuple[bytes, Mapping[str, int]]:
         """Clean one transcript line, given without its newline.
@@ -96,6 +105,7 @@ class Redactor:
         A line that cannot be handled gives one finding of kind ``unprocessable`` at its start.
         """
         try:
+            line = readable(line)
             if not self._may_hold(line):
                 return []
             return [(cut.start, cut.kind) for cut in merged(self._line_cuts(line, RedactionWork(len(line))))]
@@ -111,7 +121,7 @@ class Redactor:
             return source, counts
         work = RedactionWork(len(source))
         for number in range(_MAX_ROUNDS):
-            cuts = merged(cuts_of(source, work, number > 0))
+            cuts = merged(cuts_of(readable(source), work, number > 0))
             if not cuts:
                 return source, counts
             for cut in cuts:
@@ -121,6 +131,7 @@ class Redactor:
 
     def _worth_a_look(self, source: bytes) -> bool:
         """Return whether the source may hold something beside its markers, which attract most rules."""
+        source = readable(source)
         for start, end in windows(source, 0, len(source)):
             text = source[start:end]
             if self._may_hold(text) and ((plain := masked(text)) is text or self._may_hold(plain)):
@@ -131,50 +142,42 @@ class Redactor:
         parts: list[bytes] = []
         at = 0
         for cut in cuts:
-            marker = b"[private]" if cut.rank == PRIVATE else b"[recalled]"
-            if cut.rank > RECALLED:
-                digest = blake2b(cut.secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
-                marker = f"[redacted:{cut.kind}:{digest}]".encode()
             lines = source.count(b"\n", cut.start, cut.end) if self._keeps_lines else 0
-            parts += (source[at : cut.start], marker, b"\n" * lines)
+            parts += (source[at : cut.start], self._marker(cut.rank, cut.kind, cut.secret), b"\n" * lines)
             at = cut.end
         parts.append(source[at:])
         return b"".join(parts)
 
+    def _new_marker(self, rank: int, kind: str, secret: bytes) -> bytes:
+        if rank <= RECALLED:
+            return b"[private]" if rank == PRIVATE else b"[recalled]"
+        digest = blake2b(secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
+        return f"[redacted:{kind}:{digest}]".encode()
+
     def _line_cuts(self, line: bytes, work: RedactionWork, again: bool = False) -> list[Cut]:
-        pieces = strings_of(line)
-        if pieces is None:
-            return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
+        strings = strings_of(line)
+        if strings is None:
+            return self._leaf_cuts(line, work, again)
         if again:
-            pieces = [piece for piece in pieces if MARKER.search(line, piece.start, piece.end)]
+            strings = strings.around(marker.start() for marker in PART_MARKER.finditer(line))
         cuts: list[Cut] = []
-        plain: list[JsonString] = []
-        for piece in pieces:
-            if self._secrets and _is_telling(piece):
-                cuts += self._piece_cuts(line, piece, piece.name, work, again)
-            elif piece.end - piece.start >= _MIN_BYTES:
-                plain.append(piece)
-        for piece in self._holding(line, plain):
-            cuts += self._piece_cuts(line, piece, b"", work, again)
+        for group in strings.groups():
+            first, names = group.start, {}
+            if self._secrets:
+                names = {number - first: strings.names[number] for number in group if number in strings.names}
+            if len(group) == 1:
+                place, name = (strings.starts[first], strings.ends[first]), names.get(0, b"")
+                cuts += self._cuts_in(line, *place, name, work, again, unescaped)
+                continue
+            try:
+                cuts += strings.placed(self._group_cuts(strings.joined(group), names, work, again), group)
+            except TooDenseError:
+                cuts += strings.whole(group)
         return cuts
 
-    def _holding(self, line: bytes, pieces: list[JsonString]) -> list[JsonString]:
-        """Return which strings of a line that holds something may hold it: most hold nothing, so half by half."""
-        if len(pieces) < 2:
-            return pieces
-        half = len(pieces) // 2
-        first = self._holding(line, pieces[:half]) if self._may_hold_in(line, pieces[:half]) else []
-        if first and not self._may_hold_in(line, pieces[half:]):
-            return first
-        return [*first, *self._holding(line, pieces[half:])]
-
-    def _may_hold_in(self, line: bytes, pieces: list[JsonString]) -> bool:
-        spans = windows(line, pieces[0].start, pieces[-1].end)
-        return any(self._may_hold(masked(line[start:end])) for start, end in spans)
-
-    def _piece_cuts(self, line: bytes, piece: JsonString, name: bytes, work: RedactionWork, again: bool) -> list[Cut]:
-        """Clean one string of a JSON line: ``line[piece.start:piece.end]`` is what stands between its quotes."""
-        return self._cuts_in(line, piece.start, piece.end, name, work, again, unescaped_json)
+    def _leaf_cuts(self, text: bytes, work: RedactionWork, again: bool) -> list[Cut]:
+        """Look at a text that is no JSON line."""
+        return self._cuts_in(text, 0, len(text), b"", work, again, _as_it_is)
 
     def _cuts_in(
         self,
@@ -192,44 +195,38 @@ class Redactor:
         for at, stop in spans:
             inner = line[at:stop]
             view = read(inner)
-            found = _moved(self._leaf_cuts(inner if view is None else view.text, work, again, name), view, at)
+            text = inner if view is None else view.text
+            try:
+                found = self._examine(text, {0: name} if name else {}, RedactionWork(len(text), work), again)
+            except TooDenseError:
+                found = [Cut(0, len(text), "dense", DENSE, text)]
+            found = _moved(found, view, at)
             until = owned_until(stop, end)  # the next window sees what begins later, and all of it
             cuts += [cut for cut in found if start <= cut.start < until or cut.rank == DENSE]
             start = until
         return cuts
 
-    def _leaf_cuts(self, leaf: bytes, reserve: RedactionWork, again: bool, name: bytes = b"") -> list[Cut]:
-        """Look at one string. One that holds more than can be examined one by one is taken out whole.
+    def _group_cuts(self, joined: bytes, names: dict[int, bytes], reserve: RedactionWork, again: bool) -> list[Cut]:
+        """Look at strings of a JSON line, as they stand between their quotes and joined by ``STRING_END``."""
+        view = unescaped(joined)
+        text = joined if view is None else view.text
+        return _moved(self._examine(text, names, RedactionWork(len(text), reserve), again), view, 0)
+
+    def _examine(self, text: bytes, names: dict[int, bytes], work: RedactionWork, again: bool) -> list[Cut]:
+        """Look at a text; after the first time, only what stands near a marker may have changed.
 
         Args:
-            leaf: What its reader sees.
-            reserve: The work that its line keeps in reserve.
-            again: All was looked at: only what stands near a marker may have changed.
-            name: What it stands under, if that tells of a secret.
+            text: What its reader sees: one string, or several joined by ``STRING_END``.
+            names: What tells of a secret in some of these, by number.
+            work: What may be spent.
+            again: All was looked at before.
         """
-        if MARKER.fullmatch(leaf) or (again and not name and not self._may_hold(masked(leaf))):
+        if MARKER.fullmatch(text) or (again and not names and not self._may_hold(masked(text))):
             return []
-        try:
-            if len(leaf) > _MAX_REMEMBERED_BYTES:
-                near = near_markers(leaf) if again else None
-                work = RedactionWork(len(leaf), reserve)
-                return _moved(self._examine(leaf if near is None else near.text, name, work), near, 0)
-            reserve.spend(_LEAF)  # where the reserve is spent, nothing more is examined
-            found, spent = self._examine_short(leaf, name)
-            reserve.spend(spent - _LEAF)
-            return found
-        except TooDenseError:
-            return [Cut(0, len(leaf), "dense", DENSE, leaf)]
-
-    def _examined(self, leaf: bytes, name: bytes) -> tuple[list[Cut], int]:
-        """Look at a short string; return the work as well, which its line pays each time: what is remembered too."""
-        work = RedactionWork(len(leaf))
-        given = work.left
-        return self._examine(leaf, name, work), given - work.left
-
-    def _examine(self, leaf: bytes, name: bytes, work: RedactionWork) -> list[Cut]:
         work.spend(_LEAF)
-        return self._text_cuts(leaf, work) + (_named_leaf(name, leaf, work) if name else [])
+        near = near_markers(text) if again else None
+        cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
+        return cuts + _named_cuts(names, text, work) if names else cuts
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
         """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
@@ -260,7 +257,7 @@ class Redactor:
             near, part, view = None, text, percent_decoded(text)
         if view is None:
             return []
-        work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 4)
+        work.spend(len(part) * 10 + (part.count(b"\\u") + part.count(b"%")) * CALL // 8)
         return _moved(_moved(self._text_cuts(view.text, work, level + 1), view, 0), near, 0)
 
 
@@ -279,38 +276,58 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
     ]
 
 
-def _is_telling(piece: JsonString) -> bool:
-    return bool(piece.name) and strength(piece.name) is not None
-
-
 def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
-    """Judge the strings of a text that is itself JSON by the keys that they stand under, and JSON in them likewise."""
+    """Judge the strings of each string that is itself JSON by the keys that they stand under, and JSON in them too."""
     cuts: list[Cut] = []
-    if text.lstrip()[:1] not in (b"{", b"[", b'"'):
+    for begin in _JSON_START.finditer(text):
+        start, end = string_around(text, begin.end() - 1)
+        cuts += _moved(_json_cuts(text[start:end], work, level), None, start)
+    return cuts
+
+
+_JSON_START = Lazy(rb"(?:\A|" + STRING_END + rb")[ \t\r\n]*[{\[\"]")
+
+
+def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
+    cuts: list[Cut] = []
+    if b":" not in text and b'"-' not in text:
         return cuts
-    work.spend(text.count(b'"') * CALL // 8)
-    pieces = strings_of(text) or ()
-    work.spend(len(pieces) * CALL // 2)
-    for piece in pieces:
-        inner = text[piece.start : piece.end]
-        telling = _is_telling(piece)
-        if not telling and inner[:1] not in (b"{", b"["):
-            continue
-        view = unescaped_json(inner)
+    work.spend(text.count(b'"') * CALL // 4)
+    strings = strings_of(text)
+    if strings is None:
+        return cuts
+    nested = [number for number, start in enumerate(strings.starts) if text.startswith((b"{", b"["), start)]
+    work.spend(len(nested) * CALL)
+    for number in sorted({*strings.names, *nested}):
+        inner = text[strings.starts[number] : strings.ends[number]]
+        view = unescaped(inner)
         leaf = inner if view is None else view.text
-        found = _named_leaf(piece.name, leaf, work) if telling else []
+        found = _named_leaf(strings.names[number], leaf, work) if number in strings.names else []
         if view is not None and level < MAX_LEVELS:
             found += _structured_cuts(leaf, work, level + 1)
-        cuts += _moved(found, view, piece.start)
+        cuts += _moved(found, view, strings.starts[number])
+    return cuts
+
+
+def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> list[Cut]:
+    """Judge the strings that a text joins by the names that they stand under, if these tell of a secret."""
+    cuts: list[Cut] = []
+    start = 0
+    for number, string in enumerate(text.split(STRING_END)):
+        if number in names:
+            cuts += _moved(_named_leaf(names[number], string, work), None, start)
+        start += len(string) + len(STRING_END)
     return cuts
 
 
 def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
     """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
-    work.spend(2 * FINDING)
+    work.spend(FINDING // 2)
     plain = masked(leaf)
     kind = is_secret_beside(name, plain)
     cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []
+    if not names_header(name):
+        return cuts
     shift = len(name) + 2
     for start, end, kind, rank in header_spans(name + b": " + plain, work):
         if start >= shift:
@@ -319,9 +336,16 @@ def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
 
 
 def _always_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    yield from (Span(*place, "private-span", PRIVATE) for place in private_spans(text, work))
-    if FENCE_NAME in text:
-        yield from (Span(*place, "recalled", RECALLED) for place in recalled_spans(text, work))
+    small = text.lower()
+    for word, rule, kind, rank in (
+        (b"private", private_spans, "private-span", PRIVATE),
+        (FENCE_NAME, recalled_spans, "recalled", RECALLED),
+    ):
+        at = small.find(word)
+        while at >= 0:
+            begin, end = string_around(text, at)
+            yield from (Span(begin + start, begin + stop, kind, rank) for start, stop in rule(text[begin:end], work))
+            at = small.find(word, end)
 
 
 def _all_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -10,6 +10,13 @@ from crystal.redact.regex_engines import Lazy
 MARKER = Lazy(rb"(\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\])")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
+_INSIDE = rb"(?:redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}|private|recalled)\]"
+PART_MARKER = Lazy(rb"\[(?:(?<!(?<!\\)\"\[)" + _INSIDE + rb"|" + _INSIDE + rb"(?!\"))")
+"""A marker that is not all of a JSON string."""
+
+STRING_END = b"\n\xff\n"
+"""What stands between strings of a line that are read as one text. No rule reads across it."""
+
 PRIVATE, RECALLED, DENSE, BLOCK, FORMAT, ENCODED, ADDRESS, HEADER, NAMED, NEARBY = range(10)
 """Ranks: where spans overlap, the lower one names the kind."""
 
@@ -33,12 +40,18 @@ class Cut(NamedTuple):
     secret: bytes
 
 
-def masked(text: bytes) -> bytes:
-    """Return the text with every marker blanked by the byte 0xFF, which ends every rule's match. Offsets stay."""
+def string_around(text: bytes, at: int) -> tuple[int, int]:
+    """Return where the string that holds a place of the text begins and ends."""
+    before, end = text.rfind(STRING_END, 0, at), text.find(STRING_END, at)
+    return before + len(STRING_END) if before >= 0 else 0, end if end >= 0 else len(text)
+
+
+def masked(text: bytes, blank: bytes = b"\xff") -> bytes:
+    """Return the text with every marker blanked, by the byte 0xFF that ends every rule's match. Offsets stay."""
     if b"[redacted:" not in text and b"[private]" not in text and b"[recalled]" not in text:
         return text
     parts = MARKER.split(text)
-    parts[1::2] = [b"\xff" * len(marker) for marker in parts[1::2]]
+    parts[1::2] = [blank * len(marker) for marker in parts[1::2]]
     return b"".join(parts)
 
 

@@ -12,9 +12,7 @@ is left without the fillers; the way back is to count them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-
-import orjson
+from collections.abc import Iterable
 
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import masked
@@ -25,7 +23,8 @@ MAX_LEVELS = 8
 _REST, _GONE, _HELD = b"\xfe", b"\xfd", b"\xfc"
 """The rest of what one byte stands for, what nothing stands for, and a backslash that begins no escape."""
 _FILLERS = _REST + _GONE
-_NO_TEXT = bytes.maketrans(_FILLERS + _HELD, b"\xff" * 3)
+_NO_TEXT = b"\xff" + _FILLERS + _HELD
+_TO_MARKS = bytes.maketrans(_NO_TEXT, b"?" * len(_NO_TEXT))
 _CHARACTER_REST = Lazy(rb"(?:\xfe+[\x80-\xbf]?)+")
 
 
@@ -34,9 +33,9 @@ class View:
 
     __slots__ = ("_filled", "text")
 
-    def __init__(self, filled: Callable[[], bytes], text: bytes | None = None) -> None:
+    def __init__(self, filled: bytes) -> None:
         self._filled = filled
-        self.text = filled().translate(None, _FILLERS) if text is None else text
+        self.text = filled.translate(None, _FILLERS)
 
     def lead_back(self, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Return where stretches of ``text`` (none of them empty) stand in the source.
@@ -44,7 +43,7 @@ class View:
         A stretch that begins or ends within what one escape stands for takes the whole escape.
         """
         spans = list(spans)
-        filled = self._filled()
+        filled = self._filled
         fillers = filled.replace(_GONE, _REST)
         places: dict[int, int] = {}
         read = at = 0
@@ -64,53 +63,46 @@ def _whole(filled: bytes, begin: int, end: int) -> tuple[int, int]:
     return begin, rest.end() if rest else end
 
 
+def readable(source: bytes) -> bytes:
+    """Return a source with question marks for the bytes that mean something here, which no UTF-8 text has."""
+    return source.translate(_TO_MARKS) if any(byte in source for byte in _NO_TEXT) else source
+
+
 def unescaped(source: bytes) -> View | None:
     """Undo one level of escaping and leave out colours, or return None if there is neither."""
     return _view(_without_escapes(source)) if b"\\" in source or b"\x1b" in source else None
 
 
-def unescaped_json(inner: bytes) -> View | None:
-    """Do the same as ``unescaped`` for what stands between the quotes of a JSON string, sooner."""
-    if b"\\" in inner and b"\x1b" not in inner:
-        try:
-            return View(lambda: _without_escapes(inner), orjson.loads(b'"' + inner + b'"').encode())
-        except (ValueError, UnicodeEncodeError):
-            pass
-    return unescaped(inner)
-
-
 def percent_decoded(source: bytes) -> View | None:
-    """Undo the encoding of URLs and forms (``%3D`` for ``=``); None if the source has none of it."""
-    return _view(_rewritten(_PERCENT, _PERCENT_FORMS, _text(source))) if b"%" in source else None
+    """Undo the encoding of URLs and forms (``%3D`` and ``%253D`` for ``=``); None if the source has none of it."""
+    if b"%" not in source:
+        return None
+    text, percent = source, b"%"
+    while percent + b"25" in text:  # all levels at once: each would be read again from end to end
+        text, percent = text.replace(percent + b"25", percent + _REST * 2), percent + _REST * 2
+    return _view(_rewritten(_PERCENT, _PERCENT_FORMS, text))
 
 
 def near_escapes(source: bytes) -> View | None:
     """Leave out what is far from any escape, or return None if that is nothing, or little is to be gained."""
-    return _view_near(source, _LONE.sub(b" ", source).replace(b"\x1b", b"\\"), b"\\")
+    if len(source) <= _MIN_NEAR or sum(map(source.count, (b"\\\\", b'\\"', b"\\n"))) * _NEAR > 4 * len(source):
+        return None
+    return _view(_near(source, _LONE.sub(b" ", source).replace(b"\x1b", b"\\"), b"\\"))
 
 
 def near_markers(source: bytes) -> View | None:
     """Leave out what is far from all that was taken out before, or return None likewise."""
-    return _view_near(source, masked(source), b"\xff")
-
-
-def _view_near(source: bytes, marked: bytes, mark: bytes) -> View | None:
-    return _view(_near(_text(source), marked, mark)) if len(source) > 8 * _NEAR else None
+    return _view(_near(source, masked(source, _HELD), _HELD)) if len(source) > _MIN_NEAR else None
 
 
 def unwrapped(source: bytes) -> View | None:
     """Join lines that were cut at a fixed width in the middle of a token, or return None."""
-    joined = _joined(_text(source)) if b"\n" in source else b""
+    joined = _joined(source) if b"\n" in source else b""
     return _view(_near(joined, joined, _GONE)) if _GONE in joined else None
 
 
 def _view(filled: bytes) -> View | None:
-    return View(lambda: filled) if _REST in filled or _GONE in filled else None
-
-
-def _text(source: bytes) -> bytes:
-    """Return a source without the bytes that are fillers here: one that has them is not UTF-8."""
-    return source.translate(_NO_TEXT) if any(filler in source for filler in (_REST, _GONE, _HELD)) else source
+    return View(filled) if _REST in filled or _GONE in filled else None
 
 
 _AFTER_BACKSLASH = {b'"': b'"', b"/": b"/", b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
@@ -122,7 +114,7 @@ COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def _without_escapes(source: bytes) -> bytes:
-    text = _text(source)
+    text = source
     if b"\\" in text:
         text = text.replace(b"\\\\", _HELD + _REST)
         for letter, plain in _AFTER_BACKSLASH.items():
@@ -160,7 +152,8 @@ class _LongForms(dict[bytes, bytes]):
 
 _LONG_FORMS = _LongForms()
 _FEW_FORMS, _SAMPLE, _MAX_FORMS, _MAX_ESCAPE = 16, 4096, 100_000, 12
-_PERCENT = Lazy(rb"((?:%(?:[2-7][0-9A-Fa-f]|0[9AaDd])){1,500})")
+_CODE = rb"(?:[2-7][0-9A-Fa-f]|0[9AaDd])"
+_PERCENT = Lazy(rb"((?:%" + _CODE + rb"){1,500}|%\xfe+" + _CODE + rb")")
 
 
 class _PercentForms(dict[bytes, bytes]):
@@ -168,7 +161,8 @@ class _PercentForms(dict[bytes, bytes]):
 
     def __missing__(self, run: bytes) -> bytes:
         filled = bytearray(_REST * len(run))
-        filled[::3] = bytes.fromhex(run.replace(b"%", b"").decode())
+        plain = bytes.fromhex(run.translate(None, b"%" + _REST).decode())
+        filled[:: len(run) // len(plain)] = plain
         if len(self) < _MAX_FORMS and len(run) <= _MAX_ESCAPE:
             self[run] = bytes(filled)
         return bytes(filled)
@@ -202,6 +196,7 @@ def _joined(source: bytes) -> bytes:
 
 _NEAR = 1024
 """Bytes on both sides of a joint or an escape that are read again: the rest has been read as it is."""
+_MIN_NEAR = 8 * _NEAR
 _GAPS = (b"\n", b" ", b";")
 _GAP = Lazy(rb"[\n ;]")
 

@@ -9,7 +9,6 @@ import random
 import re
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -25,29 +24,7 @@ from tests.support import redact_samples as samples
 from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
-ALPHABETS = {
-    "a": samples.ALNUM,
-    "U": samples.UPPER + samples.DIGITS,
-    "L": samples.LOWER + samples.DIGITS,
-    "h": samples.HEX,
-    "d": samples.DIGITS,
-    "l": samples.LOWER,
-    "u": samples.UPPER,
-}
-ROWS = [
-    tuple(row.split("\t"))
-    for row in (Path(__file__).parent.parent / "data" / "redact" / "format_rows.txt").read_text("utf-8").splitlines()
-]
-"""For each row of the table of formats: kind, literals, a sample that goes and one that stays, as templates:
-``{a20}`` stands for 20 letters and digits. So no token stands in the repository."""
-
-
-def filled(template: str, seed: int = 7) -> str:
-    return re.sub(
-        r"\{(\w)(\d+)\}",
-        lambda part: samples.drawn(ALPHABETS[part[1]], max(3, int(part[2])), seed)[: int(part[2])],
-        template,
-    )
+ROWS, filled = samples.ROWS, samples.filled
 
 
 def found(text: str) -> dict[str, int]:

@@ -17,7 +17,7 @@ from crystal.redact.formats import FORMATS, Format
 from crystal.redact.regex_engines import compiled
 from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 from tests.support.examples import examples
-from tests.support.hostile_texts import ALPHABETS, FORMS, PREFIXES, WIDTHS, before_random, repeated
+from tests.support.hostile_texts import ALPHABETS, FORMS, PREFIXES, WIDTHS, before_random, mixture, repeated
 
 REDACTOR = Redactor(b"a key of this machine")
 CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
@@ -84,6 +84,14 @@ def test_the_work_for_any_prefix_in_any_form_is_in_proportion_to_its_size(
 ) -> None:
     text = FORMS[form](before_random(prefix, alphabet, width, 10_000))
     line = json.dumps({"a": text}, ensure_ascii=False).encode()
+    assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
+
+
+@pytest.mark.slow
+@examples(50)
+@given(st.integers(0, 1 << 20))
+def test_the_work_for_any_mixture_is_in_proportion_to_its_size(seed: int) -> None:
+    line = mixture(seed, 30_000)
     assert calls_of(line) <= MIN_CALLS + CALLS_PER_BYTE * len(line)
 
 
@@ -160,6 +168,20 @@ def test_a_string_with_too_many_secrets_to_examine_goes_whole_and_its_neighbours
     assert json.loads(clean)["b"] == "kept"
     assert b"hunter2" not in clean
     assert REDACTOR.clean_line(clean) == (clean, {})
+
+
+def test_words_ids_and_times_stay_beside_short_strings_that_are_too_many_to_examine() -> None:
+    kept = {
+        "type": "tool_result",
+        "uuid": "8f244c76-0000-4000-8000-00000000abcd",
+        "timestamp": "2026-11-26T21:37:54.123Z",
+        "tool_use_id": "toolu_01AbCdEfGhIjKlMnOpQrStUv",
+    }
+    line = json.dumps({"a": [f"password=hunter{n}x" for n in range(20_000)], **kept}).encode()
+    clean, findings = REDACTOR.clean_line(line)
+    assert findings["dense"] > 10_000
+    assert b"hunter" not in clean
+    assert json.loads(clean).items() >= kept.items()
 
 
 def test_a_file_of_a_hundred_secrets_is_cleaned_one_by_one() -> None:

@@ -1,4 +1,4 @@
-"""Texts meant to make redaction slow: what each rule begins with, repeated, and before random letters."""
+"""Texts meant to make redaction slow: what each rule begins with, repeated, before random letters and mixed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from crystal.redact.addresses import COMMANDS, HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
 from crystal.redact.formats import FORMATS
 from crystal.redact.recalled import FENCE_NAME
+from tests.support import redact_samples as samples
 
 RULES = (
     *(literal.decode() for row in FORMATS for literal in row.literals if literal),
@@ -75,3 +76,55 @@ FORMS: dict[str, Callable[[str], str]] = {
     "colours": lambda text: cut(text, 6, "\x1b[31m"),
 }
 """Ways to write a text so that it must be decoded before it is read."""
+
+_NAMES = (
+    "password DB_PASSWORD --password apiKey X_TOKEN secret STRIPE_KEY pass <password auth key name value text".split()
+)
+_ASSIGNED = ("=", ": ", '": "', " = ", "='", " := ", " => '", "', '", " ", ">", ":\n  ", '"] = "')
+_VALUES = ("hunter2", "P@ssw0rd!", "{a12}", "{a24}", "{h32}", "${X}", "get_password()")
+_PLAIN = ("\u6f22", "\u00e9", "\n", "    ", "The tests fail since line 12 of src/main.py.\n", "0123456789abcdef")
+_BETWEEN = ("", "\n", " ", '"', "'", "=", ",", "; ", "\\n", '","', "&", "|", "\t", "\r\n", ":", "@")
+_WIDTHS_OF_STRINGS = (5, 20, 60, 200, 1000, 4000)
+
+
+def mixture(seed: int, size: int) -> bytes:
+    """Return a line of about ``size`` bytes: samples of rules, what they begin with and text, in forms and in JSON."""
+    dice = random.Random(seed)
+    text = _mixed_text(dice, size)
+    kind = dice.choice(("text", "string", "strings", "objects", "nested"))
+    for _ in range(dice.choice((0, 0, 1, 1, 2, 3))):
+        text = FORMS[dice.choice(sorted(FORMS))](text)[:size]
+    width = dice.choice(_WIDTHS_OF_STRINGS)
+    rows = [text[at : at + width] for at in range(0, len(text), width)]
+    value: object = text if kind == "string" else rows
+    if kind in ("objects", "nested"):
+        value = [{dice.choice(_NAMES): row} for row in rows]
+    for _ in range(dice.choice((1, 2)) if kind == "nested" else 0):
+        value = json.dumps(value)[:size]
+    if kind == "text":
+        return text.replace("\n", "\r").encode()
+    return json.dumps({"content": value}, ensure_ascii=dice.random() < 0.5).encode()
+
+
+def _mixed_text(dice: random.Random, size: int) -> str:
+    few = [_sample(dice) for _ in range(dice.choice((1, 2, 5, 20, 400)))]
+    fresh, between = dice.random() < 0.4, dice.choice(_BETWEEN)
+    parts: list[str] = []
+    while size > 0:
+        parts.append((_sample(dice) if fresh else dice.choice(few)) + between)
+        size -= len(parts[-1])
+    return "".join(parts)
+
+
+def _sample(dice: random.Random) -> str:
+    kind, seed = dice.randrange(5), dice.randrange(1 << 30)
+    if kind == 0:
+        return dice.choice(PREFIXES)
+    if kind == 1:
+        letters = ALPHABETS[dice.choice(sorted(ALPHABETS))]
+        return dice.choice(PREFIXES) + "".join(dice.choices(letters, k=dice.choice(WIDTHS[:-1])))
+    if kind == 2:
+        return samples.filled(dice.choice(samples.ROWS)[dice.choice((2, 3))], seed)
+    if kind == 3:
+        return dice.choice(_NAMES) + dice.choice(_ASSIGNED) + samples.filled(dice.choice(_VALUES), seed)
+    return dice.choice(_PLAIN)

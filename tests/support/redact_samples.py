@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 LOWER, UPPER, DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 ALNUM, HEX = LOWER + UPPER + DIGITS, DIGITS + "abcdef"
@@ -34,6 +36,32 @@ def jwt(seed: int) -> str:
     head = base64url(json.dumps({"alg": "HS256", "typ": "JWT"}, separators=(",", ":")))
     body = base64url(json.dumps({"sub": str(seed), "iat": 1516239022}, separators=(",", ":")))
     return f"{head}.{body}.{drawn(URLSAFE, 43, seed)}"
+
+
+_ALPHABETS = {
+    "a": ALNUM,
+    "U": UPPER + DIGITS,
+    "L": LOWER + DIGITS,
+    "h": HEX,
+    "d": DIGITS,
+    "l": LOWER,
+    "u": UPPER,
+}
+ROWS = [
+    tuple(row.split("\t"))
+    for row in (Path(__file__).parent.parent / "data" / "redact" / "format_rows.txt").read_text("utf-8").splitlines()
+]
+"""For each row of the table of formats: kind, literals, a sample that goes and one that stays, as templates:
+``{a20}`` stands for 20 letters and digits. So no token stands in the repository."""
+
+
+def filled(template: str, seed: int = 7) -> str:
+    """Return what a template stands for."""
+    return re.sub(
+        r"\{(\w)(\d+)\}",
+        lambda part: drawn(_ALPHABETS[part[1]], max(3, int(part[2])), seed)[: int(part[2])],
+        template,
+    )
 
 
 FORMATS: dict[str, Callable[[int], str]] = {
