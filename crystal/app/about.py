@@ -32,9 +32,9 @@ from crystal.work.mentions import ThingKind, kind_of_name, mentions, sentences_w
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered"]
 
 CALL_ROLES = ("tool_call", "tool_result")
-MAX_TEXTS = 150
-"""Texts that name the thing which are read, the best."""
-MAX_EDITS = 500
+MAX_TEXTS, ENOUGH_TEXTS = 150, 20
+"""Texts that name the thing which are read, the best, and how many are enough if each was said many times."""
+MAX_EDITS = 200
 """Edits of a file, the latest."""
 MAX_FAILURES = 5
 """Errors for which a cure is looked for, the latest."""
@@ -148,7 +148,9 @@ class _History:
         done = [event for store in self._machine.stores for event in self._edits(store)]
         if done:
             self._kind = "file"
-        said = list(self._said())
+        said = list(self._said(ENOUGH_TEXTS))
+        if not done and not said:  # much that was only read may hide all that was said
+            said = list(self._said(MAX_TEXTS))
         return _merged([*done, *said, *self._fixed(said)])
 
     def told(self, events: Sequence[Event]) -> ThingHistory:
@@ -200,14 +202,15 @@ class _History:
 
     # ------------------------------------------------------------------------------------------------ what was said
 
-    def _said(self) -> Iterator[Event]:
-        """Yield what the texts tell that name the thing, each call and its result once."""
+    def _said(self, enough: int) -> Iterator[Event]:
+        """Yield what the texts tell that name the thing, each call and its result once; from ``enough`` texts on."""
         words = " ".join(words_of(self._thing)).replace('"', " ")
         question = f'"{words}"' if " " in words else words
         filters = Filters(self._project)
         sources, request = prepare_search(self._machine, question, MAX_TEXTS, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
-        hits = [one for one in search(exact, request).hits if self._pattern.search(one.text)]
+        found = search(exact, replace(request, enough=enough)).hits
+        hits = [one for one in found if self._pattern.search(one.text)]
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
         for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does

@@ -222,9 +222,8 @@ class _Question:
         model = None if how.late is None else how.late()
 
         def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
-            wanted = RankingRequest(
-                request.query, asked, request.limit, preferences, (*self.wordings, *self.dates), reorder
-            )
+            enough, wordings = min(request.limit, request.enough), (*self.wordings, *self.dates)
+            wanted = RankingRequest(request.query, asked, request.limit, enough, preferences, wordings, reorder)
             return rank(places, fields, wanted, model)
 
         (answers, said), asked, relaxed, why_not = self._with_indexes(places, ranked)

@@ -68,6 +68,7 @@ class SearchRequest:
         filters: What may be returned.
         how: The user's choices.
         wordings: Other ways to put the question, each searched like it; an answer that several find comes first.
+        enough: So many hits are enough where copies of few texts fill the list: nothing deeper is looked at for more.
 
     Raises:
         UsageError: ``limit`` is out of range, or there are too many wordings.
@@ -79,6 +80,7 @@ class SearchRequest:
     filters: Filters = field(default_factory=Filters)
     how: SearchOptions = field(default_factory=SearchOptions)
     wordings: tuple[str, ...] = ()
+    enough: int = MAX_LIMIT
 
     def __post_init__(self) -> None:
         """Refuse what is out of range."""

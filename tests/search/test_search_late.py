@@ -82,3 +82,19 @@ def test_the_first_stand_as_they_are_and_then_other_sessions_come_between():
     assert max(len(list(same)) for _, same in groupby(shown[5:9])) <= 1
     assert sorted(shown) == sorted(items)
     assert mixed(items, str)[:4] == ["busy", "busy", "busy", "quiet"]
+
+
+def test_mixing_many_sessions_compares_none_with_all_others():
+    compared = 0
+
+    class Session:
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return self is other
+
+        __hash__ = object.__hash__
+
+    sessions = [Session() for _ in range(300)]
+    assert len(mixed([sessions[at % 300] for at in range(1_500)], lambda one: one)) == 1_500
+    assert compared < 10 * 1_500

@@ -6,7 +6,7 @@ All lists look alike, whatever they are from: each entry leads to a turn, a sess
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.about import about, most_telling
@@ -28,7 +28,7 @@ from crystal.timewords.parse import ago, clock, local
 from crystal.work.calls import calls_of
 from crystal.work.outcomes import is_failed
 
-HITS, SESSIONS, EVENTS, MEMORIES = 50, 300, 100, 300
+HITS, ENOUGH, SESSIONS, EVENTS, MEMORIES = 50, 20, 300, 100, 300
 PER_PAGE = 60
 FOLDED = frozenset(("tool_call", "tool_result", "thinking"))
 MAX_BODY = 20_000
@@ -98,7 +98,7 @@ class ConversationPage:
 def find(machine: Machine, query: str) -> EntryList:
     """Search as ``crystal search`` does, everywhere."""
     sources, request = prepare_search(machine, query, HITS, Filters())
-    result = search(sources, request)
+    result = search(sources, replace(request, enough=ENOUGH))
     entries = []
     for hit in result.hits:
         who = render.speaker(hit.role, hit.tool, hit.harness)

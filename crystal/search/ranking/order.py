@@ -46,7 +46,7 @@ OTHER_WORDS = 0.4
 
 @dataclass(frozen=True, slots=True)
 class RankingRequest:
-    """The parsed question, the number of answers, and the preferences.
+    """The parsed question, the number of answers, from how many on they are enough, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
     given the question and the answers, and gives places in their list, or None.
@@ -55,6 +55,7 @@ class RankingRequest:
     text: str
     asked: Query
     limit: int
+    enough: int
     preferences: Preferences
     wordings: tuple[str, ...] = ()
     reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None = None
@@ -121,7 +122,7 @@ def rank(
         answers = _scored(places, fields, pool, base_scores(pool, wanted.preferences), most, look)
         kept = collapsed(answers, weights.most)
         has_all = len(pool) < depth and len(answers) < most
-        if len(kept) >= wanted.limit or has_all or depth > MAX_CANDIDATES:
+        if len(kept) >= wanted.enough or has_all or depth > MAX_CANDIDATES:
             break
         depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
     if all(place.scope.session is None for place in places):

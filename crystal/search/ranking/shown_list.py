@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TypeVar
 
 from crystal.search.ranking.late import is_near
@@ -33,21 +34,24 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: 
     Each session may show three hits; then one of another session must come before each further one. What has no
     session (None) stands where it stood, and so do the ``first`` ones.
     """
-    rest = list(items)
+    if len({session_of(one) for one in items}) < 2:
+        return list(items)
+    coming = iter(items)
+    ahead = list(islice(coming, LOOK_AHEAD))
     shown: dict[Hashable, int] = {}
+    full: Hashable = None  # the session that has to wait; never two, as each further hit lets the other on
     out: list[Item] = []
-    if len({session_of(one) for one in rest}) < 2:
-        return rest
-    while rest:
-        ahead = rest[:LOOK_AHEAD] if len(out) >= first else []
+    while ahead:
         may = (at for at, one in enumerate(ahead) if shown.get(session_of(one), 0) < FROM_ONE_SESSION)
-        at = next(may, 0)
-        one = rest.pop(at)
+        one = ahead.pop(next(may, 0) if len(out) >= first else 0)
+        ahead += islice(coming, 1)
         session = session_of(one)
-        full = [other for other, count in shown.items() if other != session and count >= FROM_ONE_SESSION]
-        shown.update(dict.fromkeys(full, FROM_ONE_SESSION - 1))
+        if full not in (None, session):
+            shown[full] = FROM_ONE_SESSION - 1
+            full = None
         if session is not None:
             shown[session] = shown.get(session, 0) + 1
+            full = session if shown[session] >= FROM_ONE_SESSION else full
         out.append(one)
     return out
 
