@@ -71,6 +71,7 @@ def test_python_does_what_the_commands_do(home: Path) -> None:
         assert [was.text for was in memory.memory_history(one.id)] == ["Alice"]
         assert memory.deprecate(one.id).status == "deprecated"
         assert list(memory.memories()) == []
+        assert memory.status()["counts"]["memories"] == 0
         assert memory.revive(one.id).status == "active"
         assert [found.text for found in memory.memories(key="user_*")] == ["Bob"]
         assert memory.search("Bob").hits[0].category == "fact"

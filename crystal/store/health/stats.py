@@ -10,11 +10,12 @@ from crystal.store.connection import Store
 
 
 def counts(store: Store) -> dict[str, int]:
-    """Return how many rows of each kind there are."""
-    return {
+    """Return how many rows of each kind there are; of memories those that are active."""
+    found = {
         table: int(store.value(f"SELECT count(*) FROM {table}"))
-        for table in ("sessions", "turns", "chunks", "memories", "projects")
+        for table in ("sessions", "turns", "chunks", "projects")
     }
+    return {**found, "memories": int(store.value("SELECT count(*) FROM memories WHERE status = 'active'"))}
 
 
 def bytes_by_state(store: Store) -> dict[str, int]:
