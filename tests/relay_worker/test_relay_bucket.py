@@ -134,6 +134,15 @@ def test_a_missing_or_changed_body_is_said_and_may_be_sent_again(place):
         assert place.named() == place.stored()
 
 
+def test_a_relay_that_was_started_without_the_bucket_says_503_and_its_acknowledgements_count(place):
+    with OpenStore(place.folder, Settings(store=place.url)) as without, place.open() as opened:
+        assert opened.put(sealed(1, LARGE)) == "created"
+        assert code_of(without.get) == "unavailable"
+        without.ack(1)
+        place.sweep_now(opened)
+        assert place.stored() == set()
+
+
 # -- crashes
 
 

@@ -24,6 +24,7 @@ UPLOAD_MS = 3_600_000
 UNREAD_MS = 30_000
 """How long a body stays after its row, for who has just read the row."""
 PAGE = 1000
+NAME_IT = "give its address, s3://bucket/prefix, as before"
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
@@ -37,8 +38,7 @@ def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None)
     (is_used,) = rows.one(f"SELECT EXISTS ({_NAMED})") or (False,)
     if bucket_of is None:
         if is_used:
-            hint = "give its address, s3://bucket/prefix, as before"
-            raise CannotServeError(f"{without_password(url)} has bodies in a bucket", hint=hint, exit_code=2)
+            raise CannotServeError(f"{without_password(url)} has bodies in a bucket", hint=NAME_IT, exit_code=2)
         return None, False
     rows.run("INSERT INTO bucket (id, folder) VALUES (1, ?) ON CONFLICT DO NOTHING", secrets.token_hex(8))
     (folder,) = rows.one("SELECT folder FROM bucket") or ("",)
