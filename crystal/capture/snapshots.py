@@ -27,6 +27,7 @@ from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records
 from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
+from crystal.transcript.line import clean_text
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError, identify, reader_of
 
@@ -285,9 +286,10 @@ class _ConversationCapture:
         given: set[str] = set()
         start = 0
         for record in self.reader.records(self.source, self.conversation):
-            if record.id not in given:
-                given.add(record.id)
-                yield start, record, self.by.cleaner.hash(record.line)
+            ident = clean_text(record.id)  # a file may hold half of a character, which no database stores
+            if ident not in given:
+                given.add(ident)
+                yield start, record._replace(id=ident), self.by.cleaner.hash(record.line)
             start += _size(record)
 
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:

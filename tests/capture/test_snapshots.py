@@ -319,3 +319,19 @@ def test_every_file_that_still_has_a_forgotten_conversation_is_named(diary: Path
     sync()
     said_of_it = crystal("forget", "--session", "d1", "--dry-run").out
     assert all(str(path) in said_of_it for path in (copy, diary / "d1.json"))
+
+
+def test_an_id_with_half_of_a_character_stops_no_file(home: Path) -> None:
+    """One such message ended the import of all conversations of the agent."""
+    chats = home / ".gemini" / "tmp" / "p" / "chats"
+    chats.mkdir(parents=True)
+    for number, ident in enumerate((r"first-\ud800", r"first-\ud800\ud801", "second")):
+        head = f'{{"sessionId":"2222222{number}-aaaa-4000-8000-000000000001","kind":"main"}}'
+        said = f'{{"id":"{ident}","type":"user","content":"what is quartz {number}"}}'
+        (chats / f"session-2026-11-20T10-0{number}-2222222{number}.jsonl").write_text(f"{head}\n{said}\n")
+    assert crystal("init", "--yes", "--no-import").code == 0
+    done = crystal("backfill")
+    assert (done.code, "3 turns" in done.out) == (0, True), done
+    assert crystal("verify").code == 0
+    assert crystal("verify", "--repair").code == 0
+    assert "nothing new" in crystal("sync").out
