@@ -16,10 +16,11 @@ from tests.e2e.agents import AGENTS
 from tests.e2e.client import Client, find_client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import Answer, FakeModels
+from tests.e2e.paired import paired
 from tests.e2e.programs import ENVIRON, NoClient
 from tests.e2e.running_agents import Running, install_agent
 from tests.e2e.test_lives_of_agents import COMMAND, LIVES, RESULT
-from tests.support.whole_memory import Memory
+from tests.support.whole_memory import Memory, Said, wait_until
 
 QUARTZ, BASALT = "A mineral of silicon and oxygen.", "A dark stone from a volcano."
 PRINTED = "It printed a name and a number."
@@ -97,17 +98,47 @@ def models() -> Iterator[Models]:
         yield Models(others, claude)
 
 
-@pytest.mark.parametrize(("source", "to"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
-def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str, home: Path, models: Models) -> None:
-    if (source, to) not in QUICK_PAIRS and ENVIRON.get("CRYSTAL_E2E") != "all":
+every_pair = pytest.mark.parametrize(("source", "to"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+
+
+def skip_unless_asked_for(source: str, to: str, quick: tuple[tuple[str, str], ...]) -> None:
+    if (source, to) not in quick and ENVIRON.get("CRYSTAL_E2E") != "all":
         pytest.skip("takes minutes; set CRYSTAL_E2E=all to run every pair")
+
+
+def files_of(program: Program) -> dict[Path, bytes]:
+    """Return the files in which a program keeps its conversations; a database's index of its log is nobody's."""
+    pattern = next((life.files for life in LIVES if life.name == program.name), ".claude/projects/**/*.jsonl")
+    found = (path for path in program.running.home.glob(pattern) if path.is_file() and path.suffix != ".db-shm")
+    return {path: path.read_bytes() for path in found}
+
+
+def is_told_once(program: Program) -> None:
+    """Check what the model of a program was sent when the session had gone on: all that was said, in order, once."""
+    sent = json.dumps(program.last_request("what is basalt"), ensure_ascii=False)
+    for text in ("run the command", PRINTED, COMMAND, RESULT, "what is basalt"):
+        assert sent.count(text) == 1, (text, sent)
+    assert sent.index("run the command") < sent.index(RESULT) < sent.index(PRINTED) < sent.index("what is basalt")
+
+
+def is_new_alone(memory: Memory, before: Said, session: str) -> None:
+    """Check that a memory has the new turn, and the whole session where it is shown."""
+    new = {(role, text.strip('"')): count for (role, text), count in (memory.said() - before).items()}
+    assert new == {("user", "what is basalt"): 1, ("assistant", BASALT): 1}, new
+    shown = json.loads(memory.crystal("show", session, "--json"))["turns"]
+    assert [turn["text"].strip('"') for turn in shown] == ["run the command", PRINTED, "what is basalt", BASALT]
+
+
+@every_pair
+def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str, home: Path, models: Models) -> None:
+    skip_unless_asked_for(source, to, QUICK_PAIRS)
     second, first = models.start(to, home), models.start(source, home)  # the last one's tool is called
     path = os.pathsep.join(dict.fromkeys((first.env() | second.env())["PATH"].split(os.pathsep)))
     memory = Memory(home, {**first.env(), **second.env(), "PATH": path})
     memory.crystal("init", "--yes")
     assert PRINTED in first.ask("run the command")
     memory.verify()
-    before = memory.said()
+    before, files = memory.said(), files_of(first)
     session = json.loads(memory.crystal("sessions", "--json"))["sessions"][0]["id"]
 
     done = json.loads(memory.crystal("handoff", session, "--to", to, "--json"))
@@ -115,13 +146,39 @@ def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str,
     assert memory.said() == before, "what was handed over is stored already"
 
     assert BASALT in second.go_on(done["command"], "what is basalt")
-    messages = second.last_request("what is basalt")
-    sent = json.dumps(messages, ensure_ascii=False)
-    for text, times in (("run the command", 1), (PRINTED, 1), (COMMAND, 1), (RESULT, 1), ("what is basalt", 1)):
-        assert sent.count(text) == times, (text, sent)
-    assert sent.index("run the command") < sent.index(RESULT) < sent.index(PRINTED) < sent.index("what is basalt")
+    is_told_once(second)
     memory.verify()
-    new = {(role, text.strip('"')): count for (role, text), count in (memory.said() - before).items()}
-    assert new == {("user", "what is basalt"): 1, ("assistant", BASALT): 1}, new
-    shown = json.loads(memory.crystal("show", done["new_session"], "--json"))["turns"]
-    assert [turn["text"].strip('"') for turn in shown] == ["run the command", PRINTED, "what is basalt", BASALT]
+    is_new_alone(memory, before, done["new_session"])
+    assert files
+    assert files_of(first) == files, "the files of the one that was left were changed"
+
+
+@every_pair
+def test_it_goes_on_on_another_machine(source: str, to: str, tmp_path: Path, models: Models) -> None:
+    skip_unless_asked_for(source, to, QUICK_PAIRS[:1])
+    homes = [tmp_path / name for name in ("laptop", "desktop")]
+    for home in homes:
+        home.mkdir()
+    second, first = models.start(to, homes[0]), models.start(source, homes[1])
+    laptop = Memory(homes[0], {**second.env(), "CRYSTAL_DEVICE": "laptop"})
+    desktop = Memory(homes[1], {**first.env(), "CRYSTAL_DEVICE": "desktop"})
+    with paired(desktop, laptop, tmp_path):
+        assert PRINTED in first.ask("run the command")
+        desktop.verify()
+        before, files = desktop.said(), files_of(first)
+        session = json.loads(desktop.crystal("sessions", "--json"))["sessions"][0]["id"]
+
+        def is_listed() -> bool:
+            laptop.crystal("relay", "sync")
+            return session in laptop.crystal("sessions", "--json")
+
+        wait_until(is_listed, "the laptop to list it")
+        folder = str(second.running.project)
+        done = json.loads(laptop.crystal("handoff", session, "--to", to, "--project", folder, "--json"))
+        assert BASALT in second.go_on(done["command"], "what is basalt")
+        is_told_once(second)
+        laptop.verify()
+        laptop.crystal("relay", "sync")
+        wait_until(lambda: BASALT in desktop.crystal("search", f'"{BASALT}"'), "the desktop to find what is new")
+        is_new_alone(desktop, before, done["new_session"])
+        assert files_of(first) == files

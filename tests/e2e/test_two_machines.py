@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.app.test_processes import end
 from tests.e2e.agents import AGENTS
 from tests.e2e.client import Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.fake_models import FakeModels
+from tests.e2e.paired import paired
 from tests.e2e.running_agents import Running, install_agent
-from tests.support.whole_memory import ROOT, Memory, said, wait_until
-from tests.sync.test_relay_processes import POLL, Relay
+from tests.support.whole_memory import Memory, said, wait_until
 
 QUARTZ = "Quartz is silicon and oxygen."
 MICA = "Mica splits into sheets."
@@ -31,12 +29,6 @@ class Place(Memory):
         self.name = name
         self.client = client
 
-    def watch(self, *command: str) -> subprocess.Popen[bytes]:
-        """A command that goes on."""
-        return subprocess.Popen(
-            command, env=self.env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-
     def finds(self, words: str) -> str:
         """What a person sees who looks for these words here."""
         return self.run("search", f'"{words}"').stdout
@@ -45,28 +37,17 @@ class Place(Memory):
 @pytest.fixture
 def places(program: Path, model: FakeAnthropic, tmp_path: Path) -> Iterator[tuple[Place, Place]]:
     """Desktop and laptop, paired, with home watching."""
-    (tmp_path / "site").mkdir()
-    relay = Relay(tmp_path / "site" / "relay").start()
     made = []
     for name in ("desktop", "laptop"):
-        home = tmp_path / name
-        home.mkdir()
-        client = Client(program, home, model.base_url)
+        client = Client(program, tmp_path / name, model.base_url)
+        client.home.mkdir()
         client.prepare()
         made.append(Place(name, client))
     desktop, laptop = made
-    token = relay.operate("token", "make", "--label", "home", "--scope", "home")
-    desktop.crystal("init", "--yes", "--role", "home", "--relay", relay.url, "--token-stdin", stdin=token)
-    laptop.crystal("init", "--yes")
-    laptop.crystal("relay", "join", stdin=desktop.crystal("relay", "pair", "--offline", "--name", "laptop"))
-    watching = desktop.watch(*POLL)
-    try:
+    with paired(desktop, laptop, tmp_path):
         yield desktop, laptop
         for place in made:
             place.settle()
-    finally:
-        end(watching)
-        relay.kill()
 
 
 def test_a_conversation_on_the_laptop_is_found_on_the_desktop(places, model):
