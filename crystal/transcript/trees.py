@@ -1,19 +1,23 @@
 """Shared code of readers of exports whose conversations are trees of messages.
 
-The branch that the page shows is the session. An answer that was asked for again, and a prompt that was edited, give a
-branch of their own: a session that shares its beginning with the shown one, as a fork does.
+An answer that was asked for again, and a prompt that was edited, begin a branch: a session that shares its beginning
+with the others, as a fork does. The first answers and prompts are the session of the conversation; each other branch is
+named after the message that it begins with. So an export of tomorrow has the same sessions, whichever one the page
+shows then.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from crystal.transcript.line import Fields, digest, format_line
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+
+TimeOf = Callable[[Fields, Context], "int | None"]
 
 
 class Tree(NamedTuple):
@@ -48,10 +52,10 @@ class ExportReader(MessageReader, SnapshotReader):
         return message.get("model")
 
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
-        """Yield the shown branch of each conversation, then its other branches."""
+        """Yield the branches of each conversation, the shown one first."""
         for talk, tree in self._trees(source):
             stamp = digest(talk)
-            for session, _ in _branches(tree):
+            for session, _ in _branches(tree, self.time_of):
                 yield SessionStamp(session, stamp)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
@@ -59,7 +63,7 @@ class ExportReader(MessageReader, SnapshotReader):
         for _, tree in self._trees(source):
             if not conversation.session.startswith(tree.session):
                 continue
-            for session, path in _branches(tree):
+            for session, path in _branches(tree, self.time_of):
                 if session == conversation.session:
                     for ident in path:
                         message = tree.messages[ident]
@@ -79,21 +83,37 @@ class ExportReader(MessageReader, SnapshotReader):
                 yield talk, tree
 
 
-def _branches(tree: Tree) -> Iterator[tuple[str, list[str]]]:
+def _branches(tree: Tree, time_of: TimeOf) -> Iterator[tuple[str, list[str]]]:
     """Yield (session, the ids of its messages from the first on) for every branch, the shown one first.
 
     Every message is in one: a circle that nothing leads out of is a branch, too.
     """
     inner = set(tree.parents.values())
     leaves = [ident for ident in tree.messages if ident not in inner]
-    every = list(tree.messages)
-    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves or every), None)
+    shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves or [*tree.messages]), None)
+    paths: list[list[str]] = []
     seen: set[str] = set()
-    for leaf in filter(None, (shown, *leaves, *reversed(every))):
+    for leaf in (*leaves, *filter(None, [shown]), *reversed(list(tree.messages))):
         if leaf not in seen:
-            path = _path_to(leaf, tree)
-            seen.update(path)
-            yield tree.session if leaf == shown else f"{tree.session}-{leaf}", path
+            paths.append(_path_to(leaf, tree))
+            seen.update(paths[-1])
+    first, given = _first_answers(tree, time_of), set[str]()
+    for path in sorted(paths, key=lambda path: shown not in path):
+        forks = [ident for before, ident in zip([None, *path], path) if first.get(before) != ident]  # noqa: B905 - pairs
+        name = f"{tree.session}-{forks[-1]}" if forks else tree.session
+        name = f"{tree.session}-{path[-1]}-" if name in given else name  # only circles have two of a name
+        given.add(name)
+        yield name, path
+
+
+def _first_answers(tree: Tree, time_of: TimeOf) -> dict[str | None, str]:
+    """Return the earliest message behind each one; behind None the first of all."""
+    times = {ident: time_of(message or {}, Context()) or 0 for ident, message in tree.messages.items()}
+    first: dict[str | None, str] = {}
+    for ident in sorted(tree.messages, key=times.__getitem__):
+        before = tree.parents.get(ident)
+        first.setdefault(before if before in tree.messages else None, ident)
+    return first
 
 
 def _path_to(leaf: str, tree: Tree) -> list[str]:

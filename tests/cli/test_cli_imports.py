@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from crystal.api import Crystal
 from crystal.app import import_exports
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
@@ -119,3 +122,49 @@ def test_what_a_killed_import_unpacked_is_deleted_by_the_next_forgetting(home: P
     session = samples.expected("chatgpt")[0][0]["session"]
     assert crystal("forget", "--session", session, "--yes").code == 0
     assert not left.exists()
+
+
+def talk_of(form: str, tree: list[int], shown: int) -> dict[str, Any]:
+    """Return a conversation as its export has it: message ``n`` answers ``tree[n]``, the branch up to ``shown`` shows."""
+    names = [f"00000000-0000-4000-8000-{number:012}" for number in range(len(tree))]
+    parents = [None if number == 0 else names[tree[number]] for number in range(len(tree))]
+    if form == "claude-ai":
+        messages = [
+            {"uuid": name, "sender": ("human", "assistant")[number % 2], "index": number, "text": f"said {number}",
+             "parent_message_uuid": parent or "00000000-0000-4000-8000-000000000000",
+             "content": [{"type": "text", "text": f"said {number}"}], "created_at": "2026-11-20T10:00:00Z"}
+            for number, (name, parent) in enumerate(zip(names, parents, strict=True))
+        ]  # fmt: skip
+        return {"uuid": "talk", "name": "Stones", "created_at": "2026-11-20T10:00:00Z",
+                "current_leaf_message_uuid": names[shown], "chat_messages": messages}  # fmt: skip
+    mapping = {
+        name: {"id": name, "parent": parent, "children": [names[at] for at, up in enumerate(tree) if at and names[up] == name],
+               "message": {"id": name, "author": {"role": ("user", "assistant")[number % 2]}, "create_time": 1_795_000_000 + number,
+                           "content": {"content_type": "text", "parts": [f"said {number}"]}, "metadata": {}}}
+        for number, (name, parent) in enumerate(zip(names, parents, strict=True))
+    }  # fmt: skip
+    return {"id": "talk", "title": "Stones", "create_time": 1_795_000_000, "update_time": 1_795_000_000,
+            "current_node": names[shown], "mapping": mapping}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["chatgpt", "claude-ai"])
+@pytest.mark.parametrize("seed", range(2))
+def test_branches_that_grow_from_export_to_export_are_kept_once_and_whole(form: str, seed: int, home: Path) -> None:
+    rng = random.Random(seed)
+    tree, kept = [0, 0], 0
+    for _ in range(5):
+        tree += [rng.randrange(len(tree)) for _ in range(rng.randint(0, 3))]
+        leaves = [number for number in range(len(tree)) if number not in tree[1:]]
+        path = home / "conversations.json"
+        path.write_text(json.dumps([talk_of(form, tree, rng.choice(leaves))]))
+        new = json.loads(crystal("import", str(path), "--json").out)["turns"]
+        assert (kept := kept + new) == len(tree), "each message is new once"
+        with Crystal.reader() as memory:
+            shown = {tuple(turn.text for turn in memory.show(one.id).turns) for one in memory.sessions(limit=99)}
+        for leaf in leaves:
+            branch = [leaf]
+            while branch[0]:
+                branch.insert(0, tree[branch[0]])
+            assert tuple(f"said {number}" for number in branch) in shown, (tree, leaf, shown)
+    assert "nothing new" in crystal("import", str(path)).out
+    assert crystal("verify").code == 0

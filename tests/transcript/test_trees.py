@@ -44,11 +44,11 @@ def test_each_message_of_a_graph_is_in_a_branch_also_in_a_circle(
     for reader, talk in ((CHATGPT, graph), (CLAUDE_AI, tree)):
         found = list(said(reader, talk))
         assert len({session for session, _ in found}) == len(found)
-        assert found[0][0] == SESSION
+        assert all(session.startswith(SESSION) for session, _ in found)
         texts = [text for _, branch in found for text in branch]
         assert set(texts) == {f"said in {name}" for name in parents}
         if shown in parents:
-            assert found[0][1][-1] == f"said in {shown}"
+            assert f"said in {shown}" in found[0][1]
 
 
 def test_a_message_without_an_id_is_said_too() -> None:
