@@ -18,6 +18,7 @@ from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
 from crystal.capture import finder, spool
+from crystal.capture.lock import BACKFILL_LOCK, lock_holder
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
@@ -144,9 +145,14 @@ def _transcripts(machine: Machine) -> dict[str, Any]:
         if lag
     ]
     lag = sum(lag for _, lag in unread)
-    to_import = len(read_pending_import(machine.places.data_dir))
-    known = len(states)
-    return {"on_disk": len(there), "known": known, "lag": lag, "to_import": to_import, "behind": behind[:20]}
+    return {
+        "on_disk": len(there),
+        "known": len(states),
+        "lag": lag,
+        "to_import": len(read_pending_import(machine.places.data_dir)),
+        "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,
+        "behind": behind[:20],
+    }
 
 
 def count_without_vector(machine: Machine) -> int:

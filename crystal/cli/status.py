@@ -220,18 +220,18 @@ def _transcripts(found: dict[str, Any]) -> str:
         words += f"; {size_words(transcripts['lag'])} not captured yet (run: crystal sync)"
     before = ledger.get("before-crystal", 0)
     if before:
-        words += f"; {size_words(before)} from before crystal ({_import(transcripts['to_import'], found['progress'])})"
+        words += f"; {size_words(before)} from before crystal ({_import(transcripts)})"
     if ledger.get("private"):
         words += f"; {size_words(ledger['private'])} private"
     return words
 
 
-def _import(to_import: int, progress: dict[str, Any] | None) -> str:
+def _import(transcripts: dict[str, Any]) -> str:
     """Say how what is from before crystal gets into the memory."""
-    if not to_import:
-        return "run: crystal backfill"
-    is_running = progress is not None and progress["step"] == "import"
-    return "being imported" if is_running else "the import goes on at the next turn; now: crystal sync"
+    if transcripts["is_importing"]:
+        return "being imported"
+    goes_on = "the import goes on at the next turn; now: crystal sync"
+    return goes_on if transcripts["to_import"] else "run: crystal backfill"
 
 
 def _waiting(queues: dict[str, int]) -> str:

@@ -17,7 +17,7 @@ from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
-from crystal.errors import CrystalError, DamagedError, UnavailableError
+from crystal.errors import CrystalError, DamagedError, StoreBusyError, UnavailableError
 from crystal.ingest import archive
 from crystal.integrity.revisions import revised_after
 from crystal.model.capture import Chunk, Turn
@@ -253,9 +253,14 @@ class Verification:
     def _unknown_archives(self) -> Iterator[Fault]:
         """Find archive files without a transcript."""
         there = sorted(self.ldm_home.glob("agents/*/memory/transcripts/**/*.jsonl.zst"))
-        with (
-            self.store.transaction()
-        ):  # an archive is written before its row: under the write lock both exist, or neither
+        try:
+            with (
+                self.store.transaction()
+            ):  # a file is written before its row: under the write lock both exist, or neither
+                known = checks.known_archives(self.store)
+        except StoreBusyError:
+            raise
+        except UnavailableError:  # the disk is full or cannot be written, so nobody writes a file just now
             known = checks.known_archives(self.store)
         for path in there:
             if path.exists() and path.relative_to(self.ldm_home).as_posix() not in known:

@@ -120,10 +120,15 @@ def changed_definition(path: Path) -> str | None:
     """Return which definition in a store is not as crystal wrote it, in words, or None."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     with contextlib.closing(prepared(db)):
-        try:
-            return upgrade.changed_definition(db)
-        except apsw.SQLError as error:
-            return upgrade.one_line(error)
+        return changed_definition_in(db)
+
+
+def changed_definition_in(db: apsw.Connection) -> str | None:
+    """Return the same of a store that is open."""
+    try:
+        return upgrade.changed_definition(db)
+    except apsw.SQLError as error:
+        return upgrade.one_line(error)
 
 
 def connect(path: Path) -> apsw.Connection:

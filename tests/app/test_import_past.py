@@ -14,7 +14,7 @@ from crystal.app import import_past
 from crystal.app.context import Machine, open_machine
 from crystal.app.progress import PENDING_IMPORT_FILE
 from crystal.capture.backfill import PastFile
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import BACKFILL_LOCK, try_lock
 from crystal.cli import capture
 from tests.support.capture_machine import line
 from tests.support.command import crystal
@@ -59,6 +59,8 @@ def test_status_says_that_an_interrupted_import_goes_on(two_past: Path) -> None:
     assert "from before crystal (run: crystal backfill)" in crystal("status").out
     with open_machine() as machine:
         import_past.note_pending(machine, import_past.plan_import(machine, [], None))
+        with try_lock(machine.places.data_dir / BACKFILL_LOCK):
+            assert "from before crystal (being imported)" in crystal("status").out
     assert "from before crystal (the import goes on at the next turn; now: crystal sync)" in crystal("status").out
     assert "are not imported\n      fix: crystal sync" in crystal("doctor").out
     assert json.loads(crystal("status", "--json").out)["transcripts"]["to_import"] == 2

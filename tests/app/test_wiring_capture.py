@@ -54,7 +54,14 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
     with open_machine() as machine:
         (moved / "s.jsonl").chmod(0)  # and root may read it: the size alone is enough
         monkeypatch.setattr(finder, "opened", lambda *_: pytest.fail("a transcript was opened"))
-        assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "to_import": 0, "behind": []}
+        assert gather(machine)["transcripts"] == {
+            "on_disk": 1,
+            "known": 1,
+            "lag": 0,
+            "to_import": 0,
+            "is_importing": False,
+            "behind": [],
+        }
         monkeypatch.undo()
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
         (moved / "s.jsonl").chmod(0o600)
@@ -71,4 +78,11 @@ def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> No
     (projects / "s.jsonl").write_bytes(line("basalt"))
     with open_machine() as machine:
         make_capture(machine).capture_tail(projects / "s.jsonl", Tally())
-        assert gather(machine)["transcripts"] == {"on_disk": 1, "known": 1, "lag": 0, "to_import": 0, "behind": []}
+        assert gather(machine)["transcripts"] == {
+            "on_disk": 1,
+            "known": 1,
+            "lag": 0,
+            "to_import": 0,
+            "is_importing": False,
+            "behind": [],
+        }

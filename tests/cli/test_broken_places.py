@@ -71,7 +71,14 @@ def assert_status_tells(problem: str, fix: str, *, code: int = 1, powerless: boo
 
 
 def assert_reading_works(powerless: bool = False) -> None:
-    for words in (["search", "basalt"], ["show", "s"], ["sessions"], ["status"], ["search", "basalt", "--json"]):
+    for words in (
+        ["search", "basalt"],
+        ["show", "s"],
+        ["sessions"],
+        ["status"],
+        ["verify"],
+        ["search", "basalt", "--json"],
+    ):
         done = run(*words, powerless=powerless)
         stopped = words == ["status"] and done.stdout.startswith("NOT capturing")
         assert done.returncode == int(stopped), (words, done)

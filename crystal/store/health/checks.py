@@ -13,7 +13,7 @@ from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
-from crystal.store.driver import changed_definition
+from crystal.store.driver import changed_definition, changed_definition_in
 from crystal.store.memories import memories
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
@@ -65,7 +65,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 def database_faults(store: Store) -> list[str]:
     """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
-    faults += filter(None, [changed_definition(store.path)])
+    faults += filter(None, [changed_definition_in(store.db)])
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
         faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
@@ -93,7 +93,7 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None
     finally:
         store.db.set_progress_handler(None)
     seconds = seconds if is_whole else seconds / 3
-    fault = fault or changed_definition(store.path)
+    fault = fault or changed_definition_in(store.db)
     fault = fault or _undecodable(store, time.monotonic() + seconds)
     if fault is None and chunks_with_wrong_hash(store, time.monotonic() + seconds):
         fault = "a text in table chunks is not what was stored"
