@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rich.console import Group
-from rich.markdown import Markdown
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -272,6 +271,8 @@ def _row(entry: ListEntry) -> Content:
 
 def _widget(block: TurnBlock) -> Static | Collapsible:
     """Return the widget of a turn; its text is never read as markup."""
+    from rich.markdown import Markdown  # takes 60 ms, which the first picture need not wait for
+
     kind = "focus" if block.is_focus else ""
     if not block.is_folded:
         if block.is_markdown:
