@@ -6,9 +6,11 @@ endpoint come from the variables ``AWS_*``, which obstore reads. No message cont
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 import obstore
@@ -18,6 +20,7 @@ from obstore.store import S3Store
 from relay_worker.errors import CannotServeError
 
 PROBE = "probe"
+DOWN_SECONDS = 1.0
 REQUEST_SECONDS, CONNECT_SECONDS, RETRIES = 20, 3, 2
 PAGE = 1000
 _FILE = re.compile("[0-9a-f]{32}")
@@ -35,6 +38,7 @@ class Bucket:
 
     def __init__(self, address: str, folder: str) -> None:
         self.address = address.rstrip("/")
+        self._down: tuple[float, str] | None = None
         bucket, _, prefix = self.address.removeprefix("s3://").partition("/")
         name, endpoint = next(((name, os.environ[name]) for name in _ENDPOINTS if os.environ.get(name)), ("", ""))
         if name and not re.match(r"https?://[^/\s]+", endpoint):  # obstore would panic
@@ -54,37 +58,32 @@ class Bucket:
 
     def save(self, name: str, body: bytes) -> None:
         """Store a body durably."""
-        try:
+        with self._translated():
             obstore.put(self._store, name, body, use_multipart=False)
-        except (BaseError, OSError) as error:
-            raise self._failed(error) from None
 
     def read(self, name: str) -> bytes | None:
         """Return a body, None if it is missing."""
-        try:
-            return obstore.get(self._store, name).bytes().to_bytes()
-        except (BaseError, OSError) as error:
-            if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in str(error):
-                return None
-            raise self._failed(error) from None
+        with self._translated():
+            try:
+                return obstore.get(self._store, name).bytes().to_bytes()
+            except FileNotFoundError as error:
+                if "NoSuchBucket" in str(error):
+                    raise
+        return None
 
     def remove(self, names: Sequence[str]) -> None:
         """Delete bodies; missing ones are no error."""
-        try:
+        with self._translated():
             obstore.delete(self._store, names)
-        except (BaseError, OSError) as error:
-            raise self._failed(error) from None
 
     def names(self, most: int | None = None) -> list[str]:
         """Return the names of all bodies, or of some."""
         found: list[str] = []
-        try:
+        with self._translated():
             for page in obstore.list(self._store, chunk_size=PAGE):
                 found += [one["path"] for one in page if _FILE.fullmatch(one["path"])]
                 if most and len(found) >= most:
                     break
-        except (BaseError, OSError) as error:
-            raise self._failed(error) from None
         return found
 
     def probe(self) -> None:
@@ -108,6 +107,19 @@ class Bucket:
                 hint="name the bucket and prefix that have them: CRYSTAL_RELAY_BODIES=s3://bucket/prefix",
             )
         self.remove([PROBE])
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Translate obstore's errors. For a second after one that may pass, nobody else waits for it."""
+        if self._down is not None and time.monotonic() - self._down[0] < DOWN_SECONDS:
+            raise CannotServeError(self._down[1], exit_code=4)
+        try:
+            yield
+        except (BaseError, OSError) as error:
+            failed = self._failed(error)
+            if failed.exit_code == 4:
+                self._down = time.monotonic(), str(failed)
+            raise failed from None
 
     def _failed(self, error: Exception) -> CannotServeError:
         text = str(error)

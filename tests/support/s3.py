@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
 START_SECONDS = 60.0
+LOWEST_PORT, PORT_COUNT = 20_000, 12_000
 PORTS = tuple(f"{one}.port{grpc}" for one in ("master", "volume", "filer", "s3") for grpc in ("", ".grpc"))
 KEY, SECRET = "crystal", "secret-of-the-tests"
 OPTIONS = (
@@ -27,8 +28,15 @@ OPTIONS = (
 
 
 def free_ports(count: int) -> list[int]:
+    """Return ports that are free, below those that the system gives to outgoing connections: they stay free."""
+    found: set[int] = set()
     with ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+        while len(found) < count:
+            port = LOWEST_PORT + secrets.randbelow(PORT_COUNT)
+            with suppress(OSError):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.add(port)
+    return list(found)
 
 
 class S3Server:
