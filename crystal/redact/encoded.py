@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import binascii
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cache
 
 from crystal.redact.formats import DIGITS, DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
-from crystal.redact.regex_engines import compiled, scanner
+from crystal.redact.regex_engines import Lazy, compiled, scanner
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -137,3 +138,28 @@ def _tokens(plain: bytes, work: RedactionWork) -> Iterator[tuple[str, int, int]]
             for found in work.each(pattern.finditer(plain)):
                 if not found.lastgroup:
                     yield row.kind, *found.span(found.lastindex or 0)
+
+
+DUMP_HINTS = (rb"[0-9a-fA-F]{2}(?:[ :]{1,2}[0-9a-fA-F]{2}){7}", rb"[0-9a-fA-F]{4}(?: [0-9a-fA-F]{4}){3}")
+_PAIRS = rb"(?:[0-9a-fA-F]{2}){1,2}(?:(?:  ?|:)(?:[0-9a-fA-F]{2}){1,2})"
+_DUMP_ROW = Lazy(
+    rb"(?m)^[ \t]*[0-9a-fA-F]{6,8}:?[ \t]{1,2}(?P<row>" + _PAIRS + rb"{0,31})(?=[ \t]*$|[ \t]{2})[^\n\xff]*"
+    rb"|(?P<run>" + _PAIRS + rb"{7,4096})"
+)
+"""A line of ``xxd`` or ``hexdump -C``, with the offset and the text beside it; or bytes with gaps between them."""
+
+
+def dump_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
+    """Yield the rows of hexadecimal dumps in which a token of a known format stands."""
+    work.spend(8 * len(text))
+    plain = bytearray()
+    rows: list[tuple[int, int, int]] = []
+    for found in _DUMP_ROW.finditer(text):
+        work.spend(2 * CALL)
+        digits = (found["row"] or found["run"]).translate(None, b" :")
+        rows.append((len(plain), *found.span()))
+        plain += bytes.fromhex(digits.decode())
+    firsts = [first for first, _, _ in rows]
+    for kind, start, end in _tokens(bytes(plain), work):
+        for _, begin, stop in rows[bisect_right(firsts, start) - 1 : bisect_left(firsts, end)]:
+            yield Span(begin, stop, kind, ENCODED)

@@ -1,4 +1,6 @@
-"""Recovery phrases of wallets (BIP-39): 12, 15, 18, 21 or 24 words of the English list whose checksum holds.
+"""Recovery phrases of wallets (BIP-39): 12, 15, 18, 21 or 24 words of a language's list whose checksum holds.
+
+They are found in any case, on a line, one a line, numbered, in columns and in tables.
 
 Twelve words of the list in a row are ordinary in a dictionary and rare in prose; the checksum leaves one in sixteen.
 """
@@ -7,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import unicodedata
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
@@ -22,29 +26,44 @@ MAX_WORDS = 40
 MIN_PHRASE_BYTES = 12 * 3 + 11
 """The shortest phrase: twelve words of three letters and what separates them."""
 
-_BETWEEN = rb"(?:[\s,\"']|\d{1,2}[.:)]?)"
-_GAP_RAW = rb"(?:[\s,\"']|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
-MNEMONIC_HINTS = (rb"(?:[a-z]{3,8}" + _GAP_RAW + rb"+){11}[a-z]{3}",)
+_LETTER = rb"[A-Za-z\x80-\xf4]"
+_BETWEEN = rb"(?:[\s,\"'|*-]|\n\xff|(?<!\d)\d{1,2}(?!\d)[.:)]?)"
+_GAP_RAW = rb"(?:\n\xff|[\s,\"'|*-]|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
+MNEMONIC_HINTS = (rb"(?:" + _LETTER + rb"{3,40}" + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
 MAX_READ = 500
 """Words read at once: a pattern without a limit takes 75 bytes of memory for each byte of a long run of words."""
-_PHRASE = rb"\b[a-z]{3,8}(?:" + _BETWEEN + rb"{1,8}[a-z]{3,8}\b){11,%d}" % (MAX_READ - 1)
+_PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
 
 
-_WORD = Lazy(rb"[a-z]{3,8}")
-_WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?([a-z]{3,})")
+_WORD = Lazy(_LETTER + rb"{3,}")
+_WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")
 _ROW = b"\1" * SIZES[-1]
 _RUN = Lazy(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
 """Known words in a row, where each word of a text is a byte."""
 
 
 @cache
-def _words() -> dict[bytes, int]:
-    """Return the list; only the file, since importing the package takes 30 ms."""
+def _lists() -> list[dict[bytes, int]]:
+    """Return the place of each word, by language; only the files, since importing the package takes 30 ms."""
     package = importlib.util.find_spec("mnemonic")
     assert package is not None
     assert package.submodule_search_locations is not None
-    file = Path(package.submodule_search_locations[0], "wordlist", "english.txt")
-    return {word: place for place, word in enumerate(file.read_bytes().split())}
+    files = sorted(Path(package.submodule_search_locations[0], "wordlist").glob("*.txt"))
+    return [_places(file.read_text("utf-8").split()) for file in files]
+
+
+def _places(words: list[str]) -> dict[bytes, int]:
+    """Return the place of each word, in both ways to write an accent."""
+    return {
+        form.encode(): place
+        for place, word in enumerate(words)
+        for form in (unicodedata.normalize("NFC", word), unicodedata.normalize("NFKD", word))
+    }
+
+
+@cache
+def _words() -> frozenset[bytes]:
+    return frozenset(chain.from_iterable(_lists()))
 
 
 def holds_phrase(text: bytes) -> bool:
@@ -56,43 +75,49 @@ def holds_phrase(text: bytes) -> bool:
 
 def _known_words(text: bytes, place: tuple[int, int]) -> bool:
     """Return whether twelve words of the list follow each other, whatever stands between them."""
-    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(text, *place)))
+    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(text.lower(), *place)))
 
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
+    small = text.lower()
     for place in stretches(text, MNEMONIC_HINTS) if holds_phrase(text) else ():
         at, end = place
         while (found := compiled(_PHRASE).search(text, at, end)) is not None:
             work.spend(FINDING + 40 * len(found.group()))
             spans = [word.span() for word in _WORD.finditer(text, *found.span())]
-            known = bytes(map(_words().__contains__, _WORD.findall(text, *found.span())))
+            known = bytes(map(_words().__contains__, _WORD.findall(small, *found.span())))
             at = found.end()
             if len(spans) == MAX_READ and known[-1]:  # read again from the last run on, which may be cut here
                 last = MAX_READ - 1 - known.rfind(0)
                 at, known = spans[-min(last, MAX_WORDS + 1)][0], known[:-last]
             for run in _RUN.finditer(known):
-                yield from _phrases([(_words()[text[slice(*one)]], *one) for one in spans[slice(*run.span())]], work)
+                yield from _phrases([(small[slice(*one)], *one) for one in spans[slice(*run.span())]], work)
 
 
-def _phrases(run: list[tuple[int, int, int]], work: RedactionWork) -> Iterator[Span]:
-    """Yield the phrases in a run of words, each with its place in the list, its start and its end."""
+def _phrases(run: list[tuple[bytes, int, int]], work: RedactionWork) -> Iterator[Span]:
+    """Yield the phrases in a run of words, each with its start and its end."""
     at = 0
     while at + SIZES[-1] <= len(run):
         work.spend(FINDING)
-        size = next((size for size in SIZES if _is_phrase([place for place, _, _ in run[at : at + size]], size)), 0)
+        size = next((size for size in SIZES if _is_phrase([word for word, _, _ in run[at : at + size]], size)), 0)
         if size:
             yield Span(run[at][1], run[at + size - 1][2], "recovery-phrase", FORMAT)
         at += size or 1
 
 
-def _is_phrase(places: list[int], size: int) -> bool:
-    """Return whether the last bits are the checksum of the others."""
-    if len(places) != size:
+def _is_phrase(words: list[bytes], size: int) -> bool:
+    if len(words) != size:
         return False
+    languages = (places for places in _lists() if places.keys() >= set(words))
+    return any(_holds_checksum([places[word] for word in words]) for places in languages)
+
+
+def _holds_checksum(places: list[int]) -> bool:
+    """Return whether the last bits are the checksum of the others."""
     value = 0
     for place in places:
         value = value << 11 | place
-    check = size // 3
-    entropy = (value >> check).to_bytes(size * 4 // 3, "big")
+    check = len(places) // 3
+    entropy = (value >> check).to_bytes(len(places) * 4 // 3, "big")
     return hashlib.sha256(entropy).digest()[0] >> (8 - check) == value & ((1 << check) - 1)

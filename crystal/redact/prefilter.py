@@ -24,7 +24,7 @@ from crystal.redact.addresses import (
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
-from crystal.redact.encoded import encoded_hints, encoded_spans
+from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
 from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
@@ -44,6 +44,7 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     pgpass_spans: PGPASS_HINTS,
     header_spans: HEADER_HINTS,
     command_spans: COMMAND_HINTS,
+    dump_spans: DUMP_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
 _LOOKING = (format_spans, named_spans, encoded_spans, mnemonic_spans)

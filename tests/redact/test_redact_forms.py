@@ -8,7 +8,8 @@ import json
 import random
 import re
 import textwrap
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import pytest
@@ -123,6 +124,12 @@ def cut_lines(text: str, width: int, end: str) -> str:
     return end.join(re.findall(f"(?s).{{1,{width}}}", text))
 
 
+def dumped(text: str, group: int, row: str) -> str:
+    """Return the text as a program shows its bytes: 16 a row, in groups, with the offset and the letters."""
+    rows = [text[at : at + 16] for at in range(0, len(text), 16)]
+    return "\n".join(row.format(16 * at, part.encode().hex(" ", -group), part) for at, part in enumerate(rows))
+
+
 def forms_of(token: str, literals: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each form, and the token in it: cut lines are cut right behind the literal, too."""
     yield "plain", token
@@ -133,6 +140,9 @@ def forms_of(token: str, literals: str) -> Iterator[tuple[str, str]]:
     if len(token) >= MIN_ENCODED:
         yield "base64", base64.b64encode(token.encode()).decode()
         yield "hexadecimal", token.encode().hex()
+        yield "pairs of digits", token.encode().hex(":")
+        yield "xxd", dumped(token, 2, "{:08x}: {:<39}  {}")
+        yield "hexdump -C", dumped(token, 1, "{:08x}  {:<47}  |{}|")
     head = min(
         (token.find(literal) + len(literal) for literal in literals.split() if literal in token), default=len(token)
     )
@@ -146,6 +156,9 @@ MIN_ENCODED = 16
 """Bytes of a token that is told apart in base64 and hexadecimal digits."""
 
 
+ENCODED = ("base64", "hexadecimal", "pairs of digits", "xxd", "hexdump -C")
+
+
 @pytest.mark.slow
 def test_every_kind_goes_in_every_form() -> None:
     left = [
@@ -154,7 +167,7 @@ def test_every_kind_goes_in_every_form() -> None:
         for form, text in forms_of(filled(positive), literals)
         if not found(text) or filled(positive)[-10:] in re.sub(r"\s", "", REDACTOR.clean_text(text)[0])
     ]
-    assert left == ["azure-client-secret Q~: base64", "azure-client-secret Q~: hexadecimal"]
+    assert left == [f"azure-client-secret Q~: {form}" for form in ENCODED]
 
 
 def test_a_long_token_goes_that_was_cut_in_a_narrow_terminal_and_discords_in_base64() -> None:
@@ -211,14 +224,33 @@ def test_a_secret_goes_from_what_was_encoded_for_a_url(text: str) -> None:
         assert clean.endswith(" HTTP/1.1")
 
 
+PHRASE_FORMS: dict[str, Callable[[list[str]], str]] = {
+    **{gap: gap.join for gap in (" ", "\n", ", ", "  ", "-", " | ", "\n- ")},
+    "capitals": lambda words: " ".join(words).upper(),
+    "numbered": lambda words: "\n".join(f"{at}. {word}" for at, word in enumerate(words, 1)),
+    "table": lambda words: "\n".join(f"| {at} | {word} |" for at, word in enumerate(words, 1)),
+    "JSON": lambda words: json.dumps(words, ensure_ascii=False),
+}
+
+
 @each_row("strength", [128, 160, 192, 224, 256])
-@each_row("gap", [" ", "\n", ", ", "  "])
-def test_a_recovery_phrase_goes(strength: int, gap: str) -> None:
+@each_row("form", sorted(PHRASE_FORMS))
+def test_a_recovery_phrase_goes(strength: int, form: str) -> None:
     words = Mnemonic("english").to_mnemonic(bytes(range(7, 7 + strength // 8))).split()
-    clean, findings = REDACTOR.clean_text(f"My wallet: {gap.join(words)}. Keep it!")
-    assert clean.startswith("My wallet: [redacted:recovery-phrase:")
-    assert clean.endswith(". Keep it!")
-    assert found(f"My wallet: {gap.join(words)}. Keep it!") == findings == {"recovery-phrase": 1}
+    clean, findings = REDACTOR.clean_text(f"My wallet: {PHRASE_FORMS[form](words)}. Keep it!")
+    assert clean.startswith("My wallet: ")
+    assert clean.endswith("Keep it!")
+    assert not set(words[1:-1]) & set(re.findall(r"\w+", clean.lower()))
+    assert findings == {"recovery-phrase": 1}
+
+
+@each_row("language", Mnemonic.list_languages())
+def test_a_recovery_phrase_goes_in_every_language(language: str) -> None:
+    words = Mnemonic(language).to_mnemonic(bytes(range(7, 27))).split()
+    for value in (" ".join(words), unicodedata.normalize("NFC", "\n".join(words)), words):
+        clean, findings = REDACTOR.clean_line(json.dumps({"a": value}, ensure_ascii=False).encode())
+        assert set(findings) == {"recovery-phrase"}, value
+        assert words[8].encode() not in clean
 
 
 def test_words_of_the_list_without_the_checksum_stay() -> None:
