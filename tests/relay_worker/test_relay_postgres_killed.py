@@ -46,6 +46,13 @@ class Node:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log)
 
+    def wait(self) -> None:
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            time.sleep(0.05)
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(30)
@@ -178,7 +185,9 @@ def killing(kinds: Sequence[Callable[[list[Node], int], None]], kills: list[int]
 
 
 def restart_node(nodes: list[Node], turn: int) -> None:
-    node = nodes[turn % len(nodes)]
+    """Restart one of two while the other one serves, however long that takes to start."""
+    node, other = nodes[turn % 2], nodes[(turn + 1) % 2]
+    other.wait()
     node.kill()
     node.start()
 
