@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -263,3 +266,49 @@ def test_what_a_subagent_says_is_kept_once(life: Life, home: Path, models: FakeM
     # Gemini's subagent is asked again until it calls a tool; Qwen goes on when its subagent has ended.
     for role, text in (("assistant", "I have asked around."), ("subagent", "There are two minerals.")):
         assert count(said, role, text) == told[text] >= 1, (told, said)
+
+
+OTHER_MODELS = {
+    "codex": ("--model", "other-model"),
+    "gemini-cli": ("-m", "gemini-2.5-pro"),
+    "opencode": ("-m", "mock/other-model"),
+}
+"""The arguments that choose another model."""
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_a_session_goes_on_after_a_day_with_another_model(name: str, home: Path, models: FakeModels) -> None:
+    life = next(life for life in LIVES if life.name == name)
+    for prompt, answer in FINISHED.items():
+        models.when(prompt, answer)
+    one = running(life, home, models)
+    if (settings := home / ".config" / "opencode" / "opencode.json").exists():
+        model = '"mock-model": {'
+        settings.write_text(settings.read_text().replace(model, f'"other-model": {{"name": "Other"}}, {model}'))
+    memory = Memory(home, one.env())
+    memory.crystal("init", "--yes", "--agent", name)
+    first, *others = list(FINISHED)
+    assert one.go(first).code == 0
+    memory.settle()
+    flag, model = OTHER_MODELS[name]
+    given = one.agent.arguments
+    at = given.index(flag) if flag in given else len(given) - given.count("-p")
+    one.agent = replace(one.agent, arguments=(*given[:at], flag, model, *given[at + 2 * (flag in given) :]))
+    for prompt in others:
+        a_day_ago = time.time() - 86_400
+        for path in home.glob(life.files):
+            os.utime(path, (a_day_ago, a_day_ago))
+        memory.crystal("sync")
+        assert life.resume
+        assert one.go(prompt, life.resume(newest_file(life, home))).code == 0
+        memory.settle()
+    one.close()
+    memory.verify()
+    said = list(memory.said().elements())
+    assert {
+        (count(said, "user", prompt), count(said, "assistant", answer.text)) for prompt, answer in FINISHED.items()
+    } == {(1, 1)}
+    assert len(json.loads(memory.crystal("sessions", "--json"))["sessions"]) == 1
+    used = [body.get("model") for body in models.requests if body.get("tools")]
+    told = memory.value("SELECT group_concat(DISTINCT model) FROM turns WHERE role = 'assistant'")
+    assert len(set(told.split(","))) == 2, (told, used)
