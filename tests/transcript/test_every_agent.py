@@ -108,13 +108,14 @@ def test_a_lost_database_is_rebuilt_and_nothing_is_captured_again(harness: str, 
     samples.lay_out(harness, home)
     start()
     assert crystal(*samples.import_command(harness, home)).code == 0
+    assert crystal("sync", "--wait").code == 0  # a summary gives its session a title
     sessions, turns = samples.captured()
     archives = contents(home / ".ldm" / "agents", "*.zst")
     for file in (home / ".ldm" / "memory").glob("crystal.db*"):
         file.unlink()
     done = crystal("verify", "--repair")
     assert done.code == 0, done.err
-    assert crystal("sync").code == 0
+    assert crystal("sync", "--wait").code == 0
     assert contents(home / ".ldm" / "agents", "*.zst") == archives
     again = samples.captured()
     assert again[0] == sessions
