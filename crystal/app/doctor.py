@@ -130,10 +130,8 @@ def _places(config: Config) -> Iterator[Check]:
         if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
-    for name in LOCKS:
-        problem = unusable_lock(places.data_dir / name)
-        if problem is not None:
-            yield Check("places", "failure", *problem)
+    problems = (unusable_lock(places.data_dir / name) for name in LOCKS)
+    yield from (Check("places", "failure", *one) for one in problems if one is not None)
 
 
 def _packages(config: Config) -> Iterator[Check]:

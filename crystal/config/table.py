@@ -26,9 +26,8 @@ _ROWS = EMBEDDING_PROVIDERS.values()
 class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
-    ``sources`` says where each key's value came from; a key that is absent has its default. ``isolated`` has the agents
-    for which ``agents.NAME.isolated`` is true. ``reload`` returns the settings as they are now, ``stamp`` is the
-    file's state when they were read.
+    ``sources`` says where each key's value came from; an absent key has its default. ``isolated`` has the agents with
+    ``agents.NAME.isolated``. ``reload`` returns the settings as they are now, ``stamp`` is the file's state when read.
     """
 
     places: Places

@@ -40,6 +40,9 @@ def main() -> None:
         opened = open_reader()
         browser = MemoryBrowser(thread.submit(opened.__enter__).result(), thread, "retry with backoff timeout")
         picture = FONT_FACES.sub("", asyncio.run(_picture(browser))).replace("/home/ada/", "/home/you/")
+        # What stands hundreds of times stands once, or short.
+        picture = re.sub(r"terminal-\d+", "t", picture).replace(' shape-rendering="crispEdges"', "")
+        picture = picture.replace("<style>", "<style>rect { shape-rendering: crispEdges }", 1)
         (HERE / "tui.svg").write_text(picture, encoding="utf-8")
         thread.submit(opened.__exit__, None, None, None).result()
 

@@ -142,7 +142,7 @@ AGENTS = (
     ),
     Agent(
         "codex",
-        ("@openai/codex@0.169.0",),
+        ("@openai/codex@0.171.0",),
         "codex",
         # Trust in a hook is given in the terminal; this is the program's own way around it, for tests.
         (
