@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.background import enrich
 from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
-from crystal.app.context import Machine, open_kept_machine, open_machine, this_config
+from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.mirror import open_mirror
 from crystal.app.projects import project_finder
@@ -19,7 +19,14 @@ from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.snapshots import unread
-from crystal.errors import CrystalError, NotConfiguredError, NotFoundError, StoreDamagedError
+from crystal.errors import (
+    CrystalError,
+    NotConfiguredError,
+    NotFoundError,
+    StoreBusyError,
+    StoreDamagedError,
+    UnavailableError,
+)
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
@@ -42,6 +49,19 @@ IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
 def bytes_to_prove(machine: Machine) -> int:
     """Return how many bytes ``prove`` will read, about."""
     return 2 * bytes_by_state(machine.store).get("captured", 0)
+
+
+@contextlib.contextmanager
+def open_to_prove() -> Iterator[Machine]:
+    """Open this machine's memory for writing, which keeps writers out where it must; where that fails, for reading."""
+    with contextlib.ExitStack() as stack:
+        try:
+            machine = stack.enter_context(open_kept_machine())
+        except StoreBusyError:
+            raise
+        except UnavailableError:  # the disk is full, or cannot be written
+            machine = stack.enter_context(open_reader())
+        yield machine
 
 
 def prove(machine: Machine, progress: Callable[[int], None]) -> Proof:

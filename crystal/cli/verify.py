@@ -31,15 +31,14 @@ def verify(
 
     Exit code 0: 100 %. 1: some bytes are not captured yet, `crystal sync` captures them. 6: something is damaged.
     """
-    from crystal.app.context import open_reader
-    from crystal.app.integrity import RepairResult, bytes_to_prove, mend_memory, prove
+    from crystal.app.integrity import RepairResult, bytes_to_prove, mend_memory, open_to_prove, prove
     from crystal.app.rebuild import archive_bytes
 
     if mend:
         with progress_bar("reading the archive", archive_bytes()) as advance:
             mended = mend_memory(advance)
     else:
-        with open_reader() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
+        with open_to_prove() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
             mended = RepairResult(prove(machine, advance))
     if as_json:
         print_json(_as_json(mended))

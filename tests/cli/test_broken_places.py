@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.integrity import open_to_prove
 from crystal.config.packages import PACKAGES, broken_packages
 from crystal.store import Store, upgrade
 from tests.support.capture_machine import keep_transcript, line
@@ -364,3 +365,8 @@ def test_a_full_disk_is_read(kept: Path, tmp_path: Path, log: bool) -> None:
         assert done.returncode == 4, done
         assert "space" in done.stderr
         assert_doctor_fails("space")
+
+
+def test_a_memory_that_can_be_written_is_proved_under_its_write_lock(kept: Path) -> None:
+    with open_to_prove() as machine, machine.store.transaction():
+        assert machine.store.path.is_relative_to(kept)
