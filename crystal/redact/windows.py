@@ -22,9 +22,11 @@ _JSON = Lazy(rb'(?:\\+[nrt]|\s)*(?:[{\[]|\\*")')
 def windows(source: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield where the windows of ``source[start:end]`` begin and end; none of them cuts a word or an escape."""
     while end - start > LARGE:
-        stop = _edge(source, start + LARGE)
+        stop = _edge(source, start + LARGE, end)
+        if stop == end:
+            break
         yield start, stop
-        start = _edge(source, stop - SHARED)
+        start = _edge(source, stop - SHARED, end)
     yield start, end
 
 
@@ -41,11 +43,11 @@ def is_divisible(source: bytes, start: int, end: int) -> bool:
     return not any(may_hide(source[at:stop]) for at, stop in windows(source, start, end))
 
 
-def _edge(source: bytes, at: int) -> int:
+def _edge(source: bytes, at: int, end: int) -> int:
     """Return where a window may begin or end: before white space or an escape, else between two characters."""
-    found = _EDGE.search(source, at, at + _EDGE_BYTES)
+    found = _EDGE.search(source, at, min(at + _EDGE_BYTES, end))
     if found is not None:
         return found.start()
-    while source[at] & 0xC0 == 0x80:
+    while at < end and source[at] & 0xC0 == 0x80:
         at += 1
     return at
