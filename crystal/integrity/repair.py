@@ -136,7 +136,7 @@ class _Repair:
 def _repair_index(store: Store) -> Iterator[str]:
     """Repair what search derives from the text: the entries of memories and the vectors."""
     if remade := checks.mend_memories(store):
-        yield f"{remade} memories were indexed for search again"
+        yield f"memories indexed for search again: {remade}"
     if wrong := index.count_faults(store):
         index.make_again(store)
         yield f"the work index was made again: {wrong} calls were wrong"

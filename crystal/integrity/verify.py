@@ -386,7 +386,7 @@ def _index_faults(store: Store) -> Iterator[Fault]:
     if wrong_calls := count_faults(store):
         yield Fault("work", "work index", f"{wrong_calls} tool calls differ from their text")
     if lost := memories.memories_with_other_chunks(store):
-        yield Fault("chunks", "memories", f"search does not find {len(lost)} memories as they are")
+        yield Fault("chunks", "memories", f"memories that search does not find as they are: {len(lost)}")
     if taught := learned.taught_by_no_line(store):
         yield Fault("memories", "learned_from", f"lines that taught these are not stored: {', '.join(taught[:9])}")
     for faults in checks.vector_faults(store):
