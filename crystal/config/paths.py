@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
-from crystal.config.temporary_files import temporary_name
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.hook.main import is_of_another_program
 
@@ -235,6 +234,8 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
     Raises:
         OSError: The system refuses. The old file is untouched.
     """
+    from crystal.config.temporary_files import temporary_name  # noqa: PLC0415 - most turns replace no file
+
     temporary = temporary_name(target)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:

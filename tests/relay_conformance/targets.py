@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -350,17 +350,18 @@ def started(request: pytest.FixtureRequest, name: str, folder: Path, **changed: 
         with on_workerd(request, name, **changed) as target:
             yield target
         return
-    with pytest.MonkeyPatch.context() as patch:
-        if kind in {"postgres", "bucket"}:
-            changed["store"] = request.getfixturevalue("postgres").database(secrets.token_hex(8))
-        if kind == "bucket":
-            server = request.getfixturevalue("s3_server")
-            changed["bodies"] = server.address()
-            patch.setattr("relay_worker.store.postgres.store.INLINE_BYTES", 150)
-            for variable, value in server.environ.items():
-                patch.setenv(variable, value)
-        with (as_process if kind == "socket" else in_process)(folder, **changed) as target:
-            yield target
+    with ExitStack() as opened:
+        with pytest.MonkeyPatch.context() as patch:  # until the store is open: other tests share this process
+            if kind in {"postgres", "bucket"}:
+                changed["store"] = request.getfixturevalue("postgres").database(secrets.token_hex(8))
+            if kind == "bucket":
+                server = request.getfixturevalue("s3_server")
+                changed["bodies"] = server.address()
+                patch.setattr("relay_worker.store.postgres.store.INLINE_BYTES", 150)
+                for variable, value in server.environ.items():
+                    patch.setenv(variable, value)
+            target = opened.enter_context((as_process if kind == "socket" else in_process)(folder, **changed))
+        yield target
 
 
 @pytest.fixture(scope="session", params=[*ALL_KINDS, *(["url"] if URL else [])])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store import choice, objects
-from relay_worker.store.bucket import Bucket
+from relay_worker.store.bucket import DOWN_SECONDS, Bucket
 from relay_worker.store.postgres import store as postgres_store
 from tests.relay_conformance.targets import OPEN, in_process, make_blob, new_stream, refused
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
@@ -254,6 +255,7 @@ def test_clients_hear_503_for_large_bodies_while_the_bucket_is_down_and_nothing_
             assert relay.ask("GET", "/readyz", token=None).status_code == 503
             assert relay.put(stream, 3).status_code == 201, "a small one does not need it"
             server.start()
+            time.sleep(DOWN_SECONDS)  # so long the server asks no bucket that did not answer
             assert relay.put(stream, 2, make_blob(stream, 2, LARGE)).status_code == 201
             assert relay.get(stream, 1).content == large
             assert relay.ask("GET", "/readyz", token=None).status_code == 200

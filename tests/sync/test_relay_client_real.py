@@ -19,6 +19,7 @@ from crystal.sync.errors import (
 from crystal.sync.transport import Timeouts
 from tests.relay_conformance.targets import aging, limited, make_blob, new_stream, relay  # noqa: F401 - the fixtures
 from tests.support.postgres import postgres  # noqa: F401 - a fixture of the targets
+from tests.support.s3 import s3_server  # noqa: F401 - another
 from tests.support.workerd import workerds  # noqa: F401 - another
 
 

@@ -114,6 +114,7 @@ class PostgresStore(RelayStore):
             self._bucket, is_used = unnamed.open_bucket(PostgresRows(db), settings.store, bucket_of)
         if self._bucket is not None:
             patiently(partial(self._bucket.check, is_used=is_used), START_SECONDS, "the bucket")
+        self._inline_bytes = INLINE_BYTES
         self._is_compared = False
         self._connections = Connections(settings.store)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
@@ -145,7 +146,7 @@ class PostgresStore(RelayStore):
             put = job(transaction, new, *place)
             return unnamed.naming(transaction, put, new.file) if new.file else put
 
-        if self._bucket is not None and new.size > INLINE_BYTES:
+        if self._bucket is not None and new.size > self._inline_bytes:
             name = unnamed.new_name()
             await self.write(name, unnamed.reserve, name)
             await self._with_bucket(self._bucket.save, name, new.body)
