@@ -88,20 +88,25 @@ class JsonStrings:
                     yield Cut(begin, stop, cut.kind, cut.rank, cut.secret)
                 number += 1
 
-    def whole(self, group: range) -> list[Cut]:
-        """Take out whole the strings of a group that holds more than can be examined, except words, ids and times."""
+    def whole(self, group: range, may_hold: Callable[[bytes], bool]) -> list[Cut]:
+        """Take out whole the strings of a group that holds more than can be examined.
+
+        Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
+        """
         text = self.joined(group)
         return [
             Cut(self.starts[number], self.ends[number], "dense", DENSE, text)
             for number in group
-            if not self._is_kept(number)
+            if not self._is_kept(number, may_hold)
         ]
 
-    def _is_kept(self, number: int) -> bool:
-        place = self.starts[number], self.ends[number]
-        return bool(
-            MARKER.fullmatch(self.line, *place) or (number not in self.names and _HARMLESS.fullmatch(self.line, *place))
-        )
+    def _is_kept(self, number: int, may_hold: Callable[[bytes], bool]) -> bool:
+        start, end = self.starts[number], self.ends[number]
+        if MARKER.fullmatch(self.line, start, end):
+            return True
+        if number in self.names:
+            return False
+        return bool(_HARMLESS.fullmatch(self.line, start, end)) or not may_hold(self.line[start:end])
 
 
 def strings_of(line: bytes) -> JsonStrings | None:

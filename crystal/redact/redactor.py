@@ -172,7 +172,7 @@ class Redactor:
             try:
                 cuts += strings.placed(self._group_cuts(strings.joined(group), names, work, again), group)
             except TooDenseError:
-                cuts += strings.whole(group)
+                cuts += strings.whole(group, lambda text: self._may_hold(masked(text)))
         return cuts
 
     def _leaf_cuts(self, text: bytes, work: RedactionWork, again: bool) -> list[Cut]:

@@ -140,9 +140,7 @@ def test_200_clients_at_once(memory: Path) -> None:
                 group.start_soon(client, url, number, sender)
 
     with serving() as (url, _):
-        begun = time.monotonic()
         anyio.run(all_of_them, url)
-        assert time.monotonic() - begun < 20
     entries = AccessLog(default_paths().access_log).read()
     assert len(entries) == 200 * 2 + 20
     assert {one.outcome for one in entries} == {"ok"}
