@@ -275,7 +275,7 @@ def test_a_file_that_does_not_answer_never_holds_the_lock_and_is_not_waited_for_
     assert machine.texts().count("said in dead") == 1
 
 
-WRITER = "import sys, time\nwhile True:\n    time.sleep(0.01)\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"
+WRITER = "import sys, time\nwhile True:\n    time.sleep(0.05)\n    open(sys.argv[1], 'ab').write(bytes.fromhex(sys.argv[2]) * 100)\n"
 
 
 @pytest.mark.slow
