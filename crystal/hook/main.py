@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> None:
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = _attempt(_start_worker, env, note, said)
-    if event in COMPACTING and not is_other:
+    if data_dir and event in COMPACTING and not is_other:
         _attempt(_tell if event == "SessionStart" else _assist, data_dir, said, env, now, note)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
