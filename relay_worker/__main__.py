@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     place = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     place.add_argument("--data-dir", help="where everything is kept")
     place.add_argument("--store", help="postgresql://user@host/database: keep everything there instead")
-    place.add_argument("--bodies", help="s3://bucket/prefix: and large bodies there (keys: AWS_ACCESS_KEY_ID, ...)")
+    place.add_argument("--bodies", help="s3://bucket/prefix: large bodies of --store (keys: AWS_ACCESS_KEY_ID, ...)")
     top = argparse.ArgumentParser(
         prog="crystal-relay",
         parents=[place],
@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--from", required=True, dest="origin", help="a data directory, or postgresql://...")
     one.add_argument("--to", required=True, dest="target", help="a new folder, or an empty database")
-    one.add_argument("--from-bodies", default="", dest="origin_bodies", help="s3://bucket/prefix of its large bodies")
-    one.add_argument("--to-bodies", default="", dest="target_bodies", help="s3://bucket/prefix for large bodies")
+    one.add_argument("--from-bodies", default="", dest="origin_bodies", help="s3://bucket/prefix: bucket of --from")
+    one.add_argument("--to-bodies", default="", dest="target_bodies", help="s3://bucket/prefix: bucket of --to")
     one = verbs.add_parser("backup", parents=[place], help="copy everything into a new folder, while it serves")
     one.set_defaults(run=lambda settings, given: commands.back_up(settings, given.target))
     one.add_argument("target", type=Path)

@@ -230,7 +230,7 @@ def _import(transcripts: dict[str, Any]) -> str:
     """Say how what is from before crystal gets into the memory."""
     if transcripts["is_importing"]:
         return "being imported"
-    goes_on = "the import goes on at the next turn; now: crystal sync"
+    goes_on = "the import goes on at the next turn; to go on now, run: crystal sync"
     return goes_on if transcripts["to_import"] else "run: crystal backfill"
 
 

@@ -42,7 +42,7 @@ class Bucket:
         bucket, _, prefix = self.address.removeprefix("s3://").partition("/")
         name, endpoint = next(((name, os.environ[name]) for name in _ENDPOINTS if os.environ.get(name)), ("", ""))
         if name and not re.match(r"https?://[^/\s]+", endpoint):  # obstore would panic
-            hint = "write https://host, or leave it out for Amazon's"
+            hint = f"write https://host; for Amazon S3, unset {name}"
             raise CannotServeError(f"{name} is {endpoint!r}", hint=hint, exit_code=2)
         self._store = S3Store(
             bucket,
@@ -104,7 +104,7 @@ class Bucket:
         if not self.names(1) and is_used:
             raise CannotServeError(
                 f"{self.address} has none of the bodies that the database names",
-                hint="name the bucket and prefix that have them: CRYSTAL_RELAY_BODIES=s3://bucket/prefix",
+                hint="name the bucket and prefix that have them: s3://bucket/prefix",
             )
         self.remove([PROBE])
 
@@ -129,7 +129,7 @@ class Bucket:
             hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             return CannotServeError(f"there is no key for {self.address}", hint=hint, exit_code=5)
         if "NoSuchBucket" in text:
-            hint = "make the bucket, or name another one in CRYSTAL_RELAY_BODIES"
+            hint = "create the bucket, or name another one: s3://bucket/prefix"
             return CannotServeError(f"there is no bucket {self.address}", hint=hint, exit_code=5)
         if "region" in text or (status and status[1] == "301"):
             hint = "set AWS_REGION to the bucket's region"

@@ -19,8 +19,8 @@ def tui(
 ) -> None:
     """Search and read in the terminal, with the keyboard alone. Needs the package textual.
 
-    / searches, Enter opens, s lists the sessions, t the days, m the memories, a tells the history of the file in sight,
-    b who wrote its lines, f what cured the error in sight, x unfolds, Esc goes back, q ends.
+    / searches, s lists the sessions, t the days, m the memories; Enter opens, x unfolds, Esc goes back, q ends.
+    For what is in sight: a tells the history of the file, b who wrote its lines, f what cured the error.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("crystal tui needs a terminal", hint="for scripts: crystal search QUESTION --json")

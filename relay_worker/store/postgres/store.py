@@ -229,7 +229,7 @@ class PostgresStore(RelayStore):
     def _read_whole(self, file: str, digest: bytes) -> bytes | None:
         """Return a body of the bucket, None if it is missing or another one."""
         if self._bucket is None:  # another server was started with one since
-            raise CannotServeError("bodies are in a bucket, and this relay has none", hint=unnamed.NAME_IT)
+            raise CannotServeError("the body is in a bucket, but this relay has none", hint=unnamed.NAME_IT)
         body = self._bucket.read(file)
         if body is None or hashlib.sha256(body).digest() != digest:
             LOG.error("a body is lost", extra={"fields": {"bucket": self._bucket.address, "file": file}})
