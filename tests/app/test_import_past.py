@@ -61,7 +61,7 @@ def test_status_says_that_an_interrupted_import_goes_on(two_past: Path) -> None:
         import_past.note_pending(machine, import_past.plan_import(machine, [], None))
         with try_lock(machine.places.data_dir / BACKFILL_LOCK):
             assert "from before crystal (being imported)" in crystal("status").out
-    assert "from before crystal (the import goes on at the next turn; to go on now, run: crystal sync)" in crystal("status").out
+    assert "(the import goes on at the next turn; to go on now, run: crystal sync)" in crystal("status").out
     assert "are not imported\n      fix: crystal sync" in crystal("doctor").out
     assert json.loads(crystal("status", "--json").out)["transcripts"]["to_import"] == 2
 
