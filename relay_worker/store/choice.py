@@ -53,21 +53,23 @@ def check(settings: Settings) -> None:
 
 def source_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
     """Open the relay at an address or in a folder, to be moved; its large bodies may be in a bucket."""
-    bucket_of = _bucket_of(read_value("bodies", "--from-bodies", bodies), place)
-    if "://" not in place:
-        return folder_source(Path(place))
-    url = read_value("store", "--from", place)
-    found: AbstractContextManager[MoveEnd] = _optional("postgres.ends").database_source(url, bucket_of)
-    return found
+    return _end(place, bodies, "from", folder_source, "database_source")
 
 
 def target_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
     """Open an empty database or a new folder, to move a relay to; its large bodies may go to a bucket."""
-    bucket_of = _bucket_of(read_value("bodies", "--to-bodies", bodies), place)
+    return _end(place, bodies, "to", folder_target, "database_target")
+
+
+def _end(
+    place: str, bodies: str, flag: str, in_folder: Callable[[Path], AbstractContextManager[MoveEnd]], in_database: str
+) -> AbstractContextManager[MoveEnd]:
+    """Open one end of a move: a folder with ``in_folder``, or a database with the function named ``in_database``."""
+    bucket_of = _bucket_of(read_value("bodies", f"--{flag}-bodies", bodies), place)
     if "://" not in place:
-        return folder_target(Path(place))
-    url = read_value("store", "--to", place)
-    found: AbstractContextManager[MoveEnd] = _optional("postgres.ends").database_target(url, bucket_of)
+        return in_folder(Path(place))
+    url = read_value("store", f"--{flag}", place)
+    found: AbstractContextManager[MoveEnd] = getattr(_optional("postgres.ends"), in_database)(url, bucket_of)
     return found
 
 
