@@ -1,4 +1,4 @@
-"""What devices that only wait cost a relay: processor time of the servers, and of the database, a device and minute.
+"""Measure what waiting devices cost a relay: processor time of servers and database, a device and minute.
 
 Each device has an account and a connection of its own, and asks for changes again and again; each question waits up to
 ``--wait`` seconds for one. A device whose question is answered early with nothing waits itself for the rest.
@@ -28,7 +28,7 @@ TARGET_MS = 1.0
 
 
 class Tally:
-    """What happened so far: questions answered, of these at once, and devices whose connection the server refused."""
+    """Count questions answered, of these at once, and devices whose connection the server refused."""
 
     def __init__(self):
         self.answered = self.early = self.refused = 0

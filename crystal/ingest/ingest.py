@@ -199,14 +199,10 @@ def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> 
 
 
 def _kept_row(piece: SegmentPiece, frame: archive.Frame) -> ledger.CapturedRange:
+    clean = piece.clean  # that of a huge line is joined at each access
+    sha = hashlib.sha256(clean).digest()
     return ledger.CapturedRange(
-        piece.start,
-        piece.end,
-        piece.raw_hash or b"",
-        frame.offset,
-        frame.length,
-        hashlib.sha256(piece.clean).digest(),
-        len(piece.clean),
+        piece.start, piece.end, piece.raw_hash or b"", frame.offset, frame.length, sha, len(clean)
     )
 
 

@@ -90,13 +90,12 @@ class JsonStrings:
                     yield Cut(begin, stop, cut.kind, cut.rank, cut.secret)
                 number += 1
 
-    def whole(self, group: range, may_hold: Callable[[bytes], bool]) -> list[Cut]:
+    def whole(self, group: range, text: bytes, may_hold: Callable[[bytes], bool]) -> list[Cut]:
         """Take out whole the strings of a group that holds more than can be examined.
 
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule. Many
-        are asked about all at once.
+        are asked about all at once, as ``text``, which joins them.
         """
-        text = self.joined(group)
         named = [number for number in group if number in self.names]
         if not named and not may_hold(text):
             return []

@@ -169,10 +169,11 @@ class Redactor:
                 place, name = (strings.starts[first], strings.ends[first]), names.get(0, b"")
                 cuts += self._cuts_in(line, *place, name, work, again, unescaped)
                 continue
+            joined = strings.joined(group)
             try:
-                cuts += strings.placed(self._group_cuts(strings.joined(group), names, work, again), group)
+                cuts += strings.placed(self._group_cuts(joined, names, work, again), group)
             except TooDenseError:
-                cuts += strings.whole(group, lambda text: self._may_hold(masked(text)))
+                cuts += strings.whole(group, joined, lambda text: self._may_hold(masked(text)))
         return cuts
 
     def _leaf_cuts(self, text: bytes, work: RedactionWork, again: bool) -> list[Cut]:

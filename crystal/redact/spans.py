@@ -15,7 +15,7 @@ PART_MARKER = Lazy(rb"\[(?:(?<!(?<!\\)\"\[)" + _INSIDE + rb"|" + _INSIDE + rb"(?
 """A marker that is not all of a JSON string."""
 
 STRING_END = b"\n\xff\n"
-"""What stands between strings of a line that are read as one text. No rule reads across it."""
+"""Separates strings of a line that are read as one text. No rule reads across it."""
 
 PRIVATE, RECALLED, DENSE, BLOCK, FORMAT, ENCODED, ADDRESS, HEADER, NAMED, NEARBY = range(10)
 """Ranks: where spans overlap, the lower one names the kind."""

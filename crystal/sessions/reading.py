@@ -24,7 +24,7 @@ from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
 
 MEMORIES: tuple[Memory, ...] = ("local", "mirror")
-"""What stores hold that are given in a sequence."""
+"""Name the memories of a sequence of stores, in its order."""
 TITLE_CHARACTERS = 200
 _SHOWN = 8
 

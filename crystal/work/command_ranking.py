@@ -40,7 +40,7 @@ _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
 _SETTINGS = re.compile(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
-"""What stands before a program: ``CI=1``, ``out=$(``."""
+"""Assignments before a program: ``CI=1``, ``out=$(``."""
 _SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
 
 

@@ -17,6 +17,9 @@ from crystal.capture import finder
 from crystal.capture.engine import Capture, Tally
 from tests.support.capture_machine import line
 
+ALL_CAPTURED = {"on_disk": 1, "known": 1, "lag": 0, "to_import": 0, "is_importing": False, "behind": []}
+"""What is told of one transcript that is captured up to its end."""
+
 
 @pytest.mark.slow
 def test_a_note_that_comes_during_a_sweep_is_acted_on_after_it(home: Path) -> None:
@@ -54,14 +57,7 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
     with open_machine() as machine:
         (moved / "s.jsonl").chmod(0)  # and root may read it: the size alone is enough
         monkeypatch.setattr(finder, "opened", lambda *_: pytest.fail("a transcript was opened"))
-        assert gather(machine)["transcripts"] == {
-            "on_disk": 1,
-            "known": 1,
-            "lag": 0,
-            "to_import": 0,
-            "is_importing": False,
-            "behind": [],
-        }
+        assert gather(machine)["transcripts"] == ALL_CAPTURED
         monkeypatch.undo()
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
         (moved / "s.jsonl").chmod(0o600)
@@ -78,11 +74,4 @@ def test_a_file_that_a_hook_named_through_a_link_is_not_behind(home: Path) -> No
     (projects / "s.jsonl").write_bytes(line("basalt"))
     with open_machine() as machine:
         make_capture(machine).capture_tail(projects / "s.jsonl", Tally())
-        assert gather(machine)["transcripts"] == {
-            "on_disk": 1,
-            "known": 1,
-            "lag": 0,
-            "to_import": 0,
-            "is_importing": False,
-            "behind": [],
-        }
+        assert gather(machine)["transcripts"] == ALL_CAPTURED
