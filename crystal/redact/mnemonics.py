@@ -70,12 +70,13 @@ def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return False
-    return any(_known_words(text, place) for place in stretches(text, MNEMONIC_HINTS))
+    small = text.lower()
+    return any(_known_words(small, place) for place in stretches(text, MNEMONIC_HINTS))
 
 
-def _known_words(text: bytes, place: tuple[int, int]) -> bool:
+def _known_words(small: bytes, place: tuple[int, int]) -> bool:
     """Return whether twelve words of the list follow each other, whatever stands between them."""
-    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(text.lower(), *place)))
+    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(small, *place)))
 
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
