@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import ipaddress
 import itertools
 import os
@@ -38,6 +39,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 MEMORY_DISK = Path("/dev/shm")
 MEMORY_DISK_BYTES = 4 << 30
 REASON_LINES = 6
+ALL_SLOW = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.slow\b", re.MULTILINE)
 
 _connect = socket.socket.connect
 _connect_ex = socket.socket.connect_ex
@@ -52,6 +54,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
         tempfile.tempdir = os.environ.get("TMPDIR") or str(MEMORY_DISK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the files of slow tests unread where none is asked for: every worker would import what they import."""
+    if not _is_without_slow(config) or collection_path.suffix != ".py":
+        return None
+    return True if ALL_SLOW.search(collection_path.read_text("utf-8")) else None
+
+
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Make none of a slow test's items where none is asked for: with their parameters they are most of all items."""
+    marks = getattr(obj, "pytestmark", ()) if inspect.isfunction(obj) else ()
+    return [] if _is_without_slow(collector.config) and any(mark.name == "slow" for mark in marks) else None
+
+
+def _is_without_slow(config: pytest.Config) -> bool:
+    return config.option.markexpr == "not slow"
 
 
 def pytest_collection_finish() -> None:
