@@ -3,7 +3,7 @@
 Each device has an account and a connection of its own, and asks for changes again and again; each question waits up to
 ``--wait`` seconds for one. A device whose question is answered early with nothing waits itself for the rest.
 
-Run: python benchmarks/relay_idle.py [--devices 10000] [--nodes 0 3] [--seconds 60] [--wait 30]; 0 nodes: SQLite.
+Run: python benchmarks/relay_idle.py [--devices 10000] [--nodes 0 3] [--seconds 60] [--wait 55]; 0 nodes: SQLite.
 It raises the number of open files itself; the limit that the system grants must be above the number of devices.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import sys
@@ -37,19 +38,20 @@ class Tally:
 async def idle(port, token, tally, delay, wait):
     """Be a device for ever."""
     await asyncio.sleep(delay)
-    line = f"GET /v1/streams?changed_after={1 << 52}&wait={wait} HTTP/1.1"
-    ask = f"{line}\r\nHost: relay\r\nAuthorization: Bearer {token}\r\n\r\n"
+    head_lines = f"HTTP/1.1\r\nHost: relay\r\nAuthorization: Bearer {token}\r\n\r\n"
+    change = 0
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             while True:
                 began = time.monotonic()
-                writer.write(ask.encode())
+                writer.write(f"GET /v1/streams?changed_after={change}&wait={wait} {head_lines}".encode())
                 head = await reader.readuntil(b"\r\n\r\n")
                 lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
                 body = await reader.readexactly(int(lengths[0].partition(b":")[2]))
                 if head[9:12] != b"200":
                     raise RuntimeError(f"expected 200: {head + body!r}")
+                change = json.loads(body)["change"]
                 tally.answered += 1
                 rest = wait - (time.monotonic() - began)
                 if rest > wait / 10:
@@ -113,7 +115,7 @@ def main():
     told = argparse.ArgumentParser()
     told.add_argument("--devices", type=int, default=10_000)
     told.add_argument("--seconds", type=float, default=60)
-    told.add_argument("--wait", type=float, default=30)
+    told.add_argument("--wait", type=float, default=55)
     told.add_argument("--nodes", type=int, nargs="*", default=[0, 3])
     given = told.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

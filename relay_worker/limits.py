@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import math
 import re
+import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -22,6 +24,9 @@ Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 MANY_SERVERS = 50
 """Number of servers up to which a client that asks all of them keeps to its rate."""
 MAX_SHARED = 200
+MAX_LATEST = 100_000
+LATEST_SECONDS = 120.0
+"""How long a change stays unseen at most whose server died before it could tell of it."""
 
 
 class Buckets:
@@ -153,15 +158,20 @@ class Slots:
 
 
 class ChangeSignals:
-    """Wakes requests that wait for changes of an account or a mailbox.
+    """Wakes requests that wait for changes of an account or a mailbox, and knows who has nothing new.
+
+    Args:
+        monotonic: Returns seconds.
 
     Attributes:
         stopping: No request should begin to wait.
         count: Number of waiting requests.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self._latest: dict[str, tuple[int, float]] = {}
+        self._monotonic = monotonic
         self.stopping = False
         self.count = 0
 
@@ -181,14 +191,29 @@ class ChangeSignals:
             if not self._waiting[key]:
                 del self._waiting[key]
 
+    def keep_latest(self, key: str, change: int, news: asyncio.Future[None]) -> None:
+        """Remember the change counter of a key, read since its ``news`` is expected, until the next ``notify``."""
+        if news.done():
+            return
+        if len(self._latest) >= MAX_LATEST:
+            self._latest.clear()
+        self._latest[key] = change, self._monotonic() + LATEST_SECONDS
+
+    def is_latest(self, key: str, change: int) -> bool:
+        """Return True if the store need not be asked: nothing changed after this."""
+        latest, until = self._latest.get(key, (None, 0.0))
+        return latest == change and self._monotonic() < until
+
     def notify(self, key: str) -> None:
         """Wake all requests that wait for this key."""
+        self._latest.pop(key, None)
         for news in self._waiting.get(key, ()):
             if not news.done():
                 news.set_result(None)
 
     def notify_all(self) -> None:
         """Wake all waiting requests."""
+        self._latest.clear()
         for key in self._waiting:
             self.notify(key)
 
@@ -230,6 +255,7 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
     return str(parsed or address[:64])
 
 
+@functools.lru_cache(4096)
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     with_port = _WITH_PORT.fullmatch(text)  # as some proxies write it
     try:

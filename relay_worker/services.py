@@ -13,11 +13,13 @@ from typing import Any
 from relay_worker.errors import RequestRefusedError
 from relay_worker.limits import Buckets, ChangeSignals, OpenCounter, Slots, networks
 from relay_worker.metrics import Metrics
+from relay_worker.model import Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.interface import WHOLE_RELAY, RelayStore
 
 SWEEP_MS = 60_000
+USED_MS = 600_000
 RATES_SECONDS = 0.25
 RATES_EACH = 80
 """Keys in one message: PostgreSQL carries 8,000 bytes."""
@@ -58,7 +60,7 @@ class Services:
         self.settings, self.store, self.metrics = settings, store, metrics or Metrics()
         self.now, self.monotonic, self.random = now, monotonic, random
         self.log = logging.getLogger("relay_worker")
-        self.signals = ChangeSignals()
+        self.signals = ChangeSignals(monotonic)
         is_shared = store.is_shared
         self.by_token = Buckets(settings.rate, settings.rate * 5, monotonic, is_shared=is_shared)
         self.refused = Buckets(settings.refused_rate / 60, settings.refused_rate, monotonic, is_shared=is_shared)
@@ -71,7 +73,7 @@ class Services:
         self.under_way = OpenCounter(settings.max_connections_per_address)
         self.waiting = OpenCounter(MAX_WAITING_EACH)
         self.trusted = networks(settings.trusted_proxies)
-        self.used: dict[str, int] = {}
+        self._used: dict[str, int] = {}
         self._swept_at: int | None = None
         self._probed_at: float | None = None
 
@@ -114,6 +116,12 @@ class Services:
             case ("all",):
                 self.signals.notify_all()
 
+    def note_use(self, token: Token) -> None:
+        """Have the use of a token recorded by the next sweep, at most some times an hour."""
+        now = self.now()
+        if now - (token.last_used_at or 0) >= USED_MS:
+            self._used[token.id] = now
+
     async def sweep_if_due(self) -> None:
         """Expire old data if the last sweep is a minute ago. Called by requests, so the relay needs no timer."""
         now = self.now()
@@ -127,7 +135,7 @@ class Services:
 
     async def sweep(self) -> None:
         """Expire old data, and record when tokens were last used."""
-        used, self.used = self.used, {}
+        used, self._used = self._used, {}
         if used:
             await self.store.write(WHOLE_RELAY, accounts.touch, used)
         for account, count in await self.store.sweep(self.now()):

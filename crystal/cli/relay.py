@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, ch
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
+from crystal.store.sync.relay_peers import home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.envelope.link import link_keys
 from crystal.sync.keys.derive import shared_prefix
@@ -30,10 +30,8 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.app.sync.home import PollOutcome
     from crystal.sync.delivery import DeliveryReport
 
-WATCH_SECONDS = 5.0
-"""Time that the relay may hold a request until something comes; what is said at home waits as long to be published."""
-DELIVER_SECONDS = 5.0
-"""Interval at which a device that watches asks for news of home."""
+POLL_PAUSE, SYNC_PAUSE = 5.0, 0.3
+"""Seconds between two steps of watching: each turn at home is published, which may cost more than sending one."""
 MAX_STUCK = 5
 """Streams that one poll names: whoever has a device's token can open hundreds."""
 
@@ -65,7 +63,7 @@ def poll(
     as_json: AsJson = False,
 ) -> None:
     """Fetch what the devices sent, and confirm it (on the home machine)."""
-    from crystal.app.sync.home import poll_relay
+    from crystal.app.sync.home import changed_here, poll_relay
     from crystal.cli.timer import change_timer
     from crystal.install.timer import POLL
 
@@ -78,15 +76,14 @@ def poll(
         _require(machine.config.role, "home", "crystal relay sync")
         named: set[str] = set()
 
-        def step(client: RelayClient, change: int | None) -> int | None:
-            outcome = poll_relay(machine, client, wait=0 if change is None else WATCH_SECONDS, after=change)
+        def step(client: RelayClient) -> None:
+            outcome = poll_relay(machine, client)
             if outcome.report.blobs or outcome.problems:
                 _say_poll(outcome, quiet=quiet, as_json=as_json)
             _say_stuck(machine, named)
-            return outcome.report.change
 
         if watch:
-            _watch(machine, step, pause=0.2)
+            _watch(machine, step, is_due=changed_here(machine.store), pause=POLL_PAUSE)
             return
         _say_poll(poll_relay(machine), quiet=quiet, as_json=as_json)
         code = _say_stuck(machine, named)
@@ -131,12 +128,20 @@ def sync(
     as_json: AsJson = False,
 ) -> None:
     """Send what waits to home, and fetch home's news (on a device)."""
-    from crystal.app.sync.device import deliver_relay
+    from crystal.app.sync.device import BUSY, deliver_relay
 
     with open_kept_machine() as machine:
         _require(machine.config.role, "device", "crystal relay poll")
+
+        def step(client: RelayClient) -> None:
+            report = deliver_relay(machine, client, skip_delay=True)
+            if report.sent or report.heard or report.noticed:
+                _say_delivery(machine, report, quiet=quiet, as_json=as_json)
+            if report.problem not in (None, BUSY):
+                raise UnavailableError(report.problem or "")
+
         if watch:
-            _watch(machine, _delivering(machine, quiet=quiet, as_json=as_json), pause=0.3)
+            _watch(machine, step, is_due=lambda: bool(backlog(machine.store).unsent), pause=SYNC_PAUSE)
             return
         report = deliver_relay(machine, skip_delay=True)
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
@@ -145,26 +150,6 @@ def sync(
         if report.hint:
             hint(one_line(report.hint))
         raise typer.Exit(report.exit_code or 4)
-
-
-def _delivering(machine: Machine, *, quiet: bool, as_json: bool) -> Callable[[RelayClient, int | None], None]:
-    """Return a step of watching: deliver when something waits, and ask for news of home now and then."""
-    from crystal.app.sync.device import BUSY, deliver_relay
-
-    asked = -DELIVER_SECONDS
-
-    def step(client: RelayClient, _: int | None) -> None:
-        nonlocal asked
-        if time.monotonic() - asked < DELIVER_SECONDS and not backlog(machine.store).unsent:
-            return
-        report = deliver_relay(machine, client, skip_delay=True)
-        asked = time.monotonic()
-        if report.sent or report.heard or report.noticed:
-            _say_delivery(machine, report, quiet=quiet, as_json=as_json)
-        if report.problem not in (None, BUSY):
-            raise UnavailableError(report.problem or "")
-
-    return step
 
 
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
@@ -183,13 +168,15 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
     note(*noticed)
 
 
-def _watch(machine: Machine, step: Callable[[RelayClient, int | None], int | None], *, pause: float) -> None:
-    """Take a step again and again until Ctrl-C; an outage is told once."""
-    from crystal.app.sync.home import watch
+def _watch(machine: Machine, step: Callable[[RelayClient], None], *, is_due: Callable[[], bool], pause: float) -> None:
+    """Take a step whenever there is something to do, until Ctrl-C; an outage is told once."""
+    from crystal.app.sync.relay_news import RelayNews, watch
 
     told = ""
-    with relay_client(machine) as client:
-        for problem in watch(lambda change: step(client, change), pause=pause, should_stop=lambda: False):
+    home = home_peer(machine.store)
+    own_prefix = None if home is None else home.up_prefix
+    with relay_client(machine) as client, RelayNews(client, own_prefix) as news:
+        for problem in watch(lambda: step(client), news.came, is_due=is_due, pause=pause):
             words = "" if problem is None else problem.message
             if words and words != told:
                 warn(f"{words}; trying again")

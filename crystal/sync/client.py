@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from crystal.sync.transport import Timeouts
 
-MAX_WAIT = 30.0
+MAX_WAIT = 55.0
 """Maximum seconds that a relay holds back an answer."""
 
 Stored = Literal["created", "duplicate"]

@@ -36,7 +36,7 @@ class PollReport:
     """Result of a poll.
 
     ``stuck`` counts blocked streams, ``waiting`` those that only need time. ``heads`` is the relay's listing of every
-    stream, None if only changes were requested; ``lost`` describes what it lost.
+    stream; ``lost`` describes what it lost.
     """
 
     blobs: int = 0
@@ -45,9 +45,8 @@ class PollReport:
     repeated: int = 0
     stuck: int = 0
     waiting: int = 0
-    change: int = 0
     opened: set[bytes] = field(default_factory=set)
-    heads: Mapping[bytes, int] | None = None
+    heads: Mapping[bytes, int] = field(default_factory=dict)
     lost: str | None = None
 
 

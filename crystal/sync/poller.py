@@ -87,12 +87,8 @@ class Poller:
         self._writers: dict[bytes, Peer] = {}
         self._silent = 0
 
-    def poll(self, *, wait: float = 0, after: int | None = None) -> PollReport:
+    def poll(self) -> PollReport:
         """Process all new blobs, until none is left.
-
-        Args:
-            wait: Seconds that the relay may hold the first request until something changes after ``after``.
-            after: The change number of an earlier report.
 
         Raises:
             RelayUnavailableError, RelayDeniedError: The relay cannot be used. Earlier blobs are committed.
@@ -100,22 +96,16 @@ class Poller:
         """
         report = PollReport()
         self._senders = self._senders_now()
-        if after is not None and inbox.is_due(self._store, self._clock()):
-            after, wait = None, 0  # an earlier failure changes nothing at the relay, so do not wait for a change
-        listed = self._client.streams(changed_after=after, wait=wait)
         effort = Effort(self._clock)
-        is_whole = after is None
         while True:
-            report.change = listed.change
-            if is_whole:
-                self._find_lost(listed, report)
+            listed = self._client.streams()
+            self._find_lost(listed, report)
             before = report.blobs
-            self._read_listed(listed, report, effort, is_whole=is_whole)
+            self._read_listed(listed, report, effort)
             if report.blobs == before:
                 return self._counted(report)
-            listed, is_whole = self._client.streams(), True
 
-    def _read_listed(self, listed: StreamList, report: PollReport, effort: Effort, *, is_whole: bool) -> None:
+    def _read_listed(self, listed: StreamList, report: PollReport, effort: Effort) -> None:
         """Read the listed streams. Unread ones are recorded with the refused ones."""
         peers = relay_peers.all_peers(self._store, "device")
         own = self._own_prefixes | {peer.down_prefix for peer in peers}
@@ -136,9 +126,8 @@ class Poller:
         if untried and left:
             with self._store.transaction():
                 write_note(self._store, LAST_UNPROVEN, unproven[left - 1].stream.hex())
-        if is_whole:
-            set_listed(self._store, sorted_.refused | count_listed(untried), self._clock())
-            inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
+        set_listed(self._store, sorted_.refused | count_listed(untried), self._clock())
+        inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
 
     def _find_lost(self, listed: StreamList, report: PollReport) -> None:
         """Mark documents to devices that the relay has lost to be sent again."""

@@ -23,7 +23,8 @@ from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, Services
 from relay_worker.store.files import INLINE_BYTES
 
-MAX_WAIT = 30
+MAX_WAIT = 55
+"""Seconds: many proxies close a connection that is silent for 60."""
 MAX_QUERY = 4096
 MAX_JSON = 65_536
 
@@ -73,7 +74,7 @@ def number(low: int = 0, high: int = MAX_NUMBER) -> Form[int]:
 
 
 ID = Form("[0-9a-f]{32}", "32 lower-case hexadecimal digits", bytes.fromhex)
-SECONDS = Form(r"([0-2]?[0-9])(\.[0-9]{1,6})?|30(\.0{1,6})?", f"a number of seconds from 0 to {MAX_WAIT}", float)
+SECONDS = Form(r"([0-4]?[0-9]|5[0-4])(\.[0-9]{1,6})?|55(\.0{1,6})?", f"a number of seconds from 0 to {MAX_WAIT}", float)
 RESEND = Form("[01]", "0 or 1", "1".__eq__)
 DIGEST = Form("sha-256=:[A-Za-z0-9+/]{43}=:", "sha-256=:<base64>:", lambda text: base64.b64decode(text[9:-1]))
 
@@ -170,7 +171,7 @@ class Call:
             raise self.unauthenticated()
         assert token is not None
         self.token = token
-        self.relay.used[token.id] = self.relay.now()
+        self.relay.note_use(token)
         wait = self.relay.by_token.take(token.id)
         if wait:
             raise RequestRefusedError("rate-limited", "too many requests of this token", retry_after=wait)

@@ -14,7 +14,7 @@ from relay_worker.crb1 import TAG_BYTES, check_envelope
 from relay_worker.errors import RequestRefusedError
 from relay_worker.http.call import ID, RESEND, SECONDS, Call, Form, number
 from relay_worker.http.reply import NO_CONTENT, Reply, bytes_reply, json_reply, stored_reply
-from relay_worker.model import MAX_NUMBER, Mailbox, NewBody
+from relay_worker.model import MAX_NUMBER, Mailbox, NewBody, StreamState
 from relay_worker.store import accounts, blobs, mailboxes, objects
 from relay_worker.store.files import StoredBody
 from relay_worker.tokens import hash_secret, is_secret_of, new_token, prefixes_of
@@ -94,10 +94,13 @@ async def list_streams(call: Call) -> Reply:
     prefixes = prefixes_of(call.token.scopes)
     if not prefixes:
         raise RequestRefusedError("forbidden", "the token names no streams")
-    ends_at = relay.monotonic() + wait
+    ends_at, account = relay.monotonic() + wait, f"account {call.account}"
     while True:
-        with relay.signals.expect(f"account {call.account}") as news:
-            change, streams = await relay.store.read(blobs.streams, call.account, prefixes, changed_after)
+        with relay.signals.expect(account) as news:
+            change, streams = changed_after, list[StreamState]()
+            if not relay.signals.is_latest(account, changed_after):
+                change, streams = await relay.store.read(blobs.streams, call.account, prefixes, changed_after)
+                relay.signals.keep_latest(account, change, news)
             if streams or not await call.wait_for(news, ends_at - relay.monotonic()):
                 return json_reply({"change": change, "streams": streams})
 

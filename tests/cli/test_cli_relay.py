@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from crystal.app import relay_links
+from crystal.app.sync import relay_news
 from crystal.cli import relay
 from crystal.store.sync import outbox
 from crystal.sync.envelope.blob import Channel, open_blob, seal, tag_of
@@ -62,24 +64,22 @@ def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
 
 
 def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(pairs, on, monkeypatch):
-    from crystal.app.sync import home
-
     joined(pairs)
     say(pairs, "note", "note")
     deliver(pairs)
-    calls: list[str] = []
+    listed: list[int] = []
 
     def weather(request: httpx.Request) -> None:
-        if request.url.path == "/v1/streams":
-            calls.append(request.url.query.decode())
-            if len(calls) == 1:
+        if request.url.path == "/v1/streams" and threading.current_thread() is threading.main_thread():
+            listed.append(1)
+            if len(listed) == 1:
                 raise httpx.ConnectError("refused", request=request)
-            if "wait" in calls[-1]:
+            if len(listed) == 4:  # after the poll that found two blobs, and listed again
                 raise KeyboardInterrupt
 
     pairs.home_way.before = weather
-    monkeypatch.setattr(home.time, "sleep", lambda _: None)
-    monkeypatch.setattr(home.time, "monotonic", iter(range(10**9)).__next__)
+    monkeypatch.setattr(relay, "POLL_PAUSE", 0.05)
+    monkeypatch.setattr(relay_news, "IDLE_SECONDS", 0.1)
     done = on(pairs.home, "relay", "poll", "--watch", "--json")
     assert done.code == 130
     assert json.loads(done.out.splitlines()[0])["blobs"] == 2
@@ -88,21 +88,18 @@ def test_watching_goes_on_through_an_outage_and_ends_with_ctrl_c(pairs, on, monk
 
 
 def test_a_device_that_watches_sends_what_is_captured_meanwhile(pairs, on, monkeypatch):
-    from crystal.app.sync import home
-
     joined(pairs)
-    slept: list[float] = []
+    told = relay._say_delivery
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            say(pairs, "note")
-        elif len(slept) == 30:
-            raise KeyboardInterrupt
+    def said(*words, **kinds):
+        told(*words, **kinds)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(home.time, "sleep", sleep)
-    monkeypatch.setattr(home.time, "monotonic", (at / 10 for at in range(10**9)).__next__)
+    monkeypatch.setattr(relay, "_say_delivery", said)
+    meanwhile = threading.Timer(1, say, [pairs, "note"])
+    meanwhile.start()
     done = on(pairs.device, "relay", "sync", "--watch")
+    meanwhile.join()
     assert done.code == 130
     assert "1 blob sent" in done.out
 

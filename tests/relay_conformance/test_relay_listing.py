@@ -138,7 +138,8 @@ def test_many_wait_at_once_and_all_are_woken(relay):
 @each_row(
     "params",
     [
-        {"wait": "31"},
+        {"wait": "56"},
+        {"wait": "55.1"},
         {"wait": "-1"},
         {"wait": "x"},
         {"wait": "nan"},

@@ -198,6 +198,27 @@ def test_news_between_asking_and_waiting_are_not_missed():
     asyncio.run(waiting())
 
 
+def test_the_store_is_not_asked_for_what_did_not_change():
+    async def asking() -> None:
+        clock = [0.0]
+        signals = ChangeSignals(lambda: clock[0])
+        with signals.expect("a") as news:
+            signals.keep_latest("a", 7, news)
+        assert [signals.is_latest("a", change) for change in (6, 7, 8)] == [False, True, False]
+        assert not signals.is_latest("b", 7)
+        for tell in (lambda: signals.notify("a"), signals.notify_all, lambda: clock.__setitem__(0, 121.0)):
+            with signals.expect("a") as news:
+                signals.keep_latest("a", 7, news)
+            tell()
+            assert not signals.is_latest("a", 7)
+        with signals.expect("a") as news:
+            signals.notify("a")
+            signals.keep_latest("a", 7, news)
+        assert not signals.is_latest("a", 7), "it may have been read before the change"
+
+    asyncio.run(asking())
+
+
 @pytest.mark.slow
 def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "MAX_WAITING_EACH", 2)

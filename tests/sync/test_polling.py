@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from crystal.app.relay_links import relay_client
-from crystal.app.sync import home
 from crystal.store.problems import list_problems
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.client import RelayClient
@@ -86,18 +85,3 @@ def test_a_mirror_that_cannot_be_published_is_named_and_costs_no_receipt(desk, t
     assert desk.poll().problems == ()
     with desk.machine() as machine:
         assert list_problems(machine.store) == []
-
-
-@pytest.mark.parametrize(("answers", "slows"), [([7, 7, 7, 7, 7, 7], True), ([7, 8, 9, 10, 11, 12], False)])
-def test_a_relay_without_room_for_one_more_waiting_question_is_asked_less_often(answers, slows, monkeypatch):
-    clock, asked, left = [0.0], [], iter(answers)
-    monkeypatch.setattr(home.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(home.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
-
-    def step(_: int | None) -> int:
-        asked.append(clock[0])
-        return next(left)
-
-    for _ in home.watch(step, pause=0.2, should_stop=lambda: len(asked) == len(answers)):
-        pass
-    assert (asked[-1] - asked[-2] > 1.0) is slows, asked

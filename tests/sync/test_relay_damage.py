@@ -211,7 +211,7 @@ def test_a_stream_that_failed_is_tried_again_though_nothing_changes(world: World
     report = world.home.poller().poll()
     assert report.waiting == 1
     world.home.weather.before = lambda request: None
-    world.home.poller().poll(after=report.change)
+    world.home.poller().poll()
     assert texts(world.home.store) == ["one"]
 
 

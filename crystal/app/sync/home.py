@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,12 @@ from crystal.app.sync.device_registry import ignored_prefixes, save_registry
 from crystal.app.sync.devices import retry_revocations
 from crystal.app.sync.forget import finish_soon
 from crystal.capture.lock import try_lock
-from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, UnavailableError
+from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError
+from crystal.store.connection import Store
 from crystal.store.notes import read_note
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.search.vectors import count_pending, serving_generation
-from crystal.store.sync import mirror
+from crystal.store.sync import inbox, mirror
 from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_since
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
@@ -34,7 +34,7 @@ from crystal.sync.poller import Poller
 from crystal.sync.receipts import receipts_for
 from crystal.sync.taking import MessageHandler
 
-ENRICH_SECONDS, EARLY_SECONDS = 300.0, 1.0
+ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
 """How often home tells a device of itself when nothing changes."""
 MIRROR_PART = "mirror"
@@ -56,9 +56,6 @@ class PollOutcome:
 def poll_relay(
     machine: Machine,
     client: RelayClient | None = None,
-    *,
-    wait: float = 0,
-    after: int | None = None,
 ) -> PollOutcome:
     """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
 
@@ -67,8 +64,6 @@ def poll_relay(
     Args:
         machine: The home machine.
         client: The relay; opened from the settings when not given.
-        wait: Seconds that the relay may wait until something changes after ``after``.
-        after: The change number of an earlier report.
 
     Raises:
         NotConfiguredError: The machine has no relay or no root key.
@@ -89,7 +84,7 @@ def poll_relay(
             ignored_prefixes(machine.store, root),
         )
         retry_revocations(machine, relay)
-        report = poller.poll(wait=wait, after=after)
+        report = poller.poll()
         telling = _Telling(machine, relay, keys)
         telling.states()
         left = finish_soon(machine)
@@ -185,27 +180,13 @@ def _publish(machine: Machine, client: RelayClient) -> list[str]:
     return [] if lost is None else [lost.message]
 
 
-def watch(
-    step: Callable[[int | None], int | None], *, pause: float, should_stop: Callable[[], bool]
-) -> Iterator[UnavailableError | None]:
-    """Take a step again and again; after a failure that may pass, wait longer each time. Gives each outcome.
+def changed_here(store: Store) -> Callable[[], bool]:
+    """Return a question: did another process write here since it was last asked, or is a stream to be tried again?"""
+    seen = store.value("PRAGMA data_version")
 
-    A relay without a place for one more waiting request answers at once. So an early answer without news counts as a
-    failure, too: otherwise thousands of homes would ask such a relay five times a second.
-    """
-    change: int | None = None
-    failures = 0
-    while not should_stop():
-        began = time.monotonic()
-        try:
-            found = step(change)
-            is_early = found is not None and found == change and time.monotonic() - began < EARLY_SECONDS
-            failures = failures + 1 if is_early else 0
-            change = found
-            yield None
-        except UnavailableError as error:
-            failures += 1
-            yield error
-        deadline = time.monotonic() + min(60.0, pause * 2**failures)
-        while time.monotonic() < deadline and not should_stop():
-            time.sleep(0.05)
+    def is_due() -> bool:
+        nonlocal seen
+        before, seen = seen, store.value("PRAGMA data_version")
+        return seen != before or inbox.is_due(store, now_ms())
+
+    return is_due

@@ -29,7 +29,7 @@ export function number(low = 0, high = Number.MAX_SAFE_INTEGER): Form<number> {
 }
 
 export const ID = form(/^[0-9a-f]{32}$/, "32 lower-case hexadecimal digits", String);
-export const SECONDS = form(/^([0-2]?[0-9](\.[0-9]{1,6})?|30(\.0{1,6})?)$/, "a number of seconds from 0 to 30", Number);
+export const SECONDS = form(/^(([0-4]?[0-9]|5[0-4])(\.[0-9]{1,6})?|55(\.0{1,6})?)$/, "a number of seconds from 0 to 55", Number);
 export const RESEND = form(/^[01]$/, "0 or 1", (text) => text === "1");
 export const TOKEN_ID = form(/^[0-9a-z]{16}$/, "16 digits and lower-case letters", String);
 export const NAMEPLATE = number(1, 999_999);
