@@ -52,8 +52,9 @@ START_SECONDS = 60
 MAX_TOKENS = 10_000
 _LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
 TOKEN_SECONDS = 90.0
-"""Age up to which a token is believed without asking again, should no message tell of its revocation: a device that waits asks
-about once a minute."""
+"""Age up to which a token is believed without asking again, should no message tell of its revocation.
+
+A device that waits asks about once a minute."""
 
 
 class PostgresTransaction(PostgresRows):
