@@ -96,6 +96,8 @@ def _quietly(step: Callable[[], None]) -> None:
 def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise SourceError(f"{path} is damaged: {error}", hint="crystal tries again by itself") from error
     except (apsw.Error, UnicodeDecodeError) as error:
         raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
 

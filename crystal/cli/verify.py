@@ -139,7 +139,7 @@ def _next_step(proof: Proof, *, tried: bool) -> str:
     if proof.damaged:
         return "run: crystal verify --repair"
     if all(fault.kind == "unreadable" for fault in proof.faults):
-        return "make the files named above readable for you, then run: crystal sync"
+        return "as soon as the files named above can be read again, run: crystal sync"
     commands = {
         "crystal sources sync" if fault.message.startswith("the source ") else "crystal sync" for fault in proof.faults
     }

@@ -150,7 +150,8 @@ class Verification:
     def _cannot_read(self, path: str, error: Exception, transcript: int | None = None) -> None:
         problem = refused(error, Path(path)) if isinstance(error, OSError) else error
         words = problem.message if isinstance(problem, CrystalError) else str(problem)
-        self.proof.faults.append(Fault("unreadable", path, words.removeprefix(f"{path}: "), transcript=transcript))
+        words = words.removeprefix(path).lstrip(": ")
+        self.proof.faults.append(Fault("unreadable", path, words, transcript=transcript))
 
     def _check_transcript(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> None:
         proof = self.proof

@@ -101,6 +101,28 @@ def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path
     assert crystal("verify").code == 0
 
 
+@each_row(
+    ("harness", "ending", "why"),
+    [
+        ("cline", ".messages.json", "is no complete JSON"),
+        ("goose", "sessions.db", "is damaged: database disk image is malformed"),
+    ],
+)
+def test_a_file_that_was_cut_is_named_once_with_what_is_wrong(home: Path, harness: str, ending: str, why: str) -> None:
+    samples.lay_out(harness, home)
+    path = min(home.rglob(f"*{ending}"))
+    assert crystal("init", "--yes", "--import", "--wait").code == 0
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert f"{path}: {why}" in crystal("sync").err
+    assert f"{path}: {why} (what was read before is kept)" in " ".join(crystal("doctor").out.split())
+    proof = crystal("verify")
+    assert f"unreadable: {path}: {why}" in " ".join(proof.out.split())
+    assert "as soon as the files named above can be read again, run: crystal sync" in proof.err
+    path.write_bytes(whole)
+    assert (crystal("sync").code, crystal("verify").code) == (0, 0)
+
+
 @pytest.mark.slow
 def test_what_is_read_without_a_column_that_crystal_knows_is_named_until_it_is_back(home: Path) -> None:
     samples.lay_out("zed", home)
