@@ -188,18 +188,19 @@ FAILURES = {
 
 @pytest.mark.slow
 @every_provider
-@pytest.mark.parametrize("case", FAILURES)
+@each_row("case", FAILURES)
 def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provider, case, monkeypatch):  # noqa: F811
     failure, expected = FAILURES[case]
     if case == "endless":
         monkeypatch.setattr(post, "MAX_ANSWER_BYTES", 1_000_000)
+    before = len(providers.asked)
     providers.fail_next(failure)
     timeout = 0.3 if case in ("slow", "dripping") else 20.0
     asked = embedder(providers, provider, timeout=timeout)
     with pytest.raises(CrystalError) as caught:
         asked.embed_documents(["the secret text", "another"])
     assert type(caught.value) is expected
-    assert len(providers.asked) == 1
+    assert len(providers.asked) == before + 1
     said = f"{caught.value.message} {caught.value.hint}"
     assert KEY not in said
     assert "secret text" not in said

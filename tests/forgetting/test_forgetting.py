@@ -12,6 +12,7 @@ from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.request import Forgotten
 from tests.support.forgetting_machine import NOW, Desk, said
+from tests.support.table import each_row
 
 pytestmark = pytest.mark.slow
 
@@ -235,8 +236,8 @@ def test_a_line_without_an_id_is_known_by_where_it_stands(desk: Desk) -> None:
     assert desk.texts() == ["what is said after it", "what is said before it"]
 
 
-@pytest.mark.parametrize("name", ["query", "session", "project", "key", "targets"])
-@pytest.mark.parametrize("value", ["\ud800", "a\0b", "", "' OR 1 --", "%", "*", "/", "9" * 40, "-1"])
+@each_row("name", ["query", "session", "project", "key", "targets"])
+@each_row("value", ["\ud800", "a\0b", "", "' OR 1 --", "%", "*", "/", "9" * 40, "-1"])
 def test_odd_words_are_refused_or_find_nothing(desk: Desk, name: str, value: str) -> None:
     if name == "query" and value == "":
         return

@@ -23,6 +23,7 @@ from tests.support.table import each_row
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 STARTS_WITH_A_MEMORY = "<!-- docs test: starts with a memory -->"
 RUN = {"console", "python"}
+HAS_RUN = re.compile(r"^```+(?:console|python)", re.MULTILINE)
 CHECKED = {"toml", "json"}
 # Shown, not run: output and file contents, pictures, the shape of other files, and (sh) what develops crystal itself.
 SHOWN = {"", "text", "markdown", "sql", "dockerfile", "mermaid", "sh"}
@@ -51,7 +52,7 @@ def reader(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", [page for page in PAGES if HAS_RUN.search(page.read_text("utf-8"))], ids=named)
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, reader: Path) -> None:
     if STARTS_WITH_A_MEMORY in page.read_text("utf-8"):
         run_command("crystal init --yes --import", reader)

@@ -19,6 +19,7 @@ from crystal.redact.regex_engines import compiled
 from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 from tests.support.examples import examples
 from tests.support.hostile_texts import ALPHABETS, FORMS, PREFIXES, WIDTHS, before_random, mixture, repeated
+from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
 CALLS_PER_BYTE, MIN_CALLS = 1.5, 40_000
@@ -97,7 +98,7 @@ def test_the_work_for_any_mixture_is_in_proportion_to_its_size(seed: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", FORMATS, ids=lambda row: f"{row.kind} {row.literals[0].decode()}")
+@each_row("row", FORMATS)
 def test_no_format_reads_its_own_beginnings_more_than_a_few_times(row: Format) -> None:
     """Against what counting calls cannot see: a pattern that reads far and fails, at each place again."""
 

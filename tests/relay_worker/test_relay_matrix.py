@@ -136,8 +136,8 @@ def check(answer, who, wanted, held, success):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("prefix", [MINE, OTHER], ids=["mine", "another's"])
-@pytest.mark.parametrize("route", ON_STREAMS)
+@each_row("prefix", [MINE, OTHER])
+@each_row("route", ON_STREAMS)
 def test_in_a_stream_only_the_allowed_cells_pass(relay, tokens, route, prefix):  # noqa: F811
     wanted, ask, success = ON_STREAMS[route]
     for who in [*SCOPES, *NOBODY]:
