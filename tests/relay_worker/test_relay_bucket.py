@@ -20,6 +20,7 @@ from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store import choice, objects
 from relay_worker.store.bucket import DOWN_SECONDS, Bucket
+from relay_worker.store.interface import DAY_MS
 from relay_worker.store.postgres import store as postgres_store
 from tests.relay_conformance.targets import OPEN, in_process, make_blob, new_stream, refused
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
@@ -226,13 +227,14 @@ def test_a_server_that_stood_still_during_an_upload_cannot_name_what_another_one
         assert place.named() == place.stored()
 
 
-def test_after_an_old_backup_the_first_sweep_deletes_what_the_database_does_not_know(place):
+def test_at_the_start_and_daily_a_sweep_deletes_what_the_database_does_not_know(place):
     with place.open() as opened:
         opened.put(sealed(1, LARGE))
-        place.bucket.save("0" * 32, b"of a row that is younger than the backup")
-        place.sweep_now(opened)
-        assert place.stored() == place.named()
-        assert len(place.named()) == 1
+        for now in (NOW, NOW + DAY_MS):
+            place.bucket.save("0" * 32, b"of a row that is younger than a restored backup")
+            place.sweep_now(opened, now)
+            assert place.stored() == place.named()
+            assert len(place.named()) == 1
 
 
 # -- what cannot be reached, or refuses

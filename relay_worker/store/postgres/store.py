@@ -25,7 +25,7 @@ from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.files import INLINE_BYTES, StoredBody, lost
-from relay_worker.store.interface import WHOLE_RELAY, Hear, RelayStore
+from relay_worker.store.interface import DAY_MS, WHOLE_RELAY, Hear, RelayStore
 from relay_worker.store.postgres import unnamed
 from relay_worker.store.postgres.bus import Bus, Message
 from relay_worker.store.postgres.connecting import (
@@ -117,7 +117,7 @@ class PostgresStore(RelayStore):
         if self._bucket is not None:
             patiently(partial(self._bucket.check, is_used=is_used), START_SECONDS, "the bucket")
         self._inline_bytes = INLINE_BYTES
-        self._is_compared = False
+        self._compared_at: int | None = None
         self._connections = Connections(settings.store)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._savers = ThreadPoolExecutor(SAVERS, thread_name_prefix="relay-saver")
@@ -176,9 +176,9 @@ class PostgresStore(RelayStore):
         expired = await super().sweep(now)
         if self._bucket is None:
             return expired
-        if not self._is_compared:
+        if self._compared_at is None or not 0 <= now - self._compared_at < DAY_MS:
             await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
-            self._is_compared = True
+            self._compared_at = now
         while files := await self.write(WHOLE_RELAY, unnamed.give_up):
             await self._with_bucket(self._bucket.remove, files)
             await self.write(WHOLE_RELAY, unnamed.forget, files)
