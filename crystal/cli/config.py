@@ -21,7 +21,14 @@ from crystal.config.settings_file import read_file
 from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
-Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False)]
+
+def _with_mode(key: str) -> str:
+    """Return the mode of a group of settings that is named alone: ``assist`` is ``assist.mode``."""
+    mode = f"{key}.mode"
+    return mode if mode in SETTINGS else key
+
+
+Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False, callback=_with_mode)]
 
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 

@@ -224,8 +224,7 @@ def archive_stale(store: Store, now: int) -> int:
     count = 0
     for one in stale:
         known = evidence.get(one.id, [])
-        is_low = one.status != "active" or learned.confidence_of(known) < LOW_CONFIDENCE
-        if is_low and max((each.at for each in known), default=0) < now - STALE_MS:
+        if learned.confidence_of(known) < LOW_CONFIDENCE and max((each.at for each in known), default=0) < now - STALE_MS:
             judge(store, one, LEARNED, "deprecated", now)
             count += 1
     return count

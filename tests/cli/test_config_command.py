@@ -264,3 +264,10 @@ def test_a_terminal_gets_aligned_rows(home: Path) -> None:
     assert str(home) not in text
     assert "found, ends with WXYZ" in text
     assert KEY not in text
+
+
+def test_a_group_that_has_a_mode_may_be_named_alone(run: Run, file: Path) -> None:
+    assert run("set", "assist", "on")[0] == "assist.mode = on\n"
+    assert run("get", "assist")[0] == "on\n"
+    run("unset", "assist")
+    assert "mode" not in file.read_text()

@@ -177,15 +177,23 @@ def test_modes_and_interval(desk: Desk) -> None:
 
 
 def test_what_nothing_confirms_is_archived_and_comes_back(desk: Desk) -> None:
+    sure, unsure = "Never push to main.", "We deploy with `just ship`"
     with desk.open() as machine:
-        said(desk, machine, "s1", line(MOCKS, at=NOW))
+        said(desk, machine, "s1", line(sure, at=NOW), line(unsure, at=NOW))
         with machine.store.transaction():
             assert archive_stale(machine.store, NOW + STALE_MS) == 0
             assert archive_stale(machine.store, NOW + STALE_MS + 1) == 1
         (one,) = list_memories(machine, status="deprecated")
+        assert one.text == unsure
         keep_learned(machine, one.id)
         with machine.store.transaction():
             assert archive_stale(machine.store, NOW + 9 * STALE_MS) == 0
+
+
+def test_what_an_imported_history_taught_waits_for_a_review_however_old_it_is(desk: Desk) -> None:
+    with desk.open() as machine:
+        said(desk, machine, "s1", line("Never push to main.", at=machine.now() - 3 * STALE_MS))
+        assert texts(machine) == ["Never push to main."]
 
 
 # ------------------------------------------------------------------------------------------------------ injections
