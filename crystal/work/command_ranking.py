@@ -23,9 +23,11 @@ _STOP = frozenset(
 )
 _LOOKING = frozenset(
     "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps kill diff"
-    " sort cd du less ag fd read true export rm mv cp mkdir chmod touch for while do done if then fi".split()
+    " sort cd du less ag fd read true export for while do done if then fi".split()
 )
-"""Commands that only look, or only move files: they are no way to do something."""
+"""Commands that only look: they do nothing."""
+_MOVING = frozenset("rm mv cp mkdir chmod touch".split())
+"""Commands that only change files or their names: they may cure an error, but are no way to do something."""
 _GIT_LOOKS = frozenset(
     "log diff show status branch blame grep ls-files rev-parse config remote cat-file merge-base describe reflog"
     " worktree ls-tree for-each-ref rev-list notes stash".split()
@@ -118,6 +120,11 @@ def words(text: str) -> set[str]:
 
 
 def steps(line: str) -> tuple[str, ...]:
+    """Return the programs that a command line runs, with their subcommands, without those that only look or move."""
+    return tuple(step for step in all_steps(line) if step not in _MOVING)
+
+
+def all_steps(line: str) -> tuple[str, ...]:
     """Return the programs that a command line runs, with their subcommands, without those that only look."""
     plain = _QUOTED.sub("Q", _HERE_DOCUMENT.sub("", line))
     found = dict.fromkeys(map(_step, _NEXT.split(plain)))

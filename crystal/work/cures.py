@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from crystal.work.calls import file_name
-from crystal.work.command_ranking import steps
+from crystal.work.command_ranking import all_steps
 
 MAX_COMMANDS = 3
 
@@ -55,6 +55,6 @@ def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> li
     edits = [step for step in between if step.is_edit]
     if edits:
         return [step for step in edits if file is not None and file_name(step.what) == file]
-    run = set(steps(failed.what))
-    done = [step for step in between if step.exit == 0 and not set(steps(step.what)) <= run]
+    run = set(all_steps(failed.what))
+    done = [step for step in between if step.exit == 0 and not set(all_steps(step.what)) <= run]
     return done[-MAX_COMMANDS:]

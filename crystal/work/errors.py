@@ -24,10 +24,14 @@ _TELLS = re.compile(
 )
 _SUMS_UP = re.compile(
     r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^error: 0$"
-    r"|\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
+    r"|(?<!port )\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
 )
 """Lines that say only that something failed, and what programs log."""
 _CHANGING = (
+    (re.compile(r"^E {2,}"), ""),  # pytest's mark
+    (re.compile(
+        r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
+    ), r"\1\2: command not found"),  # each shell says it in its own way
     (re.compile(r"\w+://\S+"), "<url>"),
     (re.compile(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
     (re.compile(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),

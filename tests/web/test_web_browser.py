@@ -94,7 +94,8 @@ def year(home) -> str:
 
 def addresses(session: str) -> list[str]:
     ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
-    return ["/", "/?day=2026-11-20", "/search", "/search?q=retry+timeout", f"/session/{session}", "/memories",
+    return ["/", "/?day=2026-11-20", "/search", "/search?q=retry+timeout", f"/search?session={session}",
+            f"/session/{session}", "/memories",
             f"/memory/{ident}", "/review", "/usage", "/health", "/settings", "/forget", "/nothing"]  # fmt: skip
 
 

@@ -156,6 +156,7 @@ def test_older_days_show_every_session_once(home, monkeypatch):
         name = f"{number:08x}-0000-4000-8000-000000000000"
         line = json.loads(transcript_line("hello", 0, session=name))
         line["timestamp"] = f"2026-{10 - number % 3:02d}-{1 + number % 27:02d}T1{number % 9}:00:00.000Z"
+        line["cwd"] = f"/home/{number}/shop"
         (folder / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
     start_and_import()
     client, path, shown, dates = Client(), "/", [], []
@@ -168,6 +169,7 @@ def test_older_days_show_every_session_once(home, monkeypatch):
     assert len(shown) == len(set(shown)) == count
     assert dates == sorted(set(dates), reverse=True)
     assert f"{count} sessions" in client.get("/").text
+    assert client.get("/").text.count('href="/?project=shop"') == 1, "all folders of one name are one choice"
     one_day = client.get(f"/?day={dates[3]}").text
     assert re.findall(r'<time datetime="([^"]+)"', one_day) == [dates[3]]
     assert "Nothing is from this day" in client.get("/?day=2020-01-01").text

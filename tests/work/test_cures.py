@@ -22,6 +22,8 @@ def step(turn: int, what: str, code: int | None = 0) -> WorkStep:
         (None, [(EDIT, 0), (RUN, 0)], None),
         (None, [(LOOK, 0), (INSTALL, 0), (RUN, 0)], [INSTALL]),
         ("cart.py", [(INSTALL, 0), (RUN, 0)], [INSTALL]),
+        (None, [("chmod +x run.sh", 0), (RUN, 0)], ["chmod +x run.sh"]),
+        (None, [(LOOK, 0), (RUN, 0)], None),
         (None, [(INSTALL, 1), (RUN, 0)], None),
         (None, [(RUN, 0)], None),  # it went away by itself
         ("cart.py", [(EDIT, 0), (RUN, None)], None),

@@ -22,6 +22,11 @@ from tests.support.table import each_row
         ("cannot fetch https://a.example/x?y=1 in 20 tries", "cannot fetch http://b.example/ in 3 tries"),
         ("clean.go:221:3: error is not nil (line 219) but it returns nil", "a/b.go:1:9: error is not nil (line 8) but it returns nil"),
         ("panic: invalid address 0xdeadbeef at offset", "panic: invalid address 0x00c0ffee at offset"),
+        ("E   ModuleNotFoundError: No module named 'yaml'", "ModuleNotFoundError: No module named 'yaml'"),
+        ("bash: line 12: ruff: command not found", "zsh: command not found: ruff"),
+        ("(eval):1: command not found: ruff", "/bin/sh: 1: ruff: not found"),
+        ("connection to server at \"localhost\" (127.0.0.1), port 5432 failed: Connection refused",
+         "connection to server at \"localhost\" (10.0.0.5), port 6543 failed: Connection refused"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
 )  # fmt: skip

@@ -112,13 +112,13 @@ def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, lis
         return [Facet(value, words(value), number, value == picked) for value, number in counted.most_common(8)]
 
     found = {
+        name: [Facet(value, value, None, True)] for name in ("session", "source", "before") if (value := chosen[name])
+    }
+    found |= {
         "project": facet("project", lambda hit: hit.project),
         "role": facet("role", lambda hit: hit.role, lambda role: role.replace("_", " ")),
         "agent": facet("agent", lambda hit: hit.harness, title_of),
         "device": facet("device", lambda hit: hit.device),
         "since": [Facet(value, words, None, value == chosen["since"]) for value, words in TIMES.items()],
-    }
-    found |= {
-        name: [Facet(value, value, None, True)] for name in ("session", "source", "before") if (value := chosen[name])
     }
     return {name: facets for name, facets in found.items() if len(facets) > 1 or chosen[name]}

@@ -46,7 +46,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
         "days": shown, "older": None if day else older, "notes": notes, "day": day, "project": project,
         "before": before, "cells": _cells(begin, today, counts), "months": _months(begin),
         "year": sum(counts.values()), "active": len(counts),
-        "projects": [one.name for one in known_projects(machine.store)[:PROJECTS] if one.sessions],
+        "projects": [*dict.fromkeys(one.name for one in known_projects(machine.store) if one.sessions)][:PROJECTS],
     }  # fmt: skip
     return Page("timeline.html", "Timeline", values)
 
