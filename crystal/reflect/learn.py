@@ -224,7 +224,8 @@ def archive_stale(store: Store, now: int) -> int:
     count = 0
     for one in stale:
         known = evidence.get(one.id, [])
-        if learned.confidence_of(known) < LOW_CONFIDENCE and max((each.at for each in known), default=0) < now - STALE_MS:
+        last = max((each.at for each in known), default=0)
+        if learned.confidence_of(known) < LOW_CONFIDENCE and last < now - STALE_MS:
             judge(store, one, LEARNED, "deprecated", now)
             count += 1
     return count

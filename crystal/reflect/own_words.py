@@ -26,7 +26,8 @@ _MARKED = re.compile(
 _SIGN = re.compile(r"[>|#$%<]")
 _LABEL = re.compile(r"([^`]{1,60}?):\s")
 _OWN_LABEL = re.compile(
-    r"(?:to|for(?! example| instance)|in(?! the)|found it|remember|note|fyi|again|keep in mind|from now|going forward"
+    r"(?:to|before you|hm+|for(?! example| instance)|in(?! the)"
+    r"|found it|remember|note|fyi|again|keep in mind|from now|going forward"
     r"|next time|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
     r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b",
     re.IGNORECASE,

@@ -30,7 +30,8 @@ _SUMS_UP = re.compile(
 _CHANGING = (
     (re.compile(r"^E {2,}"), ""),  # pytest's mark
     (re.compile(
-        r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
+        r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
+        r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
     ), r"\1\2: command not found"),  # each shell says it in its own way
     (re.compile(r"\w+://\S+"), "<url>"),
     (re.compile(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),

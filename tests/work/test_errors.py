@@ -25,8 +25,8 @@ from tests.support.table import each_row
         ("E   ModuleNotFoundError: No module named 'yaml'", "ModuleNotFoundError: No module named 'yaml'"),
         ("bash: line 12: ruff: command not found", "zsh: command not found: ruff"),
         ("(eval):1: command not found: ruff", "/bin/sh: 1: ruff: not found"),
-        ("connection to server at \"localhost\" (127.0.0.1), port 5432 failed: Connection refused",
-         "connection to server at \"localhost\" (10.0.0.5), port 6543 failed: Connection refused"),
+        ('connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused',
+         'connection to server at "localhost" (10.0.0.5), port 6543 failed: Connection refused'),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
 )  # fmt: skip
