@@ -40,6 +40,9 @@ STATIC_SHARE = 0.4
 TRANSFORMER_SHARE = 2.5
 """What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
 
+ON_ONE_THREAD = 1 << 18
+"""Multiplications of a product for which OpenBLAS starts no threads: they wait for more work in busy loops."""
+
 _WORD = re.compile(rf"[\w{MARKS}]+")
 
 
@@ -106,7 +109,7 @@ class TokenComparer:
         if not lists or not weighed:
             return [Likeness(0.0, tokens) for tokens in said]
         distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
-        cosines = self._table.rows(distinct.tolist()) @ self._table.rows(list(weighed)).T
+        cosines = _product(self._table.rows(distinct.tolist()), self._table.rows(list(weighed)).T)
         begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
         share = _shares(list(weighed.values()))
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
@@ -124,6 +127,12 @@ def _weighed(words: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:
 def _shares(weights: Sequence[float]) -> Floats:
     total = sum(weights)
     return np.array([weight / total if total > 0 else 0.0 for weight in weights], np.float32)
+
+
+def _product(rows: Floats, columns: Floats) -> Floats:
+    """Return the product of two matrices, on one thread."""
+    step = max(1, ON_ONE_THREAD // columns.size)
+    return np.concatenate([rows[start : start + step] @ columns for start in range(0, len(rows), step)])
 
 
 def _met(asked: TokenRows, said: TokenRows) -> Floats:

@@ -57,13 +57,13 @@ class WordPiece:
         if len(word) > MAX_WORD:
             return (self._unknown,)
         pieces: list[int] = []
-        start = 0
-        while start < len(word):
-            for stop in range(len(word), start, -1):
-                number = self._numbers.get(word[start:stop] if start == 0 else "##" + word[start:stop])
+        number_of, rest = self._numbers.get, word
+        while rest not in ("", "##"):
+            for stop in range(len(rest), 0 if rest is word else 2, -1):
+                number = number_of(rest[:stop])
                 if number is not None:
                     pieces.append(number)
-                    start = stop
+                    rest = "##" + rest[stop:]
                     break
             else:
                 return (self._unknown,)

@@ -48,7 +48,7 @@ class IndexPart:
         self.arrays = contents.arrays
         self.words = PartWords(self.arrays)
         self.size = len(self.arrays["id"])
-        self.scorer: object | None = None  # what a search has worked out of it
+        self.scorer: object | None = None  # what a search has worked out of it and the parts after it
 
     @cached_property
     def joined(self) -> npt.NDArray[np.bool_]:

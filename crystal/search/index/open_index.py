@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from crystal.search.index import why_unusable
 from crystal.search.index.attributes import NAMES, distinct
-from crystal.search.index.bm25 import Scorer
+from crystal.search.index.bm25 import Best, Scorer
 from crystal.search.index.filtering import allowed
 from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.index_parts import (
@@ -41,8 +40,8 @@ Floats = npt.NDArray[np.float32]
 Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-MAX_BEGINNINGS = 20_000
-"""Words with a prefix that are counted where a reader does not see all documents."""
+MIN_BEGINNINGS, MAX_BEGINNINGS = 512, 20_000
+"""So many words with a prefix are counted in each part at least, and where a reader does not see all documents."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -253,45 +252,59 @@ class Index:
     @_damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """Return the words with a prefix and how many documents have each, most frequent first."""
-        start, likely = _bytes(prefix), Counter[bytes]()
-        for part in self._parts:
-            first, frequencies = part.words.beginning(start)
-            best = frequencies.argsort(kind="stable")[::-1][: 4 * most if self._seen is None else MAX_BEGINNINGS]
-            likely.update({part.words.word(first + at): int(frequencies[at]) for at in best.tolist()})
-        if self._seen is not None:
-            likely = Counter({word: count for word in likely if (count := self._count(word))})
-        found = [
-            (word.decode("utf-8", "replace"), self._count(word))
-            for word, _ in sorted(likely.items(), key=lambda one: (-one[1], one[0]))[: 2 * most]
-        ]
-        return sorted(found, key=lambda one: (-one[1], one[0]))[:most]
+        enough = max(MIN_BEGINNINGS, 4 * most) if self._seen is None else MAX_BEGINNINGS
+        found = [part.words.beginning(_bytes(prefix), enough) for part in self._parts]
+        counts = Counter[bytes]()
+        for number, (spans, _) in enumerate(found):
+            for word, span in spans.items():
+                counts[word] += span[1] - span[0] if self._seen is None else len(self._documents(number, *span))
+        if not all(is_all for _, is_all in found):  # a word may be among the frequent ones of one part alone
+            counts = Counter({word: self._count(word) for word, _ in _most_frequent(counts, 2 * most)})
+        else:
+            chosen = [word for word, _ in _most_frequent(counts, most)]
+            for part, (spans, _) in zip(self._parts, found, strict=True):
+                part.words.remember({word: spans.get(word, (0, 0)) for word in chosen})
+        return [(word.decode("utf-8", "replace"), count) for word, count in _most_frequent(counts, most) if count]
 
     @_damage_told
-    def scores(self, terms: Sequence[tuple[Sequence[str], float]], mask: Mask | None = None) -> tuple[Floats, Floats]:
+    def scores(
+        self,
+        terms: Sequence[tuple[Sequence[str], float]],
+        mask: Mask | None = None,
+        best: Best | None = None,
+    ) -> tuple[Floats, Floats]:
         """BM25 of every document, its own and padded by its neighbours; what a mask takes away has 0.
 
         Args:
             terms: The words of the question: each with its alternatives, counted together, and its weight.
             mask: As ``mask`` gives it.
+            best: Chooses the documents in which frequent words are counted.
         """
         own, padded = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
         mask = self._not_void() if mask is None else mask
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
-        for part, start in zip(self._parts, self._starts.tolist(), strict=False):
-            here = slice(start, start + part.size)
-            _scorer(part).add(words, None if mask is None else mask[here], own[here], padded[here])
+        for start, scorer in self._scorers() if words else ():
+            here, chosen = slice(start, start + scorer.size), best if best is not None and not start else _all
+            scorer.add(words, None if mask is None else mask[here], own[here], padded[here], chosen)
         return own, padded
 
     @_damage_told
     def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
         """BM25 of some documents, which come ascending, each alone; terms as for ``scores``."""
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
-        ends = np.searchsorted(ordinals, self._starts).tolist()
         found = [np.empty(0, np.float32)]
-        for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
+        for start, scorer in self._scorers():
+            first, last = np.searchsorted(ordinals, [start, start + scorer.size]).tolist()
             if first < last:
-                found.append(_scorer(part).own(ordinals[first:last] - start, words))
+                found.append(scorer.own(ordinals[first:last] - start, words))
         return np.concatenate(found)
+
+    def _scorers(self) -> Iterator[tuple[int, Scorer]]:
+        """Yield what scores the files together, and what scores the later changes, with their first ordinals."""
+        count = len(self._files)
+        for parts, start in ((self._parts[:count], 0), (self._parts[count:], int(self._starts[count]))):
+            if parts:
+                yield start, _scorer(parts)
 
     # ----------------------------------------------------------------------------------------------------- vectors
 
@@ -380,10 +393,19 @@ def _attribute(part: IndexPart, name: str, places: Ordinals, start: int) -> Arra
     return part.arrays[name][places]
 
 
-def _scorer(part: IndexPart) -> Scorer:
-    if part.scorer is None:
-        part.scorer = Scorer(part)
-    return cast("Scorer", part.scorer)
+def _scorer(parts: Sequence[IndexPart]) -> Scorer:
+    known = cast("Scorer | None", parts[0].scorer)
+    if known is None or known.parts != tuple(parts):
+        parts[0].scorer = known = Scorer(parts)
+    return known
+
+
+def _all(_own: Floats, _padded: Floats, _left: float) -> None:
+    """Count frequent words everywhere."""
+
+
+def _most_frequent(counts: Counter[bytes], most: int) -> list[tuple[bytes, int]]:
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:most]
 
 
 def _bytes(word: str) -> bytes:

@@ -197,6 +197,7 @@ class PartWords:
         self._more_before: Array = arrays["more_before"]
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
+        self._read_words = _ReadWords(self._words, self._at)
         self._spans: dict[bytes, tuple[int, int]] = {}
         self._last: tuple[tuple[int, int], Array] = (0, 0), self._document[:0]
 
@@ -252,28 +253,30 @@ class PartWords:
             found[has_steps] = np.concatenate([self._unpacked(at) for at in range(len(self._frequent))])
         return found
 
-    def word(self, number: int) -> bytes:
-        """Return the word with a number; numbers follow the sort order of the words."""
-        return bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
-
     def all(self) -> list[bytes]:
         """Return every word, in order."""
         data, at = bytes(self._words), self._at.tolist()
         return [data[start:end] for start, end in pairwise(at)]
 
     def at(self, word: bytes) -> int:
-        """Return the number of the first word that is not less than this one."""
-        return bisect_left(range(self.size), word, key=self.word)
+        """Return the number of the first word that is not less than this one; numbers follow their sort order."""
+        if len(self._read_words) > KNOWN_WORDS:
+            self._read_words.clear()
+        return bisect_left(range(self.size), word, key=self._read_words.__getitem__)
 
     def find(self, word: bytes) -> tuple[int, int]:
         """Return the range of a word's postings, ``(start, end)``; empty if the word is missing."""
         if word not in self._spans:  # a question looks for each of its words several times
             number = self.at(word)
-            is_here = number < self.size and self.word(number) == word
-            if len(self._spans) >= KNOWN_WORDS:
-                self._spans.clear()
-            self._spans[word] = (int(self.start[number]), int(self.start[number + 1])) if is_here else (0, 0)
+            is_here = number < self.size and self._read_words[number] == word
+            self.remember({word: (self.start.item(number), self.start.item(number + 1)) if is_here else (0, 0)})
         return self._spans[word]
+
+    def remember(self, spans: Mapping[bytes, tuple[int, int]]) -> None:
+        """Keep the ranges of some words, which ``find`` looks up no more."""
+        if len(self._spans) >= KNOWN_WORDS:
+            self._spans.clear()
+        self._spans.update(spans)
 
     def with_all(self, words: Sequence[bytes]) -> Array:
         """Return the documents that have all of some words, ascending."""
@@ -296,12 +299,33 @@ class PartWords:
             at = data.find(part, int(self._at[number + 1]))
         return found
 
-    def beginning(self, prefix: bytes) -> tuple[int, Array]:
-        """Return the number of the first word with a prefix, and the document count of each word with it."""
-        first = self.at(prefix)
-        after = _after(prefix)
+    def beginning(self, prefix: bytes, most: int) -> tuple[dict[bytes, tuple[int, int]], bool]:
+        """Return the words with a prefix, each with the range of its postings, and whether these are all.
+
+        Of more than ``most`` words the most frequent ones.
+        """
+        first, after = self.at(prefix), _after(prefix)
         last = self.size if after is None else self.at(after)
-        return first, _lengths(self.start[first : last + 1])
+        ends = self.start[first : last + 1].tolist()
+        at = self._at[first : last + 1].tolist()
+        numbers: Iterable[int] = range(last - first)
+        if last - first > most:
+            numbers = _lengths(self.start[first : last + 1]).argsort(kind="stable")[::-1][:most].tolist()
+        data = bytes(self._words[at[0] : at[-1]])
+        spans = {data[at[n] - at[0] : at[n + 1] - at[0]]: (ends[n], ends[n + 1]) for n in numbers}
+        return spans, last - first <= most
+
+
+class _ReadWords(dict[int, bytes]):
+    """Words by number, read from the map when they are first asked for: a binary search begins with the same ones."""
+
+    def __init__(self, words: memoryview, at: Array) -> None:
+        super().__init__()
+        self._words, self._at = words, at
+
+    def __missing__(self, number: int) -> bytes:
+        word = self[number] = bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
+        return word
 
 
 def _lengths(ends: Array) -> Array:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -28,6 +29,10 @@ CANDIDATES = 1000
 """How many chunks their words propose at least."""
 NEAREST = 64
 """How many chunks their meaning proposes at least."""
+MAX_GAIN = 1.6
+"""What a word adds to a score at most, for each unit of its weight: BM25 of a short chunk that has it twice."""
+FEW_OF = 8
+"""Where not more than one of so many chunks may become a candidate, the frequent words are counted in these alone."""
 IN_SPAN = 200
 """How many chunks of a time that is asked for are proposed."""
 PADDED = 0.5
@@ -206,43 +211,84 @@ def pool_of(
         by_meaning: Whether what has none of the words may answer.
     """
     terms = [(word.stems, word.weight) for word in words]
-    scored = [field.index.scores(terms, field.mask) for field in fields] if terms else []
-    for (own, _), field in zip(scored, fields, strict=False):
+    others = [_others(field, depth, by_meaning=by_meaning) for field in fields]
+    scored = [
+        field.index.scores(terms, field.mask, partial(_worth_more, field, spans, depth, also))
+        for field, also in zip(fields, others, strict=True)
+    ]
+    for (own, _), field in zip(scored, fields, strict=True):
         places = field.index.find(sorted(field.named))
         own[places[places >= 0]] += np.array([field.named[one] for one in sorted(field.named)], np.float32)[places >= 0]
     best_own = max((float(own.max(initial=0.0)) for own, _ in scored), default=0.0)
     best_padded = max((float(padded.max(initial=0.0)) for _, padded in scored), default=0.0)
     rows = []
-    for at, field in enumerate(fields):
-        size = field.index.size
-        own, padded = scored[at] if scored else (np.zeros(size, np.float32), np.zeros(size, np.float32))
-        chosen = _chosen(field, own, padded, (best_own, best_padded), spans, depth, by_meaning=by_meaning)
+    for at, (field, also, (own, padded)) in enumerate(zip(fields, others, scored, strict=True)):
+        chosen = distinct(np.concatenate([also, _best(field, own, padded, (best_own, best_padded), spans, depth)]))
         rows.append(_columns(at, field, chosen, own, padded))
     columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     return Pool(**columns, best_own=best_own, best_padded=best_padded)
 
 
-def _chosen(
-    field: Field, own: Floats, padded: Floats, best: tuple[float, float], spans: Sequence[tuple[int, int]], depth: int,
-    *, by_meaning: bool,
-) -> Ints:  # fmt: skip
-    index, found = field.index, [np.empty(0, np.int64)]
-    if best[1] > 0:
-        some = np.flatnonzero(padded != 0)  # what has a word also has it among its neighbours' words
-        together = padded[some] * np.float32(PADDED / best[1])
-        if best[0] > 0:
-            together += own[some] * np.float32(1 / best[0])
-        found.append(some[_top(together, max(CANDIDATES, depth))])
-        if spans:
-            inside = within(index.take("ts", some), spans)
-            found.append(some[inside][_top(together[inside], IN_SPAN)])
+def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
+    """Return the candidates whatever their words: by meaning, and those that have the very thing looked for."""
+    found = [field.index.find(sorted(field.exact))]
     if field.vector is not None and by_meaning:
-        near, cosines = index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
+        near, cosines = field.index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
         found.append(near[cosines >= field.floor])
-    if field.exact:
-        found.append(index.find(sorted(field.exact)))
-    chosen = distinct(np.concatenate(found))
-    return chosen[chosen >= 0]
+    together = np.concatenate(found)
+    return together[together >= 0]
+
+
+def _worth_more(
+    field: Field, spans: Sequence[tuple[int, int]], depth: int, also: Ints, own: Floats, padded: Floats, left: float
+) -> Ints | None:
+    """Return the documents that may become candidates by words that weigh ``left`` together; None for very many."""
+    best = float(own.max(initial=0.0)), float(padded.max(initial=0.0))
+    if min(best) <= 0:
+        return None
+    some, together = _together(own, padded, best)
+    more = MAX_GAIN * left * (1 / best[0] + PADDED / best[1])
+    least = _last_of(together, max(CANDIDATES, depth)) - more
+    likely = together >= least
+    if spans:
+        inside = within(field.index.take("ts", some), spans)
+        in_span = _last_of(together[inside], IN_SPAN) - more
+        likely |= inside & (together >= in_span)
+        least = min(least, in_span)
+    if least <= 0:  # what has none of these words may become one
+        return None
+    if np.count_nonzero(likely) * FEW_OF > len(own):
+        return None
+    chosen = distinct(np.concatenate([also, some[likely], field.index.find(sorted(field.named))]))
+    return chosen[(chosen >= 0) & (chosen < len(own))]
+
+
+def _best(
+    field: Field, own: Floats, padded: Floats, best: tuple[float, float], spans: Sequence[tuple[int, int]], depth: int
+) -> Ints:
+    """Return the best by words, and the best of the times asked for."""
+    if best[1] <= 0:
+        return np.empty(0, np.int64)
+    some, together = _together(own, padded, best)
+    found = [some[_top(together, max(CANDIDATES, depth))]]
+    if spans:
+        inside = within(field.index.take("ts", some), spans)
+        found.append(some[inside][_top(together[inside], IN_SPAN)])
+    return np.concatenate(found)
+
+
+def _together(own: Floats, padded: Floats, best: tuple[float, float]) -> tuple[Ints, Floats]:
+    """Return what has a word, or has it among its neighbours' words, and its scores, each relative to the best."""
+    some = np.flatnonzero(padded)
+    together = padded[some] * np.float32(PADDED / best[1])
+    if best[0] > 0:
+        together += own[some] * np.float32(1 / best[0])
+    return some, together
+
+
+def _last_of(scores: Floats, count: int) -> float:
+    """Return the least of so many best scores, 0 if there are fewer."""
+    return float(np.partition(scores, -count)[-count]) if len(scores) >= count else 0.0
 
 
 def _top(scores: Floats, count: int) -> Ints:
