@@ -11,7 +11,7 @@ from crystal.cli import app
 from crystal.cli.render import cells
 from crystal.errors import NotConfiguredError
 from tests.support.capture_machine import CaptureMachine, line
-from tests.support.ranked_by import each_way, prepare  # noqa: F401 - a fixture
+from tests.support.ranked_by import prepare, using
 from tests.support.store_factory import DAY, HOUR, SESSION, Meaning, add_turn, chunk_id, embed_all
 from tests.support.table import each_row
 
@@ -23,9 +23,19 @@ ESCAPE = "\x1b"
 KEYWORDS_ALONE = "crystal: note: searched by keywords alone: no embedding model is configured\n"
 
 
+@pytest.fixture(params=["memory", pytest.param("index", marks=pytest.mark.slow)])
+def ranked_by(request, monkeypatch):
+    """Ask without an index and with one: the command chooses itself whether models take part."""
+    with using(request.param, monkeypatch):
+        yield request.param
+
+
+searching = pytest.mark.usefixtures("ranked_by")
+
+
 @pytest.fixture
-def store(store, home, monkeypatch, ranked_by):
-    """This machine's store, with keywords alone unless a test says otherwise; asked in every way."""
+def store(store, home, monkeypatch):
+    """This machine's store, with keywords alone unless a test says otherwise."""
     monkeypatch.setattr(Machine, "embedder", lambda _: None)
     monkeypatch.chdir(home)
     return store
@@ -60,6 +70,7 @@ def hits(printed):
 # ------------------------------------------------------------------------------------------------------------ search
 
 
+@searching
 def test_json_is_one_object_with_the_documented_keys(store, run):
     uuid = add_turn(store, "the login token", ts=NOW - 4 * DAY, branch="fix/x")
     code, out, _ = run("search", "login", "tokens", "--json")
@@ -76,6 +87,7 @@ def test_json_is_one_object_with_the_documented_keys(store, run):
     assert hits(run("search", "login", "--json", "--explain")[1])[0]["explain"]["ranks"]["keywords"] == 1
 
 
+@searching
 def test_nothing_found_is_no_error_and_says_what_to_try(store, run):
     add_turn(store, "hello")
     assert hits(run("search", "zebra", "--json")[1]) == []
@@ -106,6 +118,7 @@ def test_a_bad_option_is_named_with_exit_code_2(store, run, options, named):
 
 
 @pytest.mark.slow
+@searching
 def test_a_question_may_hold_anything(store, run):
     add_turn(store, "hello AND (world")
     for query in ("hello AND (", '"hello', "hello*", "col:hello", "hel\x00lo", "\udce4hello", "a" * 100_000):
@@ -115,6 +128,7 @@ def test_a_question_may_hold_anything(store, run):
 
 
 @pytest.mark.slow
+@searching
 def test_every_filter_reaches_the_search(store, run):
     uuid = add_turn(store, "needle", session="s1", role="assistant", ts=NOW - 2 * DAY, project="/code/shop", branch="b1",
                     agent="cc-a", device="laptop")  # fmt: skip
@@ -128,6 +142,7 @@ def test_every_filter_reaches_the_search(store, run):
     assert len(hits(run("search", "needle", "--json", "-n", "1")[1])) == 1
 
 
+@searching
 def test_search_and_sessions_of_one_agent_program(store, run):
     add_turn(store, "needle", session="s1")
     uuid = add_turn(store, "a needle", session="s2", harness="codex")
@@ -140,6 +155,7 @@ def test_search_and_sessions_of_one_agent_program(store, run):
         assert "did you mean codex" in err
 
 
+@searching
 def test_a_failing_embedder_is_a_note(store, run, monkeypatch):
     def fail(_):
         raise NotConfiguredError("no API key for openai", hint="set it")
@@ -152,6 +168,7 @@ def test_a_failing_embedder_is_a_note(store, run, monkeypatch):
     assert "no API key for openai" in err
 
 
+@searching
 def test_hybrid_search_from_the_command_line(store, run, monkeypatch):
     add_turn(store, "a vehicle")
     embed_all(store, Meaning())
@@ -164,7 +181,7 @@ def test_hybrid_search_from_the_command_line(store, run, monkeypatch):
 
 
 @pytest.fixture
-def shop(store, home, monkeypatch):
+def shop(store, home, monkeypatch, ranked_by):
     """Two projects, and the current folder inside the first, which is a repository."""
     folder = home / "shop"
     (folder / ".git").mkdir(parents=True)
@@ -232,6 +249,7 @@ def test_a_folder_that_is_gone_is_nobodys_project(shop, home, run, monkeypatch):
 # ----------------------------------------------------------------------------------------------------------- people
 
 
+@searching
 def test_people_see_who_when_where_and_how_to_open_it(store, run):
     uuid = add_turn(store, "the login token expires", ts=NOW - 4 * DAY, branch="fix/x")
     _, out, _ = run("search", "tokens")
@@ -246,6 +264,7 @@ def test_people_see_who_when_where_and_how_to_open_it(store, run):
 
 
 @pytest.mark.slow
+@searching
 def test_stored_text_cannot_speak_to_the_terminal(store, run):
     evil = "needle \x1b[2J\x1b]0;title\x07 \x9b31m \u202eevil\u2066 \r overwritten \x08\x7f"
     uuid = add_turn(
@@ -305,19 +324,22 @@ def test_show_a_hit_with_context(store, run):
     assert "▶" in run("show", hit)[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [(["show", "1"], "several sessions: 1111"), (["show", SESSION, "--context", "2"], "--context"),
-     (["show", "2", "--context", "-1"], "-1"), (["show", SESSION, "--raw", "--json"], "--raw"),
-     (["sessions", "-n", "0"], "0"), (["sessions", "--since", "x"], "--since"), (["show"], "ID")],
-)  # fmt: skip
-def test_what_cannot_be_shown_is_named(store, run, arguments, named):
+def test_what_cannot_be_shown_is_named(store, run):
     store.execute("INSERT INTO sessions (session_id, agent, device) VALUES ('1111ffff', 'a', 'd')")
     store.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('chunks', 1)")
     add_turn(store, "hello")
-    code, out, err = run(*arguments)
-    assert (code, out) == (2, "")
-    assert named in err
+    for arguments, named in (
+        (["show", "1"], "several sessions: 1111"),
+        (["show", SESSION, "--context", "2"], "--context"),
+        (["show", "2", "--context", "-1"], "-1"),
+        (["show", SESSION, "--raw", "--json"], "--raw"),
+        (["sessions", "-n", "0"], "0"),
+        (["sessions", "--since", "x"], "--since"),
+        (["show"], "ID"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, ""), arguments
+        assert named in err, arguments
 
 
 def test_what_is_not_there_is_named_with_the_next_step(store, run):
