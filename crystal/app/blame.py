@@ -153,10 +153,11 @@ def _call(found: _Wrote | None) -> tuple[Memory, int] | None:
 def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """Return what git says of each line: None for one that is not committed, or if there is no repository.
 
-    Follows renames and moves inside a file; ignores spaces. Runs no hook and no filter, and asks no network.
+    Follows renames, and moves inside a file and between files of one commit; ignores spaces. Runs no hook and no
+    filter, and asks no network.
     """
     folder = str(path.parent)
-    words = ["blame", "--no-textconv", "-w", "-M", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
+    words = ["blame", "--no-textconv", "-w", "-C", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
     said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
     found = list(_parsed(said.decode("utf-8", "replace")))
     return found if len(found) == last - first + 1 else [None] * (last - first + 1)

@@ -85,7 +85,8 @@ class SourceLine:
 class Learned:
     """A memory that was learned, with what is known of how.
 
-    ``replaces`` are the memories that it contradicts: they are hidden once it is kept.
+    ``replaces`` are the memories that it contradicts: they are hidden once it is kept. ``replaced_by`` is the memory
+    of what was said at ``replaced_at``, which contradicts it; None if it is not archived for that.
     """
 
     memory: Remembered
@@ -96,6 +97,8 @@ class Learned:
     last_at: int
     sources: tuple[SourceLine, ...] = ()
     replaces: tuple[str, ...] = ()
+    replaced_by: str | None = None
+    replaced_at: int | None = None
 
 
 def learned_facts(machine: Machine, one: Remembered) -> Learned | None:
@@ -104,8 +107,18 @@ def learned_facts(machine: Machine, one: Remembered) -> Learned | None:
         for store in (machine.store, *([] if mirror is None else [mirror])):
             evidence = learned.evidence_for(store, [one.id]).get(one.id)
             if evidence:
-                return _facts(one, evidence, store)
+                facts, new = _facts(one, evidence, store), _successor(machine, one)
+                return facts if new is None else replace(facts, replaced_by=new.id, replaced_at=new.created_at)
     return None
+
+
+def _successor(machine: Machine, one: Remembered) -> Remembered | None:
+    """Return the memory of what was said next that contradicts an archived one."""
+    if is_known(one):
+        return None
+    every = list_memories(machine, status=None, limit=MAX_LISTED)
+    later = [new for new in every if new.created_at > one.created_at and _contradicts_near(new, one)]
+    return min(later, key=lambda new: new.created_at, default=None)
 
 
 def unreviewed(machine: Machine) -> list[Learned]:
@@ -166,8 +179,12 @@ def _judged(machine: Machine, ident: str, word: str, status: str, text: str | No
 
 
 def _gives_way(old: Remembered, new: Remembered) -> bool:
-    is_near = old.cwd in (None, new.cwd) or new.cwd is None
-    return old.id != new.id and is_near and old.updated_at <= new.updated_at and contradicts(new.text, old.text)
+    return old.id != new.id and old.updated_at <= new.updated_at and _contradicts_near(new, old)
+
+
+def _contradicts_near(new: Remembered, old: Remembered) -> bool:
+    """Return True if one replaces the other where both hold."""
+    return (old.cwd in (None, new.cwd) or new.cwd is None) and contradicts(new.text, old.text)
 
 
 def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
@@ -179,6 +196,12 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
         sources.append(SourceLine(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone))
     times, sure = [each.at for each in evidence], learned.confidence_of(evidence)
     return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
+
+
+def origin_of(one: Remembered) -> str:
+    """Return where a memory is from: ``by`` who wrote it, or ``from`` the agent in whose session it was learned."""
+    word, _, agent = one.source.partition(" ")
+    return f"from {agent}" if agent and word in (PROPOSED, LEARNED, REVIEWED, REFUSED) else f"by {one.source}"
 
 
 def state_of(one: Remembered) -> str:

@@ -13,7 +13,7 @@ from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.app.projects import working_folder
-from crystal.app.reflect import learned_facts, state_of
+from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, unknown_project, whole_number
@@ -177,9 +177,9 @@ def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
 
 def _origin(one: Remembered, now: int) -> str:
     changed = "" if one.updated_at == one.created_at else f", changed {clock(one.updated_at, now)}"
-    door = f"by {one_line(one.source)} on {one_line(one.device)}"
+    origin = f"{one_line(origin_of(one))} on {one_line(one.device)}"
     mirror = ", from the mirror" if one.memory == "mirror" else ""
-    return f"remembered {clock(one.created_at, now)} {door}{changed}{mirror}"
+    return f"remembered {clock(one.created_at, now)} {origin}{changed}{mirror}"
 
 
 def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:

@@ -14,7 +14,7 @@ from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say
 from crystal.errors import UnavailableError, UsageError
 from crystal.text.harmless import harmless
-from crystal.timewords.parse import ago
+from crystal.timewords.parse import ago, clock
 
 if TYPE_CHECKING:
     from crystal.app.reflect import Learned
@@ -153,6 +153,8 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
     yield f"  {harmless(memory.text)}"
     for other in one.replaces:
         yield look.dim(f"  replaces {other}")
+    if one.replaced_at is not None:
+        yield look.dim(f"  held until {clock(one.replaced_at, moment)}, then replaced by {one.replaced_by}")
     for said in one.sources:
         text = "(not stored any more)" if said.is_gone else one_line(said.text)[:QUOTE]
         yield look.dim(f"  from {said.role or 'a line'} in {said.session_id[:8]}: {harmless(text)}")

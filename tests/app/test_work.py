@@ -119,6 +119,12 @@ def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
     assert blamed("basket.py") == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]
 
 
+def test_lines_that_move_to_another_file_stay_of_their_session(repository: Path) -> None:
+    (repository / "cart.py").write_text("\n".join(OLD))
+    commit(repository, "tax.py", NEW, YESTERDAY + 140 * SECOND)
+    assert blamed("tax.py") == [(1, 3, "1")]
+
+
 def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
     (repository / ".git").rename(tmp_path / "away")
     with Crystal() as memory:

@@ -98,6 +98,9 @@ def test_what_is_said_again_confirms_and_the_opposite_replaces(desk: Desk) -> No
         keep_learned(machine, new.memory.id)
         assert texts(machine, "active") == ["Never squash commits before merging."]
         assert texts(machine, "deprecated") == ["Always squash commits before merging."]
+        former = learned_facts(machine, list_memories(machine, status="deprecated")[0])
+        assert former is not None
+        assert (former.replaced_by, former.replaced_at) == (new.memory.id, new.first_at)
 
 
 @pytest.mark.parametrize("is_isolated", [True, False])

@@ -6,7 +6,7 @@ from crystal.app import memory_changes
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine
 from crystal.app.memory_queries import history, list_memories, memory_of
-from crystal.app.reflect import learned_facts, state_of
+from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
 from crystal.memories.rules import CATEGORIES
 from crystal.web.responses import Page, Redirect, RequestValues
@@ -36,7 +36,7 @@ def show_one(machine: Machine, asked: RequestValues) -> Page:
     one = memory_of(machine, asked.path["id"])
     values = {
         "memory": one, "history": history(machine, one.id), "categories": CATEGORIES,
-        "learned": learned_facts(machine, one), "state": STATUSES[state_of(one)],
+        "learned": learned_facts(machine, one), "origin": origin_of(one), "state": STATUSES[state_of(one)],
         "validity": memory_validity(machine, one, None),
     }  # fmt: skip
     return Page("memory.html", one.text[:60], values)
