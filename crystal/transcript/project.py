@@ -20,7 +20,7 @@ _MAX_MARKER_BYTES = 4096
 _MAX_POINTER = 64 * 1024
 _MAX_CONFIG = 1024 * 1024
 # Patterns as text: ``re`` compiles each when it is first used.
-_CLIENT_WORKTREE = r"(.+?)[/\\]\.claude[/\\]worktrees[/\\][^/\\]+"
+_WORKTREE = r"(.+?)[/\\](?:\.claude[/\\]worktrees|\.worktrees)[/\\][^/\\]"
 _SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
 _SCHEME = r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://"
 _SCP = r"(?s)(?:([^/\\]*)@)?([^@/\\:]+:.*)"
@@ -41,16 +41,21 @@ def find_project(cwd: str) -> Project:
     The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
     address of ``origin`` without user and password, else ``marker:ID`` if a marker file names one. Without a
     repository, the folder of the nearest marker file is the root. A missing folder is a separate project, named after
-    its last part; only a worktree made by Claude Code (``<root>/.claude/worktrees/<name>``) belongs to its root.
+    its last part; but a worktree in ``<root>/.claude/worktrees`` or ``<root>/.worktrees`` belongs to its root, because
+    worktrees are deleted when their work is done.
     """
     alone = Project(cwd=cwd, name=_last_part(cwd))
     folder = Path(cwd)
     if not folder.is_absolute():
         return alone
     if not _is_folder(folder):
-        made = re.match(_CLIENT_WORKTREE, cwd)
-        if made is None or not _is_folder(folder := Path(made[1])):
+        made = re.match(_WORKTREE, cwd)
+        if made is None:
             return alone
+        folder = Path(made[1])
+        if not _is_folder(folder):
+            is_home = len(folder.parts) <= 3  # as /home/you: worktrees of any project may lie there
+            return alone if is_home else alone._replace(git_root=made[1], name=folder.name)
     folder = _normal(folder)
     repository = _find_repository(folder)
     if repository is None:

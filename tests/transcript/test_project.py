@@ -107,14 +107,17 @@ def test_a_folder_that_is_not_there_is_named_after_its_last_part(cwd: str, name:
     assert find_project(cwd) == Project(cwd, name=name)
 
 
-def test_a_folder_gone_from_a_repository_is_alone_but_a_worktree_of_the_client_leads_home(tmp_path: Path) -> None:
+def test_a_folder_gone_from_a_repository_is_alone_but_a_deleted_worktree_leads_home(tmp_path: Path) -> None:
     root = make_repository(tmp_path / "app")
     gone = str(root / "src")
     assert find_project(gone) == Project(gone, name="src")
-    worktree = str(root / ".claude" / "worktrees" / "feat-x" / "src")
-    assert find_project(worktree) == Project(worktree, str(root), "https://example.org/team/app.git", "app")
-    elsewhere = str(tmp_path / "never" / ".claude" / "worktrees" / "feat-x")
-    assert find_project(elsewhere) == Project(elsewhere, name="feat-x")
+    for place in (".claude/worktrees/feat-x/src", ".worktrees/2"):
+        worktree = str(root / place)
+        assert find_project(worktree) == Project(worktree, str(root), "https://example.org/team/app.git", "app")
+        elsewhere = f"/Users/alex/work/cli/{place}"
+        assert find_project(elsewhere) == Project(elsewhere, "/Users/alex/work/cli", None, "cli")
+        of_nobody = f"/Users/alex/{place}"
+        assert find_project(of_nobody) == Project(of_nobody, name=place.rpartition("/")[2])
 
 
 @pytest.mark.parametrize(
