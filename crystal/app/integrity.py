@@ -42,6 +42,7 @@ from crystal.store.health.stats import bytes_by_state
 from crystal.store.memories import learned
 from crystal.store.sync.relay_peers import home_peer
 
+MAX_REPAIRS = 3
 IN_DATABASE = ("database", "ledger", "turns", "keywords", "chunks", "vectors")
 """Faults of the database itself: what is left of them after mending goes when it is made again."""
 
@@ -182,15 +183,18 @@ def mend_memory(progress: Callable[[int], None]) -> RepairResult:
 
 
 def _mend_in_place() -> RepairResult:
-    """Prove, repair, and prove again.
+    """Prove, repair, and prove again until nothing changes: a file that is found again may differ from its rows.
 
     Raises:
         StoreDamagedError: The database cannot be read.
     """
     with open_kept_machine() as machine:
-        proof, done = prove(machine, lambda _: None), list[str]()
-        if proof.faults:
-            done = repair_all(machine, proof)
+        proof, done, before = prove(machine, lambda _: None), list[str](), list[Fault]()
+        for _ in range(MAX_REPAIRS):
+            if not proof.faults or proof.faults == before:
+                break
+            before = proof.faults
+            done += repair_all(machine, proof)
             proof = prove(machine, lambda _: None)
         count_as_known(machine.store)
         return RepairResult(proof, tuple(done))

@@ -325,6 +325,13 @@ def test_without_the_record_nothing_that_may_have_been_private_is_imported_unask
     assert "never seen" in memory.texts("user")
 
 
+def test_damage_in_a_home_that_was_copied_to_another_machine_takes_one_command(memory: Memory) -> None:
+    with Store.open(memory.data / "crystal.db") as store:
+        store.execute("UPDATE segments SET raw_hash = zeroblob(32) WHERE raw_hash IS NOT NULL")
+        store.execute("UPDATE capture_state SET path = '/moved' || path, inode = 0")
+    assert_all_is_back(memory)
+
+
 @pytest.mark.slow
 def test_the_damaged_file_goes_when_something_is_forgotten(memory: Memory) -> None:
     data = fold(memory)
