@@ -297,6 +297,7 @@ def test_a_lost_database_is_named_with_one_command_and_comes_back(memory: Memory
     assert any(check["fix"] and "crystal verify --repair" in check["fix"] for check in found["checks"]), found
     done = assert_all_is_back(memory)
     assert "3 sessions, 36 turns" in done.out
+    assert transcripts == "gone" or "crystal has 100 % of them" in crystal("doctor").out
     assert "memories that were only in the old database" not in done.out  # their record is beside the archive
     assert crystal("search", "quokka").out.count("quokka says") == 0
     assert not memory.files_with("off the record")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from crystal.model.capture import BEFORE_CRYSTAL
+from crystal.model.capture import BEFORE_CRYSTAL, RESTORED
 from crystal.store.connection import Store
+
+_IS_KEPT = f"(s.state = 'captured' OR coalesce(s.rule, '') = '{RESTORED}')"
+"""Bytes of a transcript that are in the archive, also where they were written from it or recovered."""
 
 
 def counts(store: Store) -> dict[str, int]:
@@ -41,8 +44,8 @@ def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
     sessions = {str(harness): int(number) for harness, number in rows}
     found: dict[str, HarnessCounts] = {}
     for harness, state, size, since in store.rows(
-        "SELECT c.harness, coalesce(s.rule, s.state), sum(s.stop - s.start),"
-        " min(s.captured_at) FILTER (WHERE s.state = 'captured') FROM segments s JOIN capture_state c"
+        f"SELECT c.harness, CASE WHEN {_IS_KEPT} THEN 'captured' ELSE coalesce(s.rule, s.state) END,"
+        f" sum(s.stop - s.start), min(s.captured_at) FILTER (WHERE {_IS_KEPT}) FROM segments s JOIN capture_state c"
         " ON c.id = s.transcript WHERE c.device = ?1 AND s.generation = c.generation GROUP BY 1, 2"
         " UNION ALL SELECT c.harness, ?2, sum(r.size), NULL FROM snapshot_records r JOIN capture_state c"
         " ON c.id = r.transcript WHERE c.device = ?1 AND r.state = 'skipped' GROUP BY 1",
@@ -77,9 +80,9 @@ def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
     rows = store.rows(
         "SELECT c.path, c.harness, c.device,"
         " (SELECT session_id FROM sessions WHERE sessions.session_id = c.session_id), c.offset,"
-        " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'captured'), 0),"
+        f" coalesce(sum(s.stop - s.start) FILTER (WHERE {_IS_KEPT}), 0),"
         " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'private'), 0),"
-        " coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'skipped'), 0),"
+        f" coalesce(sum(s.stop - s.start) FILTER (WHERE s.state = 'skipped' AND NOT {_IS_KEPT}), 0),"
         " c.offset - coalesce(sum(s.stop - s.start), 0) AS missing, c.updated_at FROM capture_state c"
         " LEFT JOIN segments s ON s.transcript = c.id AND s.generation = c.generation GROUP BY c.id"
         " ORDER BY missing <= 0, c.updated_at DESC, c.id DESC LIMIT ?",
