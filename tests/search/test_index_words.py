@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.search.index.step import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
+from crystal.search.index.word_order import OrderCollector, having_in_a_row, merge_orders
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
@@ -96,3 +97,27 @@ def test_the_documents_of_rare_and_frequent_words_are_those_that_have_them(seed,
     both = np.intersect1d(having["often"], having["seldom"])
     assert merged.with_all([b"often", b"seldom"]).tolist() == both.tolist()
     assert merged.with_all([b"often", b"never"]).tolist() == []
+
+
+@examples(40)
+@given(st.lists(st.lists(st.sampled_from("ab cd ef gh ij".split()), max_size=6), min_size=1, max_size=12), st.data())
+def test_words_in_a_row_are_found_in_parts_and_when_these_are_merged(texts, data):
+    cut = data.draw(st.integers(0, len(texts)))
+    order = np.array(data.draw(st.permutations(range(len(texts)))))
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts))))
+    row = data.draw(st.lists(st.sampled_from("ab cd ef".split()), min_size=1, max_size=3))
+    new = np.where(kept[order], np.cumsum(kept[order]) - 1, -1)[np.argsort(order)]
+    parts, orders = [], []
+    for some, places in ((texts[:cut], new[:cut]), (texts[cut:], new[cut:])):
+        collected = OrderCollector()
+        for text in some:
+            collected.add(text)
+        parts.append(collected.arrays(np.arange(len(some))))
+        orders.append(places)
+        has_row = having_in_a_row(parts[-1], np.arange(len(some)), row)
+        assert has_row.tolist() == [f" {' '.join(row)} " in f" {' '.join(text)} " for text in some]
+    merged = merge_orders(parts, orders)
+    for text, place in zip(texts, new.tolist(), strict=True):
+        if place >= 0:
+            has_row = having_in_a_row(merged, np.array([place]), row)
+            assert has_row.tolist() == [f" {' '.join(row)} " in f" {' '.join(text)} "]

@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -28,6 +29,7 @@ from crystal.search.index.index_parts import (
     tail_of,
 )
 from crystal.search.index.part_vectors import PartVectors, best, likely, measured
+from crystal.search.index.word_order import having_in_a_row
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
@@ -230,6 +232,15 @@ class Index:
         for part, start in zip(self._parts, self._starts.tolist(), strict=False):
             places = part.words.with_all(words) if words else np.arange(part.size)
             found.append(places[mask[start + places]] + start if mask is not None else places + start)
+        return np.concatenate(found)
+
+    @_damage_told
+    def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
+        """Return those of some documents, which come ascending, that may have some words in a row."""
+        found, ends = [np.empty(0, np.int64)], np.searchsorted(ordinals, self._starts).tolist()
+        for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
+            some = ordinals[first:last]
+            found.append(some[having_in_a_row(part.arrays, some - start, terms)])
         return np.concatenate(found)
 
     @_damage_told

@@ -1,6 +1,6 @@
 """Find chunks that contain a quoted phrase or a name exactly as written.
 
-The index knows which chunks have all the words. Whether these stand together is read in the texts.
+The index knows which chunks have all the words, and which may have them in a row. Whether they do is read in the texts.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
 """Texts that are read for a phrase or a name at most: the best of those with all its words."""
+MAX_IN_ROW = 50_000
+"""Of more texts with all words of a phrase the best ones are read at once: such words often stand in a row."""
 ENOUGH_CHUNKS = 1_000
 """Chunks with a phrase or a name, in any spelling, that are enough. After as many texts were read, a quarter of the
 wanted hits is enough."""
@@ -71,6 +73,11 @@ class Phrase:
         """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
         return re.compile("[^0-9a-z]+".join(f"{re.escape(beginning_of(stem))}[0-9a-z]*" for stem in self.stems))
 
+    def among(self, index: Index, places: Ordinals) -> Ordinals:
+        """Return those of some documents that may have the phrase."""
+        is_inside, is_one = UNSPACED.search(self.written), len(self.stems) < 2
+        return places if is_inside or is_one or len(places) > MAX_IN_ROW else index.with_row(self.stems, places)
+
     def is_written_in(self, text: str) -> bool:
         """Return True if a text has the phrase as it was typed, in any case and with any white space."""
         return " ".join(self.written.lower().split()) in " ".join(text.lower().split())
@@ -101,6 +108,8 @@ def with_phrases(
         return (0 if all(phrase.is_written_in(text) for phrase in wanted) else 1) if is_in else None
 
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
+    for phrase in wanted:
+        places = phrase.among(index, places)
     found = _found(_texts(store, index, places, terms), tier_of, enough, good=1)
     having = np.zeros(index.size, np.bool_)
     having[index.find(list(found))] = True
@@ -164,7 +173,8 @@ def _variants(store: Store, name: str) -> list[Phrase]:
 
 def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordinals:
     """Return the documents with all words of a variant."""
-    return distinct(np.concatenate([index.with_all(variant.looked_up, mask) for variant in variants]))
+    found = [variant.among(index, index.with_all(variant.looked_up, mask)) for variant in variants]
+    return distinct(np.concatenate(found))
 
 
 def _texts(store: Store, index: Index, places: Ordinals, terms: Terms) -> Iterator[tuple[int, str]]:
