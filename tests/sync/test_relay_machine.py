@@ -234,19 +234,6 @@ class Relays(RuleBasedStateMachine):
             assert faults(self.world) == []
 
 
-def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Relays,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            print_blob=True,
-        ),
-    )
-
-
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
@@ -254,9 +241,11 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_home_is_the_union_of_its_devices_whatever_happens() -> None:
-    run(1, 20)
-
-
-@pytest.mark.slow
-def test_home_is_the_union_of_its_devices_whatever_happens_for_long() -> None:
-    run(30, 45)
+    chosen = settings(
+        max_examples=30,
+        stateful_step_count=45,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    run_state_machine_as_test(Relays, settings=chosen)
