@@ -51,6 +51,18 @@ def run(
     return done
 
 
+def run_here(*words: str, **_: object) -> subprocess.CompletedProcess[str]:
+    done = crystal(*words)
+    return subprocess.CompletedProcess(words, done.code, done.out, done.err)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands in this process: of places that are links, no process of its own sees more."""
+    monkeypatch.setattr(sys.modules[__name__], "run", run_here)
+    monkeypatch.chdir("/")
+
+
 def assert_doctor_fails(named: str, **how: object) -> str:
     done = run("doctor", **how)  # type: ignore[arg-type]
     assert done.returncode == 1, done
@@ -134,6 +146,7 @@ def test_an_empty_file_or_folder_in_the_place_of_a_package_is_no_package(monkeyp
 # ------------------------------------------------------------------------------------------------------------- locks
 
 
+@pytest.mark.usefixtures("here")
 def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     for target in (theirs, tmp_path / "missing"):
@@ -152,6 +165,7 @@ def test_a_lock_that_is_a_link_is_not_followed(kept: Path, tmp_path: Path) -> No
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.usefixtures("here")
 def test_a_lock_of_what_follows_capture_keeps_nothing_from_being_stored(kept: Path) -> None:
     locks = [kept / ".ldm" / "memory" / name for name in ("enrich.lock", "import.lock")]
     for lock in locks:
@@ -192,6 +206,7 @@ def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) 
 # ------------------------------------------------------------------------------------------------------------- links
 
 
+@pytest.mark.usefixtures("here")
 def test_a_data_folder_that_is_a_link_to_ones_own_goes_on_and_is_told(kept: Path, tmp_path: Path) -> None:
     moved = tmp_path / "disk" / "memory"
     moved.parent.mkdir()
@@ -203,6 +218,7 @@ def test_a_data_folder_that_is_a_link_to_ones_own_goes_on_and_is_told(kept: Path
 
 
 @is_root
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("place", [".ldm", ".ldm/memory", ".ldm/memory/crystal.db"])
 def test_a_link_to_what_is_not_ones_own_is_not_written_through(kept: Path, tmp_path: Path, place: str) -> None:
     theirs = tmp_path / "theirs"
@@ -219,6 +235,7 @@ def test_a_link_to_what_is_not_ones_own_is_not_written_through(kept: Path, tmp_p
     assert snapshot(theirs) == before
 
 
+@pytest.mark.usefixtures("here")
 def test_a_link_to_nothing_is_not_written_through(home: Path, tmp_path: Path) -> None:
     (home / ".ldm" / "memory").mkdir(parents=True)
     (home / ".ldm" / "memory" / "crystal.db").symlink_to(tmp_path / "new.db")
@@ -227,6 +244,7 @@ def test_a_link_to_nothing_is_not_written_through(home: Path, tmp_path: Path) ->
     assert not (tmp_path / "new.db").exists()
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("place", [".ldm", ".ldm/memory"])
 def test_a_link_to_nothing_is_named_by_whatever_reads(home: Path, tmp_path: Path, place: str) -> None:
     link = home / place
