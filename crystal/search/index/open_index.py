@@ -28,7 +28,7 @@ from crystal.search.index.index_parts import (
     spare_memory,
     tail_of,
 )
-from crystal.search.index.part_vectors import PartVectors, best, likely, measured
+from crystal.search.index.part_vectors import PartVectors, best, likely, measured, nearly
 from crystal.search.index.word_order import having_in_a_row
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
@@ -350,6 +350,19 @@ class Index:
         known.update(dict.fromkeys(missing))
         known.update(index_source.vectors(self._store, generation, missing))
         return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
+
+    @_damage_told
+    def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
+        """Return cosines of documents from two bits for each number, exact ones of later changes; nan where none is."""
+        found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
+        for piece in self._meanings(generation):
+            if piece.places is None:
+                here = (ordinals >= piece.start) & (ordinals < piece.start + piece.meanings.size)
+                rows = ordinals[here] - piece.start
+                found[here] = np.where(np.isin(rows, piece.void), np.nan, nearly(piece.meanings, whole, rows))
+        unknown = np.isnan(found)
+        found[unknown] = self.cosines(generation, query, ordinals[unknown])
+        return found
 
     def _meanings(self, generation: int) -> list[_Piece]:
         tail = self._tail.meanings(self._store, generation)

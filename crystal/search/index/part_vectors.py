@@ -153,17 +153,17 @@ class PartVectors:
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._centre: Floats = arrays["centre"]
         self._scale: Floats = arrays["scale"]
-        self._has: Mask = self._scale != 0
+        self.has: Mask = self._scale != 0
         self.signs: npt.NDArray[np.uint64] = arrays["signs"]
         self._rows: npt.NDArray[np.uint8] = arrays["rows"]
         self.size, self.dimension = len(self._rows), len(self._centre)
-        self.count = int(np.count_nonzero(self._has))
+        self.count = int(np.count_nonzero(self.has))
 
     def allowed(self, mask: Mask | None) -> Mask | None:
         """Return the rows that may be found; None for all of them."""
         if self.count == self.size:
             return mask
-        return self._has if mask is None else self._has & mask
+        return self.has if mask is None else self.has & mask
 
     def rows_in(self, mask: Mask | None) -> int:
         """Count the rows of a mask; None stands for all."""
@@ -208,6 +208,14 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
     ordinals, _ = best(ordinals, np.concatenate(guessed), TIMES * k + MORE)
     ordinals.sort()
     return ordinals
+
+
+def nearly(part: PartVectors, query: Floats, rows: Ordinals) -> Floats:
+    """Return approximate cosines of a turned question with rows of a part, nan where there is no vector."""
+    whole = _whole(query, part.dimension, LARGE, 2.0**24)
+    if whole is None:
+        return np.full(len(rows), np.nan, np.float32)
+    return np.where(part.has[rows], part.guessed(whole.astype(np.float32), rows) / np.float32(_length(whole)), np.nan)
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:

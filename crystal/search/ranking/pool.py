@@ -33,6 +33,8 @@ MAX_GAIN = 1.6
 """What a word adds to a score at most, for each unit of its weight: BM25 of a short chunk that has it twice."""
 FEW_OF = 8
 """Where not more than one of so many chunks may become a candidate, the frequent words are counted in these alone."""
+EXACT_COSINES = 256
+"""How many candidates have exact cosines; of others, two bits for each number tell enough."""
 IN_SPAN = 200
 """How many chunks of a time that is asked for are proposed."""
 PADDED = 0.5
@@ -224,7 +226,7 @@ def pool_of(
     rows = []
     for at, (field, also, (own, padded)) in enumerate(zip(fields, others, scored, strict=True)):
         chosen = distinct(np.concatenate([also, _best(field, own, padded, (best_own, best_padded), spans, depth)]))
-        rows.append(_columns(at, field, chosen, own, padded))
+        rows.append(_columns(at, field, chosen, (own[chosen], padded[chosen]), (best_own, best_padded)))
     columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     return Pool(**columns, best_own=best_own, best_padded=best_padded)
 
@@ -279,7 +281,7 @@ def _best(
 
 def _together(own: Floats, padded: Floats, best: tuple[float, float]) -> tuple[Ints, Floats]:
     """Return what has a word, or has it among its neighbours' words, and its scores, each relative to the best."""
-    some = np.flatnonzero(padded)
+    some = np.flatnonzero(padded > 0)
     together = padded[some] * np.float32(PADDED / best[1])
     if best[0] > 0:
         together += own[some] * np.float32(1 / best[0])
@@ -299,12 +301,16 @@ def _top(scores: Floats, count: int) -> Ints:
     return np.flatnonzero(scores > 0)
 
 
-def _columns(at: int, field: Field, chosen: Ints, own: Floats, padded: Floats) -> dict[str, npt.NDArray[np.generic]]:
-    index = field.index
+def _columns(
+    at: int, field: Field, chosen: Ints, scores: tuple[Floats, Floats], best: tuple[float, float]
+) -> dict[str, npt.NDArray[np.generic]]:
+    index, (own, padded) = field.index, scores
     ids = np.asarray(index.take("id", chosen), np.int64)
     cosine = np.zeros(len(chosen), np.float32)
     if field.vector is not None and len(chosen):
-        cosine = np.nan_to_num(index.cosines(field.generation, field.vector, chosen), nan=0.0)
+        cosine = _cosines(
+            field, field.vector, chosen, own / max(best[0], 1e-9) + padded * (PADDED / max(best[1], 1e-9))
+        )
     exact = np.array([field.exact.get(ident, -1) for ident in ids.tolist()], np.int64)
     return {
         "field": np.full(len(chosen), at, np.int64),
@@ -315,11 +321,19 @@ def _columns(at: int, field: Field, chosen: Ints, own: Floats, padded: Floats) -
         "turn": np.asarray(index.take("turn", chosen), np.int64) * 2 + at,
         "ts": np.asarray(index.take("ts", chosen), np.int64),
         "is_user": np.asarray(index.take("role", chosen) == "user", np.bool_),
-        "own": own[chosen],
-        "padded": padded[chosen],
+        "own": own,
+        "padded": padded,
         "cosine": np.maximum(cosine, np.float32(0)),
         "exact": exact,
     }
+
+
+def _cosines(field: Field, vector: Floats, chosen: Ints, by_words: Floats) -> Floats:
+    """Return the cosines of candidates: exact of the best by words and meaning, 0 where there is none."""
+    cosines = np.nan_to_num(field.index.cosines_nearly(field.generation, vector, chosen), nan=0.0)
+    near = np.sort(np.argsort(-(by_words + cosines), kind="stable")[:EXACT_COSINES])
+    cosines[near] = np.nan_to_num(field.index.cosines(field.generation, vector, chosen[near]), nan=0.0)
+    return np.asarray(cosines, np.float32)
 
 
 def within(ts: Ints, spans: Sequence[tuple[int, int]]) -> Flags:
