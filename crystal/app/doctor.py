@@ -168,7 +168,7 @@ def _client(config: Config) -> Iterator[Check]:
         if facts.problem is not None:
             continue
         if not folder.is_dir() and is_for_others(config.places.ldm_home):
-            yield Check("hooks", "note", f"no session is kept: {folder} is not there", "crystal init")
+            yield Check("hooks", "note", f"Claude Code is not set up: {folder} is not there", "crystal init")
         elif not judged:
             yield _hooks_in(facts, [event for event in wanted(config.assist_moments) if not facts.commands.get(event)])
 

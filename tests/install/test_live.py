@@ -167,6 +167,14 @@ def test_a_broken_file_is_named_and_left_alone(text: str, home: Path) -> None:
     assert is_live("pi", {}, home), "the other agent is not affected"
 
 
+def test_doctor_does_not_say_that_nothing_is_kept_where_only_another_agent_is_used(home: Path) -> None:
+    (home / ".pi" / "agent").mkdir(parents=True)
+    assert crystal("init", "--yes", "--no-import", "--agent", "pi").code == 0
+    said = " ".join(crystal("doctor").out.split())
+    assert "Pi: captured as each turn ends" in said
+    assert f"note hooks: Claude Code is not set up: {home / '.claude'} is not there" in said
+
+
 def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
     install("codex", home)
     install("openclaw", home)
