@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from crystal.app.authors import AuthoredCommit, commits_by
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
 from crystal.app.search import prepare_search
@@ -96,6 +97,7 @@ class ThingHistory:
         events: The latest first.
         sessions: In how many sessions they are.
         related: The files that were edited in most of them.
+        commits: Those of the person, if it is the name of an author in the project's folder, the latest first.
     """
 
     thing: str
@@ -103,6 +105,7 @@ class ThingHistory:
     events: tuple[Event, ...]
     sessions: int
     related: tuple[RelatedFile, ...]
+    commits: tuple[AuthoredCommit, ...] = ()
 
 
 def about(machine: Machine, thing: str, *, project: str | None = None, is_only: bool = False) -> ThingHistory:
@@ -122,12 +125,13 @@ def about(machine: Machine, thing: str, *, project: str | None = None, is_only: 
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
+    commits = commits_by(project, name) if project is not None and kind_of_name(name) == "name" else ()
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()
         if events:
-            return found.told(events)
-    return ThingHistory(name, kind_of_name(name), (), 0, ())
+            return replace(found.told(events), commits=commits)
+    return ThingHistory(name, kind_of_name(name), (), 0, (), commits)
 
 
 def most_telling(events: Sequence[Event], limit: int) -> list[Event]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 MAX_RELATED = 5
+MAX_COMMITS = 5
 WHY = {"edited": "asked", "failed": "command", "fixed": "error"}
 """What the second line of an event is."""
 
@@ -214,20 +215,25 @@ def about(
         found = about(machine, name, project=place, is_only=project is not None)
         _note_behind(machine, project)
     if as_json:
-        print_json({**record(found), "events": [record(one) for one in found.events]})
+        more = {"commits": [record(one) for one in found.commits]}
+        print_json({**record(found), "events": [record(one) for one in found.events], **more})
         return
-    if not found.events:
+    if not found.events and not found.commits:
         say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
         return
     look = look_of(sys.stdout)
     kind = "" if found.kind == "name" else f" ({found.kind})"
     events, sessions = count_words(len(found.events), "event"), count_words(found.sessions, "session")
-    say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
+    if found.events:
+        say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
     for one in most_telling(found.events, most):
         _say_event(one, look, now)
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
         say(f"edited in the same sessions: {', '.join(files)}")
+    for commit in found.commits[:MAX_COMMITS]:
+        say(f"{look.name('committed')}: {one_line(commit.subject)}")
+        say(f"  {look.dim(f'{clock(commit.at, now)}, {one_line(commit.author)}, git show {commit.commit[:10]}')}")
     if len(found.events) > most:
         render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")
 

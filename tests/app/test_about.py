@@ -20,6 +20,7 @@ from crystal.store.capture.projects import project_row
 from crystal.store.health.checks import drop_turns
 from crystal.store.work.index import make_again
 from crystal.work.mentions import kind_of_name, mentions, sentences_with, shortened, words_of
+from tests.app.test_work import git
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import NOW, add_turn
@@ -37,6 +38,21 @@ def say(store: Store, session: str, at: int, role: str, text: str, folder: str =
 def whats(store: Store, thing: str, **more: object) -> list[tuple[str, str]]:
     with Crystal() as memory:
         return [(one.what, one.text) for one in memory.about(thing, **more).events]  # type: ignore[arg-type]
+
+
+def test_a_person_is_known_by_the_commits_in_the_folder_of_the_project(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q")
+    for author in ("Margot Lin <m@a.example>", "Lin Margotti <l@a.example>"):
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", f"by {author}", "--author", author)
+    say(store, "one", NOW, "user", "hello", folder=str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("margot", "Margot Lin", "m@a.example"):
+        said = json.loads(crystal("about", name, "--json").out)
+        assert [one["subject"] for one in said["commits"]] == ["by Margot Lin <m@a.example>"]
+    assert "committed: by Margot" in crystal("about", "Margot").out
+    assert "nothing is known" in crystal("about", "nobody").err
 
 
 def test_the_history_of_a_file_is_what_was_done_and_said_about_it(store: Store) -> None:
