@@ -34,6 +34,8 @@ MAX_READ = 500
 """Words read at once: a pattern without a limit takes 75 bytes of memory for each byte of a long run of words."""
 _PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
 
+_SPACES = tuple(space.encode() for space in "\u3000\u00a0\u202f\u2003\u2009")
+"""Spaces that programs and web pages write between the words; of Japanese words, the first is the standard's."""
 
 _WORD = Lazy(_LETTER + rb"{3,}")
 _WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")
@@ -68,10 +70,18 @@ def _words() -> frozenset[bytes]:
 
 def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
+    text = _with_plain_spaces(text)
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return False
     small = text.lower()
     return any(_known_words(small, place) for place in stretches(text, MNEMONIC_HINTS))
+
+
+def _with_plain_spaces(text: bytes) -> bytes:
+    """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
+    for space in _SPACES:
+        text = text.replace(space, b" " * len(space))
+    return text
 
 
 def _known_words(small: bytes, place: tuple[int, int]) -> bool:
@@ -81,6 +91,7 @@ def _known_words(small: bytes, place: tuple[int, int]) -> bool:
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
+    text = _with_plain_spaces(text)
     small = text.lower()
     for place in stretches(text, MNEMONIC_HINTS) if holds_phrase(text) else ():
         at, end = place

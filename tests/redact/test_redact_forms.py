@@ -246,8 +246,15 @@ def test_a_recovery_phrase_goes(strength: int, form: str) -> None:
 
 @each_row("language", Mnemonic.list_languages())
 def test_a_recovery_phrase_goes_in_every_language(language: str) -> None:
-    words = Mnemonic(language).to_mnemonic(bytes(range(7, 27))).split()
-    for value in (" ".join(words), unicodedata.normalize("NFC", "\n".join(words)), words):
+    phrase = Mnemonic(language).to_mnemonic(bytes(range(7, 27)))
+    words = phrase.split()
+    for value in (
+        phrase,
+        "\u00a0".join(words),
+        "\u202f ".join(words),
+        unicodedata.normalize("NFC", "\n".join(words)),
+        words,
+    ):
         clean, findings = REDACTOR.clean_line(json.dumps({"a": value}, ensure_ascii=False).encode())
         assert set(findings) == {"recovery-phrase"}, value
         assert words[8].encode() not in clean
