@@ -26,6 +26,7 @@ from crystal.store import Store
 from tests.support.capture_machine import NOW, line
 from tests.support.command import Done, crystal
 from tests.support.damage import HARMS, flip, overwrite_header, zero_page
+from tests.support.table import each_row
 from tests.support.whole_memory import ROOT, Memory
 
 ENOUGH = [f"{session} says {at}" for session in "abc" for at in range(12)]
@@ -103,20 +104,28 @@ def fuzz(memory: Memory, harm: str, seed: int) -> None:
         assert str(kept) in done.out
 
 
+@pytest.fixture
+def put_back(memory: Memory, tmp_path: Path) -> Callable[[], None]:
+    """Give a function that makes the home as it was; transcripts, which crystal never changes, stay the same files."""
+
+    def copy(source: str, target: str) -> None:
+        (os.link if "/.claude/projects/" in source else shutil.copy2)(source, target)
+
+    whole = shutil.copytree(memory.home, tmp_path / "whole", symlinks=True, copy_function=copy)
+
+    def put_back() -> None:
+        shutil.rmtree(memory.home)
+        shutil.copytree(whole, memory.home, symlinks=True, copy_function=copy)
+
+    return put_back
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
-def test_whatever_is_damaged_comes_back(memory: Memory, tmp_path: Path, harm: str) -> None:
-    fold(memory)
-    whole = shutil.copytree(memory.home, tmp_path / "whole", symlinks=True, copy_function=link_transcripts)
-    for seed in (0, *range(100, 140)):
-        shutil.rmtree(memory.home)
-        shutil.copytree(whole, memory.home, symlinks=True, copy_function=link_transcripts)
-        fuzz(memory, harm, seed)
-
-
-def link_transcripts(source: str, target: str) -> None:
-    """Copy a file; transcripts, which crystal never changes, stay the same files."""
-    (os.link if "/.claude/projects/" in source else shutil.copy2)(source, target)
+@each_row("seed", (0, *range(100, 140)))
+def test_whatever_is_damaged_comes_back(memory: Memory, put_back: Callable[[], None], harm: str, seed: int) -> None:
+    put_back()
+    fuzz(memory, harm, seed)
 
 
 @pytest.mark.parametrize(
@@ -261,8 +270,11 @@ AMISS: dict[str, Callable[[Memory], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transcripts", ["here", "gone"])
-@pytest.mark.parametrize("name", AMISS)
-def test_what_stands_amiss_comes_back(memory: Memory, name: str, transcripts: str) -> None:
+@each_row("name", AMISS)
+def test_what_stands_amiss_comes_back(
+    memory: Memory, put_back: Callable[[], None], name: str, transcripts: str
+) -> None:
+    put_back()
     if transcripts == "gone":
         shutil.rmtree(memory.home / ".claude" / "projects")
     AMISS[name](memory)
