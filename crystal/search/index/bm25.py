@@ -52,7 +52,7 @@ class Scorer:
         self._own = _saturation(length, FREE, SPAN)
         self._padded = _saturation(self._with_neighbours(np.pad(length, 1), 0, self.size), FREE_PADDED, SPAN_PADDED)
 
-    def add(self, terms: Terms, mask: Mask | None, own: Floats, padded: Floats, best: Best) -> None:
+    def add(self, terms: Terms, mask: Mask | None, own: Floats, padded: Floats, best: Best | None) -> None:
         """Add the scores of words to those of the documents that a mask leaves; others become 0.
 
         Args:
@@ -60,7 +60,7 @@ class Scorer:
             mask: The documents, None for all.
             own: The scores of each document alone.
             padded: Those of each with its neighbours.
-            best: Which documents the frequent words are counted in.
+            best: Chooses the documents that frequent words are counted in; None for all.
         """
         only, hidden = None, None
         if mask is not None:
@@ -73,7 +73,7 @@ class Scorer:
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
-            if is_frequent and only is None:
+            if is_frequent and only is None and best is not None:
                 if hidden is not None:
                     own[hidden], padded[hidden] = 0.0, 0.0
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))

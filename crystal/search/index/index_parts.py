@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.attributes import Documents, documents_of, merge_documents
+from crystal.search.index.attributes import NAMES, Documents, documents_of, merge_documents
 from crystal.search.index.index_files import (
     Array,
     IndexDamagedError,
@@ -69,6 +69,17 @@ class IndexPart:
         at = np.minimum(np.searchsorted(known, ids, sorter=order), self.size - 1)
         found = order[at].astype(np.int64)
         return np.where(known[found] == ids, found, -1)
+
+    def attribute(self, name: str, places: Array, start: int) -> Array:
+        """Return an attribute of documents, see ``Index.take``; ``start`` is the ordinal of the first one."""
+        if name in NAMES:
+            return np.array(self.names[name], object)[self.arrays[name][places]]
+        if name in ("prev", "next"):
+            before = places - 1 if name == "prev" else places
+            joined = np.append(self.joined, False)  # the last one has nothing after it; -1 is the last one
+            other = places + (1 if name == "next" else -1)
+            return np.where(joined[before], other + start, -1)
+        return self.arrays[name][places]
 
     def holding(self, ids: Array) -> npt.NDArray[np.bool_]:
         """Return for each document whether its chunk is among ``ids``."""

@@ -28,7 +28,7 @@ from crystal.search.index.index_parts import (
     spare_memory,
     tail_of,
 )
-from crystal.search.index.part_vectors import PartVectors, best, likely, measured, nearly
+from crystal.search.index.part_vectors import VectorPiece, best, likely, measured, nearly
 from crystal.search.index.word_order import having_in_a_row
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
@@ -150,7 +150,7 @@ class Index:
         for number in distinct(which).tolist():
             part, start = self._parts[number], int(self._starts[number])
             here = which == number
-            found[here] = _attribute(part, name, ordinals[here] - start, start)
+            found[here] = part.attribute(name, ordinals[here] - start, start)
         return found
 
     @_damage_told
@@ -295,7 +295,7 @@ class Index:
         mask = self._not_void() if mask is None else mask
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
         for start, scorer in self._scorers() if words else ():
-            here, chosen = slice(start, start + scorer.size), best if best is not None and not start else _all
+            here, chosen = slice(start, start + scorer.size), None if start else best
             scorer.add(words, None if mask is None else mask[here], own[here], padded[here], chosen)
         return own, padded
 
@@ -364,7 +364,7 @@ class Index:
         found[unknown] = self.cosines(generation, query, ordinals[unknown])
         return found
 
-    def _meanings(self, generation: int) -> list[_Piece]:
+    def _meanings(self, generation: int) -> list[VectorPiece]:
         tail = self._tail.meanings(self._store, generation)
         newer = np.empty(0, np.int64)
         if tail is not None:
@@ -374,47 +374,10 @@ class Index:
             listed = self._vectors.get((file.name, generation))
             if listed is not None:
                 void = newer[(newer >= start) & (newer < start + file.documents)] - start
-                pieces.append(_Piece(open_meanings(self._folder, listed), start, None, void))
+                pieces.append(VectorPiece(open_meanings(self._folder, listed), start, None, void))
         if tail is not None:
-            pieces.append(_Piece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
+            pieces.append(VectorPiece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
         return pieces
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
-
-    meanings: PartVectors
-    start: int
-    places: Ordinals | None
-    void: Ordinals
-
-    def ordinals(self, rows: Ordinals) -> Ordinals:
-        return rows + self.start if self.places is None else self.places[rows]
-
-    def mask(self, mask: Mask | None) -> Mask | None:
-        """Return the rows that may be found, None for all."""
-        if mask is None and not len(self.void):
-            return None
-        if mask is None:
-            found = np.ones(self.meanings.size, np.bool_)
-        elif self.places is None:
-            found = mask[self.start : self.start + self.meanings.size].copy()
-        else:
-            found = mask[self.places]
-        found[self.void] = False
-        return found
-
-
-def _attribute(part: IndexPart, name: str, places: Ordinals, start: int) -> Array:
-    if name in NAMES:
-        return np.array(part.names[name], object)[part.arrays[name][places]]
-    if name in ("prev", "next"):
-        before = places - 1 if name == "prev" else places
-        joined = np.append(part.joined, False)  # the last one has nothing after it; -1 is the last one
-        other = places + (1 if name == "next" else -1)
-        return np.where(joined[before], other + start, -1)
-    return part.arrays[name][places]
 
 
 def _scorer(parts: Sequence[IndexPart]) -> Scorer:
@@ -422,10 +385,6 @@ def _scorer(parts: Sequence[IndexPart]) -> Scorer:
     if known is None or known.parts != tuple(parts):
         parts[0].scorer = known = Scorer(parts)
     return known
-
-
-def _all(_own: Floats, _padded: Floats, _left: float) -> None:
-    """Count frequent words everywhere."""
 
 
 def _most_frequent(counts: Counter[bytes], most: int) -> list[tuple[bytes, int]]:

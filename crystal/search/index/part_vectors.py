@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -187,6 +188,33 @@ class PartVectors:
             rows = levels.take(self._rows.take(ordinals[block], axis=0)).view(np.int8)
             found[block] = product(rows.astype(np.float32), padded)
         return found * self._scale.take(ordinals)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPiece:
+    """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
+
+    meanings: PartVectors
+    start: int
+    places: Ordinals | None
+    void: Ordinals
+
+    def ordinals(self, rows: Ordinals) -> Ordinals:
+        """Return the ordinals of rows."""
+        return rows + self.start if self.places is None else self.places[rows]
+
+    def mask(self, mask: Mask | None) -> Mask | None:
+        """Return the rows that may be found, None for all."""
+        if mask is None and not len(self.void):
+            return None
+        if mask is None:
+            found = np.ones(self.meanings.size, np.bool_)
+        elif self.places is None:
+            found = mask[self.start : self.start + self.meanings.size].copy()
+        else:
+            found = mask[self.places]
+        found[self.void] = False
+        return found
 
 
 def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
