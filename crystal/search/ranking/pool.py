@@ -248,11 +248,13 @@ def _worth_more(
     best = float(own.max(initial=0.0)), float(padded.max(initial=0.0))
     if min(best) <= 0:
         return None
-    some, together = _together(own, padded, best)
     more = MAX_GAIN * left * (1 / best[0] + PADDED / best[1])
+    if more >= 1 + PADDED:  # above the best
+        return None
+    some, together = _together(own, padded, best)
     least = _last_of(together, max(CANDIDATES, depth)) - more
     likely = together >= least
-    if spans:
+    if spans and least > 0:
         inside = within(field.index.take("ts", some), spans)
         in_span = _last_of(together[inside], IN_SPAN) - more
         likely |= inside & (together >= in_span)
