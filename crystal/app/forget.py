@@ -63,14 +63,14 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
     )
 
 
-def plan_forget(machine: Machine, wish: ForgetRequest, progress: Progress = lambda *_: None) -> ForgetPlan:
+def plan_forget(machine: Machine, request: ForgetRequest, progress: Progress = lambda *_: None) -> ForgetPlan:
     """List what a request would delete; first captures what was said until now. See ``crystal.forgetting.plan``.
 
     Raises:
         UsageError: A target is unknown, or the request is empty.
     """
     run_capture(machine, lambda capture: capture.sweep())
-    found = plan(forget_context(machine, progress), wish)
+    found = plan(forget_context(machine, progress), request)
     files = files_with(machine.places.ldm_home, [one.uuid for one in found.items if one.kind == "memory"])
     return replace(found, still_held=(*found.still_held, *files))
 
@@ -80,26 +80,26 @@ def complete_plan(machine: Machine, plan: ForgetPlan, progress: Progress = lambd
     return complete(forget_context(machine, progress), plan)
 
 
-def plan_forget_for(machine: Machine, seen: Machine, wish: ForgetRequest) -> ForgetPlan:
+def plan_forget_for(machine: Machine, seen: Machine, request: ForgetRequest) -> ForgetPlan:
     """List what an agent may delete: what it does not see, because that is isolated from it, stays.
 
     Args:
         machine: The memory, open for writing.
         seen: The memory as the agent sees it, see ``open_reader_for``.
-        wish: The request.
+        request: What is to be forgotten.
 
     Raises:
         UsageError: As for ``plan_forget``; or a scope is asked for, which would cover what the agent does not see.
     """
     if not seen.store.hidden:
-        return plan_forget(machine, wish)
-    if wish.project is not None or wish.before is not None:
+        return plan_forget(machine, request)
+    if request.project is not None or request.before is not None:
         raise UsageError(
             "an agent may not forget a whole project or time while something is isolated from it",
             hint="name hits, memories, a session or words; the user can run: crystal forget",
         )
     run_capture(machine, lambda capture: capture.sweep())
-    return complete_plan(seen, plan(forget_context(seen), wish))
+    return complete_plan(seen, plan(forget_context(seen), request))
 
 
 def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:

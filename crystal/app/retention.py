@@ -45,8 +45,8 @@ def apply_retention(machine: Machine) -> int:
     from crystal.forgetting.plan.planner import plan  # noqa: PLC0415 - the same
     from crystal.forgetting.request import ForgetRequest  # noqa: PLC0415 - the same
 
-    wish = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
-    found = plan(forget_context(machine), wish)
+    request = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
+    found = plan(forget_context(machine), request)
     gone = 0 if found.is_empty else carry_out(machine, found).lines
     _note_next(machine, days, now)
     return gone

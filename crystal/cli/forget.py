@@ -78,9 +78,11 @@ def forget(
         pass
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
-        wish = ForgetRequest(tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories)
+        request = ForgetRequest(
+            tuple(targets or ()), query, session, _folder_or_name(project), until, key, keep_memories
+        )
         with steps_shown() as progress:
-            plan = plan_forget(machine, wish, progress)
+            plan = plan_forget(machine, request, progress)
         if plan.is_empty or dry_run:
             _show(machine, plan, as_json=as_json, done=None, proof=None)
             if plan.is_empty:

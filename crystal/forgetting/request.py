@@ -132,7 +132,7 @@ class ForgetPlan:
     """What would be deleted, listed before anything is changed.
 
     Attributes:
-        wish: The request.
+        request: What is to be forgotten.
         items: Every line and memory, oldest first, each with its reason.
         kinds: The future tombstones as (kind, value, until_at), without a time.
         places: Lines that only the archive has: (row of the ledger, numbers of its lines).
@@ -150,7 +150,7 @@ class ForgetPlan:
         searched: What archives have of it. Kept in memory only: an interrupted deletion searches again.
     """
 
-    wish: ForgetRequest
+    request: ForgetRequest
     items: tuple[ForgetItem, ...] = ()
     kinds: tuple[tuple[TombstoneKind, dict[str, Any], int | None], ...] = ()
     places: tuple[tuple[int, tuple[int, ...]], ...] = ()

@@ -92,7 +92,7 @@ def _read_event(arguments: list[str]) -> dict[str, object]:
 
 def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
     if hasattr(os, "fork"):
-        finished = _half("worker").start_worker(env, note, said, _worker_command(), WORKER)
+        finished = _half("launch").start_worker(env, note, said, _worker_command(), WORKER)
     else:
         finished = _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)
     return finished  # type: ignore[no-any-return]
@@ -368,7 +368,7 @@ def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: in
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
     """Print the result for a prompt that asks to remember something: kept only if its note is on the disk."""
-    is_kept = note is not None and (os.name != "posix" or _attempt(_half("worker").flush, note) is not None)
+    is_kept = note is not None and (os.name != "posix" or _attempt(_half("launch").flush, note) is not None)
     _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
 

@@ -83,7 +83,7 @@ def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
     previewed: ForgetPlan | None = client.previews.get(token)
-    request = given if previewed is None else previewed.wish
+    request = given if previewed is None else previewed.request
     if request is None:
         hint = "preview it again, without confirm"
         raise UsageError(f"confirm is {token[:40]!r}, which is not the token of a preview", hint=hint)

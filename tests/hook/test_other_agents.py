@@ -36,7 +36,7 @@ def test_the_hook_of_another_agent_prints_nothing(home: Path, monkeypatch: pytes
     monkeypatch.setattr(hook, "_open_standard_streams", lambda: None)
     monkeypatch.setattr(hook, "_print", lambda _: pytest.fail("it printed something"))
     monkeypatch.setattr(hook, "_half", lambda name="rest": __import__(f"crystal.hook.{name}", fromlist=["x"]))
-    monkeypatch.setattr("crystal.hook.worker.start_worker", lambda *_: None)
+    monkeypatch.setattr("crystal.hook.launch.start_worker", lambda *_: None)
     hook.main(["--harness", "codex"])
     [note] = (home / ".ldm" / "memory" / "spool").glob("*.json")
     assert json.loads(note.read_bytes())["harness"] == "codex"

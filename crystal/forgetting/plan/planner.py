@@ -64,7 +64,7 @@ MAX_ARCHIVE_BYTES = 4 << 20
 Stores = Sequence[tuple[Memory, Store]]
 
 
-def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
+def plan(context: ForgetContext, request: ForgetRequest) -> ForgetPlan:
     """List what a request selects, with its repetitions. Changes nothing.
 
     In a large memory the list is limited to what can be read while a person waits; see ``complete``.
@@ -72,16 +72,16 @@ def plan(context: ForgetContext, wish: ForgetRequest) -> ForgetPlan:
     Raises:
         UsageError: A target is unknown, or the request is empty.
     """
-    if wish.is_empty or (wish.query is not None and Terms.of(wish.query).is_empty):
+    if request.is_empty or (request.query is not None and Terms.of(request.query).is_empty):
         raise UsageError(
             "say what to forget",
             hint="give a memory (mem-...), a hit (h17), --query, --session, --project, --before or --key",
         )
-    for value in (*wish.targets, wish.query, wish.session, wish.project, wish.key):
+    for value in (*request.targets, request.query, request.session, request.project, request.key):
         if value is not None and ("\0" in value or not is_unicode(value)):
             raise UsageError(f"{value!r} is not text", hint="write it in UTF-8")
     with _stores(context) as stores:
-        return _Planner(context, wish, stores).plan()
+        return _Planner(context, request, stores).plan()
 
 
 def complete(context: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
@@ -89,7 +89,7 @@ def complete(context: ForgetContext, plan: ForgetPlan) -> ForgetPlan:
     if not plan.is_brief:
         return plan
     with _stores(context) as stores:
-        return _Planner(context, plan.wish, stores).complete(plan)
+        return _Planner(context, plan.request, stores).complete(plan)
 
 
 @contextmanager
@@ -102,12 +102,12 @@ def _stores(context: ForgetContext) -> Iterator[Stores]:
 class _Planner:
     """Plan under construction: ``lines`` and ``memories`` by id, each with its reason."""
 
-    def __init__(self, context: ForgetContext, wish: ForgetRequest, stores: Stores) -> None:
-        self.context, self.wish, self.stores = context, wish, stores
+    def __init__(self, context: ForgetContext, request: ForgetRequest, stores: Stores) -> None:
+        self.context, self.request, self.stores = context, request, stores
         self.every = [store for _, store in stores]
-        self.sessions = sessions_meant(self.every, wish.session) if wish.session is not None else ()
-        self.folders = folders_meant(self.every, wish.project) if wish.project is not None else ()
-        self.is_scope = not wish.targets and wish.query is None and wish.key is None
+        self.sessions = sessions_meant(self.every, request.session) if request.session is not None else ()
+        self.folders = folders_meant(self.every, request.project) if request.project is not None else ()
+        self.is_scope = not request.targets and request.query is None and request.key is None
         self.lines: dict[str, Because] = {}
         self.memories: dict[str, Because] = {}
         self.notes: list[ArchivedMatch] = []
@@ -116,7 +116,7 @@ class _Planner:
         self.state = state_of_memory(context.store)
 
     def _refuse_unknown(self) -> None:
-        for target in self.wish.targets:
+        for target in self.request.targets:
             if all(find_target(store, target, which) is None for which, store in self.stores):
                 hint = "name a memory (mem-...), a hit (h17) or a line by its uuid; a session with --session ID"
                 raise NotFoundError(f"there is no memory, hit or line {target!r}", hint=hint)
@@ -131,12 +131,12 @@ class _Planner:
         if not self.unread:
             (self._search_some_archives if is_brief else self._search_archives)()
         plan = replace(self._listed(), is_brief=is_brief, unread=self.unread, source_files=self._source_files())
-        if plan.is_empty and self.wish.query is not None:
-            return replace(plan, suggestions=tuple(self.context.suggest(self.wish.query)))
+        if plan.is_empty and self.request.query is not None:
+            return replace(plan, suggestions=tuple(self.context.suggest(self.request.query)))
         # One word or phrase alone may not occur anywhere any more.
         terms = self._only_terms()
-        if terms is not None and self.wish.query is not None and len(terms.words) + len(terms.phrases) == 1:
-            plan = replace(plan, needles=(self.wish.query.strip().strip('"').strip(),))
+        if terms is not None and self.request.query is not None and len(terms.words) + len(terms.phrases) == 1:
+            plan = replace(plan, needles=(self.request.query.strip().strip('"').strip(),))
         return plan
 
     def complete(self, plan: ForgetPlan) -> ForgetPlan:
@@ -161,7 +161,7 @@ class _Planner:
         for which, store in self.stores:
             own = forgotten_rows.uuids_repeated(store, self.sessions, began) if began is not None else set()
             scope = Scope(self.sessions, self.folders, own, limit, self.context.progress)
-            found, unread = select(store, self.wish, which, scope)
+            found, unread = select(store, self.request, which, scope)
             if began is not None:
                 found.lines -= forgotten_rows.uuids_lent(store, self.sessions, began)
             self._add(found, asked)
@@ -176,13 +176,13 @@ class _Planner:
                 self._add(found, because)
         for store in self.every:  # also for a scope: they were written later, elsewhere
             self._add(Selection(forgotten_rows.summaries_after(store, self.lines)), "summary")
-            if not self.wish.keep_memories:
+            if not self.request.keep_memories:
                 self._add(Selection(memories=learned_only_from(store, self.lines)), "learned")
 
     def _scope_name(self) -> Literal["asked", "session", "project", "before"]:
-        if not self.is_scope or (self.wish.session is not None and self.wish.project is not None):
+        if not self.is_scope or (self.request.session is not None and self.request.project is not None):
             return "asked"
-        return "session" if self.wish.session else "project" if self.wish.project else "before"
+        return "session" if self.request.session else "project" if self.request.project else "before"
 
     def _add(self, found: Selection, because: Because) -> None:
         for uuid in found.lines:
@@ -229,8 +229,8 @@ class _Planner:
 
     def _only_terms(self) -> Terms | None:
         """Return the words of the query if nothing else is requested, or None."""
-        is_alone = self.wish.query is not None and self.wish == ForgetRequest(query=self.wish.query)
-        return Terms.of(str(self.wish.query)) if is_alone else None
+        is_alone = self.request.query is not None and self.request == ForgetRequest(query=self.request.query)
+        return Terms.of(str(self.request.query)) if is_alone else None
 
     def _source_files(self) -> tuple[Path, ...]:
         """Return the files of sources with the words of a query: the memory follows them, so they are only named."""
@@ -261,7 +261,7 @@ class _Planner:
         # Exactly what would be deleted, without the time "now":
         text = json.dumps([kinds, listed, self.unread], sort_keys=True)
         return ForgetPlan(
-            wish=self.wish,
+            request=self.request,
             items=tuple(items),
             kinds=kinds,
             places=listed,
@@ -304,7 +304,7 @@ class _Planner:
             where: dict[str, Any] = {"session": self.sessions[0]} if self.sessions else {"sessions": list(sessions)}
             if self.folders:
                 where["folders"] = sorted(self.folders)
-            yield scope, {"lines": lines, **where}, self.wish.before
+            yield scope, {"lines": lines, **where}, self.request.before
             lines = []
         # Where nothing has an id, naming the sessions blocks their notes from now on.
         # A scope names the sessions that it affects besides its own: forks have copies.

@@ -51,35 +51,35 @@ class Scope:
     progress: Progress
 
 
-def select(store: Store, wish: ForgetRequest, which: Memory, scope: Scope) -> tuple[Selection, int]:
+def select(store: Store, request: ForgetRequest, which: Memory, scope: Scope) -> tuple[Selection, int]:
     """Select what a request names in one memory; also return how many texts that may have its words were not read.
 
     Targets that this memory does not have are skipped.
     """
     parts: list[Selection] = []
-    if wish.targets:
+    if request.targets:
         named = Selection()
-        for one in filter(None, (find_target(store, target, which) for target in wish.targets)):
+        for one in filter(None, (find_target(store, target, which) for target in request.targets)):
             named.lines |= one.lines
             named.memories |= one.memories
         parts.append(named)
-    if wish.key is not None:
-        parts.append(Selection(memories={one.id for one in memories_by_key(store, wish.key)}))
+    if request.key is not None:
+        parts.append(Selection(memories={one.id for one in memories_by_key(store, request.key)}))
     scopes: list[tuple[object, dict[str, Any]]] = [
-        (wish.session, {"sessions": scope.sessions}),
-        (wish.project, {"projects": forgotten_rows.folders_within(store, scope.folders)}),
-        (wish.before, {"before": wish.before}),
+        (request.session, {"sessions": scope.sessions}),
+        (request.project, {"projects": forgotten_rows.folders_within(store, scope.folders)}),
+        (request.before, {"before": request.before}),
     ]
     for value, where in scopes:
         if value is not None:
             lines = forgotten_rows.lines_where(store, **where) | (set(scope.own) if "sessions" in where else set())
             parts.append(Selection(lines, forgotten_rows.memories_where(store, **where)))
     both, unread = functools.reduce(operator.and_, parts) if parts else None, 0
-    if wish.query is not None:
-        found, unread = _with_terms(store, Terms.of(wish.query), both, scope)
+    if request.query is not None:
+        found, unread = _with_terms(store, Terms.of(request.query), both, scope)
         both = found if both is None else both & found
     assert both is not None
-    return Selection(both.lines) if wish.keep_memories else both, unread
+    return Selection(both.lines) if request.keep_memories else both, unread
 
 
 def _with_terms(store: Store, terms: Terms, within: Selection | None, scope: Scope) -> tuple[Selection, int]:

@@ -38,14 +38,14 @@ def confirm(machine: Machine, asked: RequestValues) -> Answer:
 
 def _request(machine: Machine, asked: RequestValues) -> ForgetRequest:
     target, before = asked.text("target"), asked.text("before")
-    wish = ForgetRequest(
+    request = ForgetRequest(
         tuple(target.split()) if target else (), asked.text("query"), asked.text("session"), asked.text("project"),
         None if before is None else parse_when(before, now=machine.now(), name="before"),
         keep_memories="keep_memories" in asked.values,
     )  # fmt: skip
-    if wish.is_empty:
+    if request.is_empty:
         raise UsageError("nothing is named to forget", hint="go back, and fill in at least one field")
-    return wish
+    return request
 
 
 def _previewed(plan: ForgetPlan, asked: RequestValues, *, has_changed: bool = False) -> Page:
