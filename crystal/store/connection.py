@@ -276,6 +276,10 @@ class Store:
         more = f"({key}) DO UPDATE SET {sets}"
         self.insert(table, ", ".join(row), *row.values(), on_conflict=more)
 
+    def count_of_others(self) -> int:
+        """Return a number that changes when another process, or another connection, commits."""
+        return int(self.value("PRAGMA data_version"))
+
     def has(self, sql: str, values: Sequence[Any] = ()) -> bool:
         """Return True if a query has a row."""
         return self.row(sql, values) is not None

@@ -182,11 +182,11 @@ def _publish(machine: Machine, client: RelayClient) -> list[str]:
 
 def changed_here(store: Store) -> Callable[[], bool]:
     """Return a question: did another process write here since it was last asked, or is a stream to be tried again?"""
-    seen = store.value("PRAGMA data_version")
+    seen = store.count_of_others()
 
     def is_due() -> bool:
         nonlocal seen
-        before, seen = seen, store.value("PRAGMA data_version")
+        before, seen = seen, store.count_of_others()
         return seen != before or inbox.is_due(store, now_ms())
 
     return is_due
