@@ -15,7 +15,7 @@ from crystal.search.index.index_files import Array
 
 Mask = npt.NDArray[np.bool_]
 
-AT_ONCE = 1 << 20
+AT_ONCE = 1 << 17
 """Words that are compared at once: bounds the memory."""
 
 
