@@ -97,7 +97,8 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise SourceError(f"{path} is damaged: {error}", hint="crystal tries again by itself") from error
+        hint = "check the file; crystal reads an agent's own again by itself"
+        raise SourceError(f"{path} is damaged: {error}", hint=hint) from error
     except (apsw.Error, UnicodeDecodeError) as error:
         raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error
 

@@ -133,7 +133,7 @@ def test_an_unknown_store_and_one_that_is_not_here_are_named(home: Path, ready: 
     other = home / "other.db"
     apsw.Connection(str(other)).execute("CREATE TABLE t (a)")
     assert "no database of claude-mem" in failed(crystal("migrate", "claude-mem", "--from", str(other), "--yes"), 1)
-    assert "has another form" in failed(crystal("migrate", "claude-mem", "--from", __file__, "--yes"), 1)
+    assert "file is not a database" in failed(crystal("migrate", "claude-mem", "--from", __file__, "--yes"), 1)
 
 
 def failed(done: Done, code: int) -> str:
