@@ -72,6 +72,16 @@ def test_notes_and_summaries_that_came_later_go_with_a_scope(clean: Ground, wish
     assert ("something else" in clean.machine.texts()) == (wish.session is None)
 
 
+def test_notes_of_the_same_hour_stay_if_a_forgotten_text_tells_the_time(clean: Ground) -> None:
+    notes = [note(f"2026-11-22T07:30:{second:02}.632Z", "hook", "startedAt") for second in range(20)]
+    log = "2026-11-22T07:30:31.632+00:00 the zanzibar recipe"
+    clean.say(SESSION, *notes, line(log, ident="gone"), note("the zanzibar recipe, again"))
+    made = forget(clean, ForgetRequest(targets=("gone",)))
+    assert [item.because for item in made.items if item.kind == "note"] == ["bookkeeping"]
+    assert all(one in archived(clean) for one in notes)
+    assert b"zanzibar" not in archived(clean)
+
+
 def test_a_long_result_that_has_one_line_in_common_stays_whole(clean: Ground) -> None:
     shared = "from the common library import everything"
     result = "\n".join([*(f"first line {number}" for number in range(900)), shared, *map(str, range(3000))])

@@ -50,6 +50,7 @@ Source = str | bytes
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
 _PLAIN = re.compile(r"[^\W_]+")
 _NAMING = re.compile(r"[^\W\da-fA-F_]")
+_MOMENT = re.compile(r"\d[-'_.\dTZtz]*")
 _ESCAPED = re.compile(rb"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
 _LOOSE: dict[str, str] = {"encoding": "utf-8", "errors": "ignore"}
 _SIMPLE = re.compile(r"[A-Za-z][A-Za-z0-9,.;:'()-]*(?: [A-Za-z0-9,.;:'()-]+)*")
@@ -207,8 +208,8 @@ def index_words(texts: Iterable[str], tokenize: Tokenize) -> set[str]:
 
 
 def _names(word: str) -> bool:
-    """Return True if a word is long enough and not a number: numbers occur in files for other reasons."""
-    return WORD <= len(word) <= 100 and _NAMING.search(word) is not None
+    """Return True if a word is long enough, and no number or moment: those are in files for other reasons."""
+    return WORD <= len(word) <= 100 and _NAMING.search(word) is not None and _MOMENT.fullmatch(word) is None
 
 
 @cache
