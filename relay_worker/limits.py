@@ -26,7 +26,7 @@ MANY_SERVERS = 50
 MAX_SHARED = 200
 MAX_LATEST = 100_000
 LATEST_SECONDS = 120.0
-"""How long a change stays unseen at most whose server died before it could tell of it."""
+"""How long a change may stay unseen if its server died before it told the others."""
 
 
 class Buckets:
@@ -192,7 +192,7 @@ class ChangeSignals:
                 del self._waiting[key]
 
     def keep_latest(self, key: str, change: int, news: asyncio.Future[None]) -> None:
-        """Remember the change counter of a key, read since its ``news`` is expected, until the next ``notify``."""
+        """Remember a key's change counter until the next ``notify``; it was read after ``expect`` gave ``news``."""
         if news.done():
             return
         if len(self._latest) >= MAX_LATEST:

@@ -117,7 +117,7 @@ class Services:
                 self.signals.notify_all()
 
     def note_use(self, token: Token) -> None:
-        """Have the use of a token recorded by the next sweep, at most some times an hour."""
+        """Have the next sweep record the use of a token, at most once in ten minutes."""
         now = self.now()
         if now - (token.last_used_at or 0) >= USED_MS:
             self._used[token.id] = now

@@ -183,7 +183,7 @@ def mend_memory(progress: Callable[[int], None]) -> RepairResult:
 
 
 def _mend_in_place() -> RepairResult:
-    """Prove, repair, and prove again until nothing changes: a file that is found again may differ from its rows.
+    """Prove and repair until nothing changes, three times at most: a file that came back may differ from its rows.
 
     Raises:
         StoreDamagedError: The database cannot be read.

@@ -85,8 +85,8 @@ class SourceLine:
 class Learned:
     """A memory that was learned, with what is known of how.
 
-    ``replaces`` are the memories that it contradicts: they are hidden once it is kept. ``replaced_by`` is the memory
-    of what was said at ``replaced_at``, which contradicts it; None if it is not archived for that.
+    ``replaces`` are the memories that it contradicts: they are hidden once it is kept. ``replaced_by`` is the first
+    later memory that contradicts an archived one, made at ``replaced_at``; None if there is none.
     """
 
     memory: Remembered
@@ -113,7 +113,7 @@ def learned_facts(machine: Machine, one: Remembered) -> Learned | None:
 
 
 def _successor(machine: Machine, one: Remembered) -> Remembered | None:
-    """Return the memory of what was said next that contradicts an archived one."""
+    """Return the first later memory that contradicts an archived one."""
     if is_known(one):
         return None
     every = list_memories(machine, status=None, limit=MAX_LISTED)

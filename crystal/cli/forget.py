@@ -180,7 +180,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield "the same text elsewhere will go too:"
         yield from _listed(others, now, width)
     if plan.is_brief:
-        yield "crystal looks for repetitions after you confirm, and deletes them, too"
+        yield "after you confirm, crystal looks for repetitions and deletes them too"
     if len(plan.devices) > 1 or plan.items:
         yield f"said on: {', '.join(one_line(device) for device in plan.devices) or 'an unknown machine'}"
     if plan.still_held:

@@ -154,7 +154,7 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
     for other in one.replaces:
         yield look.dim(f"  replaces {other}")
     if one.replaced_at is not None:
-        yield look.dim(f"  held until {clock(one.replaced_at, moment)}, then replaced by {one.replaced_by}")
+        yield look.dim(f"  contradicted {clock(one.replaced_at, moment)} by {one.replaced_by}")
     for said in one.sources:
         text = "(not stored any more)" if said.is_gone else one_line(said.text)[:QUOTE]
         yield look.dim(f"  from {said.role or 'a line'} in {said.session_id[:8]}: {harmless(text)}")

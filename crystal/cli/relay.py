@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
     from crystal.sync.delivery import DeliveryReport
 
 POLL_PAUSE, SYNC_PAUSE = 5.0, 0.3
-"""Seconds between two steps of watching: each turn at home is published, which may cost more than sending one."""
+"""Minimum seconds between two steps of watching; more at home, where a step publishes each turn, which costs more."""
 MAX_STUCK = 5
 """Streams that one poll names: whoever has a device's token can open hundreds."""
 

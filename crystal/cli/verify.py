@@ -139,7 +139,7 @@ def _next_step(proof: Proof, *, tried: bool) -> str:
     if proof.damaged:
         return "run: crystal verify --repair"
     if all(fault.kind == "unreadable" for fault in proof.faults):
-        return "as soon as the files named above can be read again, run: crystal sync"
+        return "crystal cannot read the files above; once it can, run: crystal sync"
     commands = {
         "crystal sources sync" if fault.message.startswith("the source ") else "crystal sync" for fault in proof.faults
     }

@@ -41,7 +41,7 @@ TRANSFORMER_SHARE = 2.5
 """What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
 
 ON_ONE_THREAD = 1 << 18
-"""Multiplications of a product for which OpenBLAS starts no threads: they wait for more work in busy loops."""
+"""OpenBLAS starts no threads for so few multiplications; its threads wait for more work in busy loops."""
 
 _WORD = re.compile(rf"[\w{MARKS}]+")
 

@@ -35,7 +35,7 @@ MAX_READ = 500
 _PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
 
 _SPACES = tuple(space.encode() for space in "\u3000\u00a0\u202f\u2003\u2009")
-"""Spaces that programs and web pages write between the words; of Japanese words, the first is the standard's."""
+"""Spaces other than ASCII's that occur between the words. BIP-39 itself writes Japanese words with the first."""
 
 _WORD = Lazy(_LETTER + rb"{3,}")
 _WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")

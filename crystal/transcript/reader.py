@@ -204,7 +204,7 @@ class Snapshot:
     def other_form(self, missing: str) -> SourceError:
         """Return the error for a database or a document in which its reader does not find what it reads."""
         if self.path.suffix == ".json" and self.parsed is None:
-            return SourceError(f"{self.path} is no complete JSON", hint="crystal tries again by itself")
+            return SourceError(f"{self.path} is not complete JSON", hint="crystal tries again by itself")
         return SourceError(f"{self.path} has no {missing}, which crystal reads", hint="update crystal")
 
     @cached_property

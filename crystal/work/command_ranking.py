@@ -25,7 +25,7 @@ _LOOKING = frozenset(
     "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps kill diff"
     " sort cd du less ag fd read true export for while do done if then fi".split()
 )
-"""Commands that only look: they do nothing."""
+"""Commands that only look."""
 _MOVING = frozenset("rm mv cp mkdir chmod touch".split())
 """Commands that only change files or their names: they may cure an error, but are no way to do something."""
 _GIT_LOOKS = frozenset(

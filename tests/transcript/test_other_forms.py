@@ -104,7 +104,7 @@ def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path
 @each_row(
     ("harness", "ending", "why"),
     [
-        ("cline", ".messages.json", "is no complete JSON"),
+        ("cline", ".messages.json", "is not complete JSON"),
         ("goose", "sessions.db", "is damaged: database disk image is malformed"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_file_that_was_cut_is_named_once_with_what_is_wrong(home: Path, harnes
     assert f"{path}: {why} (what was read before is kept)" in " ".join(crystal("doctor").out.split())
     proof = crystal("verify")
     assert f"unreadable: {path}: {why}" in " ".join(proof.out.split())
-    assert "as soon as the files named above can be read again, run: crystal sync" in proof.err
+    assert "crystal cannot read the files above; once it can, run: crystal sync" in proof.err
     path.write_bytes(whole)
     assert (crystal("sync").code, crystal("verify").code) == (0, 0)
 

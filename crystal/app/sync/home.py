@@ -181,7 +181,7 @@ def _publish(machine: Machine, client: RelayClient) -> list[str]:
 
 
 def changed_here(store: Store) -> Callable[[], bool]:
-    """Return a question: did another process write here since it was last asked, or is a stream to be tried again?"""
+    """Return a function that is True if another process wrote here since its last call, or a stream is due again."""
     seen = store.count_of_others()
 
     def is_due() -> bool:

@@ -10,7 +10,7 @@ from crystal.errors import CrystalError, UnavailableError
 from crystal.sync.client import MAX_WAIT, RelayClient
 
 IDLE_SECONDS = 300.0
-"""A step is taken this often though nothing seems to have changed."""
+"""A step is taken this often even if nothing seems to have changed."""
 EARLY_SECONDS = 1.0
 MAX_REST = 60.0
 

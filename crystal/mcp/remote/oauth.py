@@ -139,7 +139,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     # --------------------------------------------------------------------------------------------------- the code
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        """Note the request; return the page that waits for the user."""
+        """Keep the request; return the address of the page that waits for the user."""
         if params.resource is not None and params.resource.rstrip("/") not in (self._url, f"{self._url}/mcp"):
             raise AuthorizeError("invalid_target", "this server has no such resource")
         token = new_token()

@@ -32,7 +32,7 @@ FREE, SPAN = 30, 100
 FREE_PADDED, SPAN_PADDED = 60, 200
 
 DENSE = 64
-"""A word that more than one document of so many has is frequent: it is added up over all documents, or the best."""
+"""A word is frequent if more than one in so many documents has it."""
 BLOCK = 32_768
 """Documents that are scored at once: they stay in the processor's cache."""
 SELECTIVE = 16

@@ -236,7 +236,7 @@ class Index:
 
     @_damage_told
     def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
-        """Return those of some documents, which come ascending, that may have some words in a row."""
+        """Return which of some documents, given in ascending order, may have these words in a row."""
         found, ends = [np.empty(0, np.int64)], np.searchsorted(ordinals, self._starts).tolist()
         for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
             some = ordinals[first:last]

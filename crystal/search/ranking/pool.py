@@ -30,11 +30,11 @@ CANDIDATES = 1000
 NEAREST = 64
 """How many chunks their meaning proposes at least."""
 MAX_GAIN = 1.6
-"""What a word adds to a score at most, for each unit of its weight: BM25 of a short chunk that has it twice."""
+"""Maximum that a word adds to a score for each unit of its weight: BM25 of a short chunk that has it twice."""
 FEW_OF = 8
-"""Where not more than one of so many chunks may become a candidate, the frequent words are counted in these alone."""
+"""If at most one in so many chunks can still become a candidate, frequent words are counted in these chunks only."""
 EXACT_COSINES = 256
-"""How many candidates have exact cosines; of others, two bits for each number tell enough."""
+"""How many candidates get exact cosines. For the others, two bits of each number are exact enough."""
 IN_SPAN = 200
 """How many chunks of a time that is asked for are proposed."""
 PADDED = 0.5
@@ -232,7 +232,7 @@ def pool_of(
 
 
 def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
-    """Return the candidates whatever their words: by meaning, and those that have the very thing looked for."""
+    """Return the candidates that need no words: the nearest by meaning, and those with the exact thing asked for."""
     found = [field.index.find(sorted(field.exact))]
     if field.vector is not None and by_meaning:
         near, cosines = field.index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
@@ -244,7 +244,7 @@ def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
 def _worth_more(
     field: Field, spans: Sequence[tuple[int, int]], depth: int, also: Ints, own: Floats, padded: Floats, left: float
 ) -> Ints | None:
-    """Return the documents that may become candidates by words that weigh ``left`` together; None for very many."""
+    """Return the documents that words of the weight ``left`` can still make candidates; None if they are very many."""
     best = float(own.max(initial=0.0)), float(padded.max(initial=0.0))
     if min(best) <= 0:
         return None

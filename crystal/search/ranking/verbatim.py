@@ -24,7 +24,7 @@ from crystal.text.query import UNSPACED, Query
 MAX_READ = 10_000
 """Texts that are read for a phrase or a name at most: the best of those with all its words."""
 MAX_IN_ROW = 50_000
-"""Of more texts with all words of a phrase the best ones are read at once: such words often stand in a row."""
+"""With more texts than this, the best are read without a look at the order: their words are often in a row."""
 ENOUGH_CHUNKS = 1_000
 """Chunks with a phrase or a name, in any spelling, that are enough. After as many texts were read, a quarter of the
 wanted hits is enough."""
@@ -74,7 +74,7 @@ class Phrase:
         return re.compile("[^0-9a-z]+".join(f"{re.escape(beginning_of(stem))}[0-9a-z]*" for stem in self.stems))
 
     def among(self, index: Index, places: Ordinals) -> Ordinals:
-        """Return those of some documents that may have the phrase."""
+        """Return which of some documents may have the phrase."""
         is_inside, is_one = UNSPACED.search(self.written), len(self.stems) < 2
         return places if is_inside or is_one or len(places) > MAX_IN_ROW else index.with_row(self.stems, places)
 
