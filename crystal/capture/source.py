@@ -97,7 +97,7 @@ def _errors_named(path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        hint = "check the file; crystal reads an agent's own again by itself"
+        hint = "check the file; if an agent writes it, crystal tries again by itself"
         raise SourceError(f"{path} is damaged: {error}", hint=hint) from error
     except (apsw.Error, UnicodeDecodeError) as error:
         raise SourceError(f"{path} has another form than expected: {error}", hint="update crystal") from error

@@ -208,7 +208,7 @@ def index_words(texts: Iterable[str], tokenize: Tokenize) -> set[str]:
 
 
 def _names(word: str) -> bool:
-    """Return True if a word is long enough, and no number or moment: those are in files for other reasons."""
+    """Return True if a word is long enough and neither a number nor a time: files have those for other reasons."""
     return WORD <= len(word) <= 100 and _NAMING.search(word) is not None and _MOMENT.fullmatch(word) is None
 
 
