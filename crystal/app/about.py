@@ -28,7 +28,7 @@ from crystal.store.work.index import hash_for
 from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
 from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
-from crystal.work.mentions import ThingKind, kind_of_name, mentions, sentences_with, shortened, words_of
+from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered"]
 
@@ -236,7 +236,7 @@ class _History:
 
     def _heard(self, hit: Hit) -> Event | None:
         """Return what a message or a memory tells of the thing; None for thinking, files and what a tool was told."""
-        sentences = sentences_with(self._pattern, hit.text)
+        sentences = sentences_with(self._pattern, joined(hit.text))
         reasons = [reason for one in sentences if (reason := find_reason(one))]
         if not sentences:
             return None

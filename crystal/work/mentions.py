@@ -17,6 +17,8 @@ _COMMIT = re.compile(r"(?=[0-9a-f]*\d)[0-9a-f]{7,40}")
 _MARKS = re.compile(r"^(?:[|>*+-]+ |#{2,6} )+")
 """What begins a line of a list, a table, a quotation or a heading in Markdown."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_WRAPPED = re.compile(r"(?<=[^\n]{40})(?<![.!?:|])\n(?=[a-z`(])")
+_ANNOUNCED = re.compile(r":(?:\*\*)?[ \t]*\n+[ \t]*(?:[-*+] |\d+[.)] )?(?!`{3})(?=\S)")
 
 
 def kind_of_name(thing: str) -> ThingKind:
@@ -44,6 +46,11 @@ def mentions(thing: str) -> re.Pattern[str]:
     longer = r"[0-9a-f]*" if _COMMIT.fullmatch(thing) else ""
     name = r"\s+".join(map(re.escape, thing.split()))
     return re.compile(rf"(?<!\w){name}{longer}(?!\w)", re.IGNORECASE)
+
+
+def joined(message: str) -> str:
+    """Return a message without bold marks, with wrapped lines in one, and a line that ends in a colon with the next."""
+    return _WRAPPED.sub(" ", _ANNOUNCED.sub(": ", message.replace("**", "")))
 
 
 def sentences_with(pattern: re.Pattern[str], text: str) -> list[str]:

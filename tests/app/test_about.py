@@ -19,7 +19,7 @@ from crystal.store import Store
 from crystal.store.capture.projects import project_row
 from crystal.store.health.checks import drop_turns
 from crystal.store.work.index import make_again
-from crystal.work.mentions import kind_of_name, mentions, sentences_with, shortened, words_of
+from crystal.work.mentions import joined, kind_of_name, mentions, sentences_with, shortened, words_of
 from tests.app.test_work import git
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
@@ -161,6 +161,18 @@ def test_what_tells_most_is_shown() -> None:
               enumerate(["said", "edited", "ran", "decided"])]  # type: ignore[arg-type] # fmt: skip
     assert [one.text for one in most_telling(events, 2)] == ["1", "3"]
     assert [one.text for one in most_telling(events, 3)] == ["0", "1", "3"]
+
+
+def test_a_sentence_that_goes_on_in_the_next_line_is_told_whole() -> None:
+    rows = {
+        "**`cart.py`**:\n\n- adds the tax\n- and more": "`cart.py`: adds the tax",
+        "Now I change cart.py:\n```python\ntotal = 1": "Now I change cart.py:",
+        "The basket of a shop is counted in cart.py and then\nsummed up here.": "The basket of a shop is counted in cart.py"
+        " and then summed up here.",
+        "cart.py\nshop.py": "cart.py",
+    }
+    for text, told in rows.items():
+        assert sentences_with(mentions("cart.py"), joined(text)) == [told], text
 
 
 @given(st.text(min_size=1, max_size=30), st.text(max_size=200))
