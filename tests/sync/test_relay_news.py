@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,3 +97,15 @@ def test_a_step_is_taken_for_news_for_own_work_and_after_a_failure_and_not_other
         step, news, is_due=due.is_set, pause=0.01, should_stop=should_stop
     )]  # fmt: skip
     assert outcomes == [None, None, "away", None]
+
+
+def test_an_outage_of_days_ends_neither_the_asking_nor_the_watching(monkeypatch):
+    passed = itertools.count(0, 60)
+    monkeypatch.setattr(relay_news, "time", SimpleNamespace(monotonic=lambda: next(passed), sleep=lambda _: None))
+    assert ask((7, None), *[None] * 2000)[2].rests[-1] == 60
+
+    def step() -> None:
+        raise RelayUnavailableError("away")
+
+    outcomes = watch(step, threading.Event(), is_due=lambda: False, pause=0.3)
+    assert all(problem is not None for problem in itertools.islice(outcomes, 2000))

@@ -13,6 +13,7 @@ IDLE_SECONDS = 300.0
 """A step is taken this often even if nothing seems to have changed."""
 EARLY_SECONDS = 1.0
 MAX_REST = 60.0
+MAX_DOUBLINGS = 10
 
 
 class RelayNews:
@@ -59,7 +60,7 @@ class RelayNews:
                 is_early = listed.change == change and time.monotonic() - began < EARLY_SECONDS
                 failures = failures + 1 if is_early else 0
                 change = listed.change
-            self._stopped.wait(min(MAX_REST, 2.0**failures) if failures else 0)
+            self._stopped.wait(_rest(1.0, failures) if failures else 0)
 
 
 def watch(
@@ -90,9 +91,14 @@ def watch(
             failures += 1
             yield error
         ended = time.monotonic()
-        rest = min(MAX_REST, pause * 2**failures)
+        rest = _rest(pause, failures)
         while not should_stop():
             passed = time.monotonic() - ended
             if passed >= rest and (failures or news.is_set() or passed >= IDLE_SECONDS or is_due()):
                 break
             time.sleep(0.05)
+
+
+def _rest(pause: float, failures: int) -> float:
+    """Return the seconds to rest after so many failures in a row: an outage of a day is a thousand of them."""
+    return min(MAX_REST, pause * 2.0 ** min(failures, MAX_DOUBLINGS))
