@@ -199,10 +199,10 @@ class ChangeSignals:
             self._latest.clear()
         self._latest[key] = change, self._monotonic() + LATEST_SECONDS
 
-    def is_latest(self, key: str, change: int) -> bool:
-        """Return True if the store need not be asked: nothing changed after this."""
+    def is_latest(self, key: str, change: int, ends_at: float) -> bool:
+        """Return True if a question that waits until ``ends_at`` need not ask the store: nothing changed after this."""
         latest, until = self._latest.get(key, (None, 0.0))
-        return latest == change and self._monotonic() < until
+        return latest == change and ends_at < until
 
     def notify(self, key: str) -> None:
         """Wake all requests that wait for this key."""

@@ -98,7 +98,7 @@ async def list_streams(call: Call) -> Reply:
     while True:
         with relay.signals.expect(account) as news:
             change, streams = changed_after, list[StreamState]()
-            if not relay.signals.is_latest(account, changed_after):
+            if not relay.signals.is_latest(account, changed_after, ends_at):
                 change, streams = await relay.store.read(blobs.streams, call.account, prefixes, changed_after)
                 relay.signals.keep_latest(account, change, news)
             if streams or not await call.wait_for(news, ends_at - relay.monotonic()):

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -17,8 +18,8 @@ from prometheus_client import generate_latest
 from relay_worker.__main__ import main
 from relay_worker.errors import CannotServeError
 from relay_worker.settings import Settings, without_password
-from relay_worker.store import choice, database
-from relay_worker.store.postgres import connecting
+from relay_worker.store import accounts, choice, database
+from relay_worker.store.postgres import connecting, store
 from tests.relay_conformance.targets import OPEN, Target, in_process, new_stream, refused
 from tests.support.postgres import Postgres
 
@@ -107,6 +108,26 @@ def test_the_operators_revocation_reaches_a_server_that_knows_the_token(pair, ur
     main(["token", "revoke", "--store", url, token[4:20]])
     soon(lambda: one.ask("GET", "/v1/objects", token=token).status_code == 401, 2)
     assert "revoked" in capsys.readouterr().err
+
+
+def test_a_token_is_read_again_if_one_was_revoked_at_any_moment_of_its_reading(pair, monkeypatch):
+    one, _ = pair
+    relay, asked = one.served.app.relay.store, []
+    read = relay.read
+
+    def noted(question, *values):
+        asked.append(question)
+        return read(question, *values)
+
+    def at_once() -> float:  # messages come in another thread
+        relay._hear(["", "token"])
+        return time.monotonic()
+
+    monkeypatch.setattr(relay, "read", noted)
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=at_once, perf_counter=time.perf_counter))
+    for _ in range(2):
+        assert one.ask("GET", "/v1/objects").status_code == 200
+    assert asked.count(accounts.find) == 2
 
 
 def test_two_machines_pair_through_different_servers(pair):

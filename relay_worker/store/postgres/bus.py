@@ -69,8 +69,8 @@ class Bus:
             try:
                 with contextlib.closing(connect(self._url)) as db:
                     self._join(db)
+                    self._hear(["", "all"])  # first: what was believed before may be wrong now
                     self.is_hearing = True
-                    self._hear(["", "all"])
                     self._started.set()
                     while not self._ends.is_set():
                         for notice in db.notifies(timeout=0.5):

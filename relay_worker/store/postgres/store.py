@@ -122,7 +122,7 @@ class PostgresStore(RelayStore):
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._savers = ThreadPoolExecutor(SAVERS, thread_name_prefix="relay-saver")
         self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
-        self._tokens: dict[str, tuple[Token, float]] = {}
+        self._tokens: dict[str, tuple[Token, int, float]] = {}
         self._revocations = 0
         self._pass_on: Hear = lambda _: None
         self._bus = Bus(settings.store, now, self._hear)
@@ -186,15 +186,16 @@ class PostgresStore(RelayStore):
 
     async def token(self, token_id: str) -> Token | None:
         """Find a token of any account. A known one is believed until a message says otherwise."""
-        token, until = self._tokens.get(token_id, (None, 0.0))
-        if token is not None and self._bus.is_hearing and time.monotonic() < until:
-            return token
+        token, number, until = self._tokens.get(token_id, (None, 0, 0.0))
         revocations = self._revocations
+        is_current = number == revocations  # else it may be the one that was just revoked
+        if token is not None and is_current and self._bus.is_hearing and time.monotonic() < until:
+            return token
         token = await self.read(accounts.find, token_id)
         if len(self._tokens) >= MAX_TOKENS:
             self._tokens.clear()
-        if token is not None and revocations == self._revocations:  # else it may be the one that was just revoked
-            self._tokens[token_id] = token, time.monotonic() + TOKEN_SECONDS
+        if token is not None:
+            self._tokens[token_id] = token, revocations, time.monotonic() + TOKEN_SECONDS
         return token
 
     def tell(self, *message: Any) -> None:
