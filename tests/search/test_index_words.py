@@ -1,6 +1,9 @@
 """The derived index: which parts are merged, and what the words of a document are."""
 
 import contextlib
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.search.index import words as index_words
 from crystal.search.index.step import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.word_order import OrderCollector, having_in_a_row, merge_orders
@@ -121,3 +125,27 @@ def test_words_in_a_row_are_found_in_parts_and_when_these_are_merged(texts, data
         if place >= 0:
             has_row = having_in_a_row(merged, np.array([place]), row)
             assert has_row.tolist() == [f" {' '.join(row)} " in f" {' '.join(text)} "]
+
+
+def test_searches_at_once_take_no_words_from_each_other(monkeypatch):
+    monkeypatch.setattr(index_words, "KNOWN_WORDS", 2)
+    collector, names = WordCollector(), [f"word{number}" for number in range(8)]
+    for at in range(400):
+        collector.add([name for number, name in enumerate(names) if at % (number + 1) == 0])
+    part = PartWords(collector.arrays(np.arange(400)))
+
+    start = threading.Barrier(len(names))
+
+    def look_up(number: int) -> None:
+        start.wait()
+        for _ in range(10_000):
+            found = part.documents(*part.find(names[number].encode()))
+            assert np.array_equal(found, np.arange(0, 400, number + 1))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(look_up, range(len(names))))
+    finally:
+        sys.setswitchinterval(interval)

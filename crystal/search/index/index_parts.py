@@ -141,7 +141,7 @@ def open_meanings(folder: Path, file: PartFile) -> PartVectors:
 def spare_memory() -> None:
     """Release the memory of all maps if it is large: the pages of many searches add up."""
     if _opened and resident_bytes() > MAX_RESIDENT:
-        for contents, _ in _opened.values():
+        for contents, _ in list(_opened.values()):
             contents.let_go()
 
 

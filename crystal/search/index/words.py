@@ -220,9 +220,10 @@ class PartWords:
 
     def documents(self, start: int, end: int) -> Array:
         """Return the documents of all postings of a word, ascending; none if the range is empty."""
-        if self._last[0] != (start, end):
-            self._last = (start, end), self._read(start, end)
-        return self._last[1]
+        last = self._last  # searches at once share a part
+        if last[0] != (start, end):
+            last = self._last = (start, end), self._read(start, end)
+        return last[1]
 
     def _read(self, start: int, end: int) -> Array:
         if start == end:
@@ -266,11 +267,13 @@ class PartWords:
 
     def find(self, word: bytes) -> tuple[int, int]:
         """Return the range of a word's postings, ``(start, end)``; empty if the word is missing."""
-        if word not in self._spans:  # a question looks for each of its words several times
+        span = self._spans.get(word)
+        if span is None:  # a question looks for each of its words several times
             number = self.at(word)
             is_here = number < self.size and self._read_words[number] == word
-            self.remember({word: (self.start.item(number), self.start.item(number + 1)) if is_here else (0, 0)})
-        return self._spans[word]
+            span = (self.start.item(number), self.start.item(number + 1)) if is_here else (0, 0)
+            self.remember({word: span})
+        return span
 
     def remember(self, spans: Mapping[bytes, tuple[int, int]]) -> None:
         """Keep the ranges of some words, which ``find`` looks up no more."""
