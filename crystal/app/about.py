@@ -108,7 +108,9 @@ class ThingHistory:
     commits: tuple[AuthoredCommit, ...] = ()
 
 
-def about(machine: Machine, thing: str, *, project: str | None = None, is_only: bool = False) -> ThingHistory:
+def about(
+    machine: Machine, thing: str, *, project: str | None = None, is_only: bool = False, folder: str | None = None
+) -> ThingHistory:
     """Return the history of a thing: in a project; if nothing is known of it there, in all.
 
     Args:
@@ -116,6 +118,7 @@ def about(machine: Machine, thing: str, *, project: str | None = None, is_only: 
         thing: Its name as it is written: ``src/cart.py``, ``total_price``, ``#123``, a line of an error.
         project: The project to begin with: its name, or a folder; None for all.
         is_only: The other projects are not searched.
+        folder: The folder in whose repository a person's commits are looked for; None for that of the project.
 
     Raises:
         UsageError: The name is longer than the line of an error may be.
@@ -125,7 +128,8 @@ def about(machine: Machine, thing: str, *, project: str | None = None, is_only: 
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
-    commits = commits_by(project, name) if project is not None and kind_of_name(name) == "name" else ()
+    place = folder or project
+    commits = commits_by(place, name) if place is not None and kind_of_name(name) == "name" else ()
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()

@@ -117,7 +117,8 @@ def _successor(machine: Machine, one: Remembered) -> Remembered | None:
     if is_known(one):
         return None
     every = list_memories(machine, status=None, limit=MAX_LISTED)
-    later = [new for new in every if new.created_at > one.created_at and _contradicts_near(new, one)]
+    kept = [new for new in every if not new.source.startswith(REFUSED)]
+    later = [new for new in kept if new.created_at > one.created_at and _contradicts_near(new, one)]
     return min(later, key=lambda new: new.created_at, default=None)
 
 

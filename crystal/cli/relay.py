@@ -55,7 +55,7 @@ commands.command("status", short_help="Show what arrived, what waits, what was r
 
 @commands.command("poll", short_help="Fetch what the devices sent (on home).")
 def poll(
-    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and fetch new blobs at once.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and fetch what devices send at once.")] = False,
     install_timer: Annotated[bool, typer.Option("--install-timer", help="Fetch every 2 minutes from now on.")] = False,
     remove_timer: RemoveTimer = False,
     dry_run: TimerDryRun = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -212,7 +213,8 @@ def about(
         raise UsageError("there is nothing to look for", hint="run: crystal about src/cart.py")
     with open_reader() as machine:
         now, place = machine.now(), _here(machine, project, everywhere=everywhere)
-        found = about(machine, name, project=place, is_only=project is not None)
+        folder = None if project is not None else str(Path.cwd())
+        found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         _note_behind(machine, project)
     if as_json:
         more = {"commits": [record(one) for one in found.commits]}

@@ -48,8 +48,8 @@ def test_a_person_is_known_by_the_commits_in_the_folder_of_the_project(
         git(tmp_path, "commit", "-q", "--allow-empty", "-m", f"by {author}", "--author", author)
     say(store, "one", NOW, "user", "hello", folder=str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for name in ("margot", "Margot Lin", "m@a.example"):
-        said = json.loads(crystal("about", name, "--json").out)
+    for words in (["margot"], ["Margot Lin"], ["m@a.example"], ["Margot", "--all"]):
+        said = json.loads(crystal("about", *words, "--json").out)
         assert [one["subject"] for one in said["commits"]] == ["by Margot Lin <m@a.example>"]
     assert "committed: by Margot" in crystal("about", "Margot").out
     assert "nothing is known" in crystal("about", "nobody").err

@@ -101,6 +101,11 @@ def test_what_is_said_again_confirms_and_the_opposite_replaces(desk: Desk) -> No
         former = learned_facts(machine, list_memories(machine, status="deprecated")[0])
         assert former is not None
         assert (former.replaced_by, former.replaced_at) == (new.memory.id, new.first_at)
+        never_learn(machine, new.memory.id)
+        (old,) = [each for each in list_memories(machine, status="deprecated") if each.id == one.memory.id]
+        former = learned_facts(machine, old)
+        assert former is not None
+        assert former.replaced_by is None, "the user has called it wrong"
 
 
 @pytest.mark.parametrize("is_isolated", [True, False])
