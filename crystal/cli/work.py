@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -213,7 +212,7 @@ def about(
         raise UsageError("there is nothing to look for", hint="run: crystal about src/cart.py")
     with open_reader() as machine:
         now, place = machine.now(), _here(machine, project, everywhere=everywhere)
-        folder = None if project is not None else str(Path.cwd())
+        folder = _here(machine, project, everywhere=False)
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         _note_behind(machine, project)
     if as_json:
