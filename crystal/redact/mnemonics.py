@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -34,8 +35,9 @@ MAX_READ = 500
 """Words read at once: a pattern without a limit takes 75 bytes of memory for each byte of a long run of words."""
 _PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
 
-_SPACES = tuple(space.encode() for space in "\u3000\u00a0\u202f\u2003\u2009")
-"""Spaces other than ASCII's that occur between the words. BIP-39 itself writes Japanese words with the first."""
+_SPACE = Lazy(rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80")
+_SPACE_ESCAPED = Lazy(rb"\\+u(?i:00a0|1680|200[0-9ab]|202[89f]|205f|2060|3000)")
+"""Spaces other than ASCII's; both patterns find the same. BIP-39 itself writes U+3000 between Japanese words."""
 
 _WORD = Lazy(_LETTER + rb"{3,}")
 _WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")
@@ -79,9 +81,12 @@ def holds_phrase(text: bytes) -> bool:
 
 def _with_plain_spaces(text: bytes) -> bytes:
     """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
-    for space in _SPACES:
-        text = text.replace(space, b" " * len(space))
-    return text
+    plain = text if text.isascii() else _SPACE.sub(_as_plain, text)
+    return _SPACE_ESCAPED.sub(_as_plain, plain) if b"\\u" in plain else plain
+
+
+def _as_plain(found: re.Match[bytes]) -> bytes:
+    return b" " * len(found[0])
 
 
 def _known_words(small: bytes, place: tuple[int, int]) -> bool:

@@ -260,6 +260,16 @@ def test_a_recovery_phrase_goes_in_every_language(language: str) -> None:
         assert words[8].encode() not in clean
 
 
+@each_row("space", "\u00a0\u1680\u2002\u2007\u200a\u200b\u2028\u202f\u205f\u2060\u3000")
+def test_a_recovery_phrase_goes_between_any_spaces_as_they_are_and_escaped(space: str) -> None:
+    phrase = space.join(Mnemonic("english").to_mnemonic(bytes(range(7, 27))).split())
+    quoted = json.dumps({"a": phrase})
+    for line in (quoted, json.dumps({"a": phrase}, ensure_ascii=False), json.dumps({"a": quoted})):
+        clean, findings = REDACTOR.clean_line(line.encode())
+        assert set(findings) == {"recovery-phrase"}, line
+        assert phrase.split(space)[8].encode() not in clean
+
+
 def test_words_of_the_list_without_the_checksum_stay() -> None:
     words = Mnemonic("english").to_mnemonic(bytes(range(7, 23))).split()
     assert found(" ".join([*words[:-1], "zoo" if words[-1] != "zoo" else "zone"])) == {}
