@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -36,8 +35,8 @@ MAX_READ = 500
 _PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
 
 _SPACE = Lazy(rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80")
-_SPACE_ESCAPED = Lazy(rb"\\+u(?i:00a0|1680|200[0-9ab]|202[89f]|205f|2060|3000)")
-"""Spaces other than ASCII's; both patterns find the same. BIP-39 itself writes U+3000 between Japanese words."""
+"""Spaces other than ASCII's. BIP-39 itself writes U+3000 between Japanese words."""
+_ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")
 
 _WORD = Lazy(_LETTER + rb"{3,}")
 _WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")
@@ -72,6 +71,8 @@ def _words() -> frozenset[bytes]:
 
 def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
+    if b"\\u" in text:
+        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)).encode("utf-8", "replace"), text)
     text = _with_plain_spaces(text)
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return False
@@ -81,12 +82,7 @@ def holds_phrase(text: bytes) -> bool:
 
 def _with_plain_spaces(text: bytes) -> bytes:
     """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
-    plain = text if text.isascii() else _SPACE.sub(_as_plain, text)
-    return _SPACE_ESCAPED.sub(_as_plain, plain) if b"\\u" in plain else plain
-
-
-def _as_plain(found: re.Match[bytes]) -> bytes:
-    return b" " * len(found[0])
+    return text if text.isascii() else _SPACE.sub(lambda found: b" " * len(found[0]), text)
 
 
 def _known_words(small: bytes, place: tuple[int, int]) -> bool:
