@@ -244,7 +244,10 @@ def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
 def _worth_more(
     field: Field, spans: Sequence[tuple[int, int]], depth: int, also: Ints, own: Floats, padded: Floats, left: float
 ) -> Ints | None:
-    """Return the documents that words of the weight ``left`` can still make candidates; None if they are very many."""
+    """Return the documents that words of the weight ``left`` can still make candidates; None if they are very many.
+
+    An estimate: scores count relative to the best, and the words that are left raise the best, too.
+    """
     best = float(own.max(initial=0.0)), float(padded.max(initial=0.0))
     if min(best) <= 0:
         return None

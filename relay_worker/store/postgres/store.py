@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
-from relay_worker.errors import CannotServeError
+from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
@@ -177,8 +177,12 @@ class PostgresStore(RelayStore):
         if self._bucket is None:
             return expired
         if self._compared_at is None or not 0 <= now - self._compared_at < DAY_MS:
-            await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
-            self._compared_at = now
+            before, self._compared_at = self._compared_at, now  # the next sweep may begin before this one ends
+            try:
+                await self.write(WHOLE_RELAY, unnamed.add_unknown, await self._with_bucket(self._bucket.names))
+            except RequestRefusedError:
+                self._compared_at = before
+                raise
         while files := await self.write(WHOLE_RELAY, unnamed.give_up):
             await self._with_bucket(self._bucket.remove, files)
             await self.write(WHOLE_RELAY, unnamed.forget, files)
