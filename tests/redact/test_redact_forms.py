@@ -43,8 +43,9 @@ def test_every_row_of_the_table_has_a_sample_that_goes_and_one_that_stays() -> N
 
 @each_row(("kind", "positive", "negative"), [(row[0], row[2], row[3]) for row in ROWS])
 def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: str, negative: str) -> None:
-    assert found(f"see {filled(positive)} there") == {kind: 1}
-    assert found(f"see {filled(negative)} there") == {}
+    for around in ("see {} there", "鍵は\u3000{}\u3000です", "“{}”"):  # a line has these signs as escapes
+        assert found(around.format(filled(positive))) == {kind: 1}
+        assert found(around.format(filled(negative))) == {}
 
 
 ENCODABLE = [

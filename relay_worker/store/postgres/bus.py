@@ -113,7 +113,7 @@ class Bus:
                 sql = "SELECT pg_notify(%s, message) FROM unnest(%s::text[]) message"
                 db.execute(sql, [CHANNEL, list(said)], prepare=True)
             except (psycopg.Error, CannotServeError):
-                LOG.warning("other servers were not told")  # they ask again when their connection is back
+                LOG.warning("other servers were not told")  # they hear of the change within two minutes
             if message is None:
                 break
         if db is not None:
