@@ -78,7 +78,7 @@ def main(runs: int) -> int:
         (package / "hook").mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        for name in ("main.py", "assist.py", "session_start.py", "worker.py", "remember.py", "remember_line.py"):
+        for name in ("main.py", "assist.py", "session_start.py", "launch.py", "remember.py", "remember_line.py"):
             shutil.copy(Path(hook.__file__).with_name(name), package / "hook" / name)
         (root / "t.jsonl").write_bytes(b"{}\n")
         worst = 0.0

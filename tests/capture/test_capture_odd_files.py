@@ -176,7 +176,7 @@ finally:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the most memory from /proc")
 def test_a_huge_line_is_kept_whole_in_little_memory(home: Path) -> None:
     """It was nine times the line; the archive has all of it, and what is behind it is captured, too."""
-    words, size = "lorem ipsum = dolor_sit {amet},\n\t", 24_000_000
+    words, size = "lorem ipsum = dolor_sit {amet},\n\t", 40_000_000
     folder = home / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
     said = [line("before"), line(words * (size // len(words))), line("after")]

@@ -124,7 +124,7 @@ def test_the_benchmark_of_sealing_prints_its_ratios(tmp_path):
 
 
 def test_the_benchmark_of_the_relay_prints_its_ratios_and_its_memory(tmp_path):
-    options = ("--seconds", "0.3", "--rounds", "1", "--sizes", "4096", "200000", "--uploads", "4")
+    options = ("--seconds", "1", "--rounds", "1", "--sizes", "4096", "200000", "--uploads", "4")
     printed = ran("relay_put.py", *options, "--folder", str(tmp_path), home=tmp_path)
     for size in (4096, 200_000):
         found = numbers(

@@ -92,7 +92,7 @@ def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("n", "dim"), [
-    pytest.param(20_000, 256, marks=pytest.mark.slow), pytest.param(6_000, 384, marks=pytest.mark.slow),
+    pytest.param(20_000, 256, marks=pytest.mark.slow), pytest.param(20_000, 384, marks=pytest.mark.slow),
     pytest.param(3000, 1536, marks=pytest.mark.slow), (2000, 100),
 ])  # fmt: skip
 @pytest.mark.usefixtures("few_candidates")
