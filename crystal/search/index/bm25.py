@@ -77,7 +77,7 @@ class Scorer:
                 if hidden is not None:
                     own[hidden], padded[hidden] = 0.0, 0.0
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))
-            self._scatter(words, times[1:-1])
+            self._scatter(words, times[1:-1], only)
             if only is None and is_frequent:
                 self._add_all(times, weight, own, padded)
             else:
@@ -91,7 +91,7 @@ class Scorer:
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
         times = np.zeros(self.size, np.float32)
         for words, weight in terms:
-            self._scatter(dict.fromkeys(words), times)
+            self._scatter(dict.fromkeys(words), times, places)
             scores += _gain(times[places], saturation, weight)
             times.fill(0.0)
         return scores
@@ -139,9 +139,14 @@ class Scorer:
             found.append(np.add(part.words.documents(first, last), start, dtype=np.int64))
         return np.concatenate(found)
 
-    def _scatter(self, words: Iterable[bytes], times: Floats) -> None:
+    def _scatter(self, words: Iterable[bytes], times: Floats, only: Array | None) -> None:
+        """Write how often documents have words: all, or at least those given and their neighbours."""
+        parts = list(zip(self.parts, self._starts, strict=False))
+        if only is not None:  # neighbours are in the same part
+            parts = [parts[at] for at in np.unique(np.searchsorted(self._starts, only, "right") - 1).tolist()]
         for number, word in enumerate(words):
-            for part, start, (first, last) in zip(self.parts, self._starts, self._spans(word), strict=False):
+            for part, start in parts:
+                first, last = part.words.find(word)
                 if first == last:
                     continue
                 here = times[start : start + part.size]
