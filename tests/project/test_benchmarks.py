@@ -139,7 +139,7 @@ def test_the_benchmark_of_relays_on_postgresql_prints_its_ratios(tmp_path):
     pytest.importorskip("psycopg")
     if programs() is None:
         pytest.skip("PostgreSQL is not installed")
-    printed = ran("relay_scale.py", "--seconds", "0.4", "--rounds", "1", "--nodes", "2", home=tmp_path)
+    printed = ran("relay_scale.py", "--seconds", "1.5", "--rounds", "1", "--nodes", "2", home=tmp_path)
     for name in ("SQLite", "PostgreSQL, 2"):
         line = rf"^{name}: puts +(\d+)/s .* ([\d.]+) of the bare insert, ([\d.]+) of it behind the same routes$"
         assert all(number > 0 for number in numbers(printed, line))
