@@ -26,7 +26,7 @@ MANY_SERVERS = 50
 MAX_SHARED = 200
 MAX_LATEST = 100_000
 LATEST_SECONDS = 120.0
-"""How long a change may stay unseen if its server died before it told the others."""
+"""Maximum time that a change stays unseen if its server died before it told the others."""
 
 
 class Buckets:

@@ -128,14 +128,14 @@ def about(
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
-    place = folder or project
-    commits = commits_by(place, name) if place is not None and kind_of_name(name) == "name" else ()
+    kind, home = kind_of_name(name), folder or project
+    commits = commits_by(home, name) if home is not None and kind == "name" else ()
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()
         if events:
             return replace(found.told(events), commits=commits)
-    return ThingHistory(name, kind_of_name(name), (), 0, (), commits)
+    return ThingHistory(name, kind, (), 0, (), commits)
 
 
 def most_telling(events: Sequence[Event], limit: int) -> list[Event]:

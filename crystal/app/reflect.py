@@ -86,7 +86,7 @@ class Learned:
     """A memory that was learned, with what is known of how.
 
     ``replaces`` are the memories that it contradicts: they are hidden once it is kept. ``replaced_by`` is the first
-    later memory that contradicts an archived one, made at ``replaced_at``; None if there is none.
+    later memory that contradicts an archived one, made at ``replaced_at``.
     """
 
     memory: Remembered

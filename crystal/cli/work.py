@@ -211,8 +211,8 @@ def about(
     if not name.strip():
         raise UsageError("there is nothing to look for", hint="run: crystal about src/cart.py")
     with open_reader() as machine:
-        now, place = machine.now(), _here(machine, project, everywhere=everywhere)
-        folder = _here(machine, project, everywhere=False)
+        now, folder = machine.now(), _here(machine, project)
+        place = _here(machine, project, everywhere=True) if everywhere else folder
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         _note_behind(machine, project)
     if as_json:

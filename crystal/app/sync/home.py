@@ -53,10 +53,7 @@ class PollOutcome:
     problems: tuple[str, ...]
 
 
-def poll_relay(
-    machine: Machine,
-    client: RelayClient | None = None,
-) -> PollOutcome:
+def poll_relay(machine: Machine, client: RelayClient | None = None) -> PollOutcome:
     """Take what devices sent, make it searchable, bring the mirror up to date, and tell every device.
 
     Receipts go out before the rest: a device that hears nothing keeps everything twice.

@@ -40,7 +40,7 @@ SELECTIVE = 16
 
 
 class Scorer:
-    """What scoring some parts needs of their documents, kept from one question to the next."""
+    """Scores the documents of some parts. Keeps from one question to the next what it needs of them."""
 
     def __init__(self, parts: Sequence[IndexPart]) -> None:
         self.parts = tuple(parts)
@@ -69,7 +69,8 @@ class Scorer:
                 return
             if len(only) * SELECTIVE >= self.size:
                 only, hidden = None, ~mask
-        times = np.zeros(self.size + 2, np.float32)  # nothing is before the first and after the last
+        times = np.zeros(self.size + 2, np.float32)  # with a zero before the first and after the last document
+        parts = self._parts_with(only)
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
@@ -77,7 +78,8 @@ class Scorer:
                 if hidden is not None:
                     own[hidden], padded[hidden] = 0.0, 0.0
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))
-            self._scatter(words, times[1:-1], only)
+                parts = self._parts_with(only)
+            self._scatter(words, times[1:-1], parts)
             if only is None and is_frequent:
                 self._add_all(times, weight, own, padded)
             else:
@@ -89,9 +91,9 @@ class Scorer:
     def own(self, places: Array, terms: Terms) -> Floats:
         """Return the scores of some documents, each alone."""
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
-        times = np.zeros(self.size, np.float32)
+        times, parts = np.zeros(self.size, np.float32), self._parts_with(places)
         for words, weight in terms:
-            self._scatter(dict.fromkeys(words), times, places)
+            self._scatter(dict.fromkeys(words), times, parts)
             scores += _gain(times[places], saturation, weight)
             times.fill(0.0)
         return scores
@@ -139,11 +141,15 @@ class Scorer:
             found.append(np.add(part.words.documents(first, last), start, dtype=np.int64))
         return np.concatenate(found)
 
-    def _scatter(self, words: Iterable[bytes], times: Floats, only: Array | None) -> None:
-        """Write how often documents have words: all, or at least those given and their neighbours."""
+    def _parts_with(self, only: Array | None) -> Sequence[tuple[IndexPart, int]]:
+        """Return the parts that hold some documents and so their neighbours, or all, with their first ordinals."""
         parts = list(zip(self.parts, self._starts, strict=False))
-        if only is not None:  # neighbours are in the same part
-            parts = [parts[at] for at in np.unique(np.searchsorted(self._starts, only, "right") - 1).tolist()]
+        if only is None:
+            return parts
+        return [parts[at] for at in np.unique(np.searchsorted(self._starts, only, "right") - 1).tolist()]
+
+    def _scatter(self, words: Iterable[bytes], times: Floats, parts: Sequence[tuple[IndexPart, int]]) -> None:
+        """Write how often the documents of some parts have words."""
         for number, word in enumerate(words):
             for part, start in parts:
                 first, last = part.words.find(word)

@@ -186,7 +186,7 @@ class PartVectors:
         padded[: self.dimension] = whole
         for block in _slices(len(ordinals), self.dimension, GATHER):
             rows = levels.take(self._rows.take(ordinals[block], axis=0)).view(np.int8)
-            found[block] = product(rows.astype(np.float32), padded)
+            found[block] = _product(rows.astype(np.float32), padded)
         return found * self._scale.take(ordinals)
 
 
@@ -256,12 +256,12 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
     vectors = np.frombuffer(b"".join(rows[at] or b"" for at in known), np.int8).reshape(len(known), -1)
     for block in _slices(len(known), len(query), GATHER):
         wide = vectors[block].astype(np.float64)
-        cosines = product(wide, whole) / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
+        cosines = _product(wide, whole) / (np.sqrt(np.square(wide).sum(axis=1)) * _length(whole))
         found[known[block]] = np.clip(cosines, -1.0, 1.0)
     return found
 
 
-def product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the product of each row with a vector, without BLAS: its threads wait for more work in busy loops."""
     return np.asarray(np.einsum("ij,j->i", rows, vector))
 

@@ -34,7 +34,7 @@ MAX_GAIN = 1.6
 FEW_OF = 8
 """If at most one in so many chunks can still become a candidate, frequent words are counted in these chunks only."""
 EXACT_COSINES = 256
-"""How many candidates get exact cosines. For the others, two bits of each number are exact enough."""
+"""Candidates that get exact cosines. For the others, two bits of each number are exact enough."""
 IN_SPAN = 200
 """How many chunks of a time that is asked for are proposed."""
 PADDED = 0.5
@@ -287,10 +287,15 @@ def _best(
 def _together(own: Floats, padded: Floats, best: tuple[float, float]) -> tuple[Ints, Floats]:
     """Return what has a word, or has it among its neighbours' words, and its scores, each relative to the best."""
     some = np.flatnonzero(padded > 0)
-    together = padded[some] * np.float32(PADDED / best[1])
+    return some, _relative(own[some], padded[some], best)
+
+
+def _relative(own: Floats, padded: Floats, best: tuple[float, float]) -> Floats:
+    """Return both scores of documents in one, relative to the best."""
+    together = padded * np.float32(PADDED / best[1] if best[1] > 0 else 0.0)
     if best[0] > 0:
-        together += own[some] * np.float32(1 / best[0])
-    return some, together
+        together += own * np.float32(1 / best[0])
+    return np.asarray(together, np.float32)
 
 
 def _last_of(scores: Floats, count: int) -> float:
@@ -313,9 +318,7 @@ def _columns(
     ids = np.asarray(index.take("id", chosen), np.int64)
     cosine = np.zeros(len(chosen), np.float32)
     if field.vector is not None and len(chosen):
-        cosine = _cosines(
-            field, field.vector, chosen, own / max(best[0], 1e-9) + padded * (PADDED / max(best[1], 1e-9))
-        )
+        cosine = _cosines(field, field.vector, chosen, _relative(own, padded, best))
     exact = np.array([field.exact.get(ident, -1) for ident in ids.tolist()], np.int64)
     return {
         "field": np.full(len(chosen), at, np.int64),
@@ -334,7 +337,7 @@ def _columns(
 
 
 def _cosines(field: Field, vector: Floats, chosen: Ints, by_words: Floats) -> Floats:
-    """Return the cosines of candidates: exact of the best by words and meaning, 0 where there is none."""
+    """Return the cosines of candidates: exact for the best by words and meaning, 0 without a vector."""
     cosines = np.nan_to_num(field.index.cosines_nearly(field.generation, vector, chosen), nan=0.0)
     near = np.sort(np.argsort(-(by_words + cosines), kind="stable")[:EXACT_COSINES])
     cosines[near] = np.nan_to_num(field.index.cosines(field.generation, vector, chosen[near]), nan=0.0)
