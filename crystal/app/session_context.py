@@ -16,6 +16,8 @@ from crystal.store.capture import hook_runs
 
 PROBLEM = "context"
 NOTICE_SECONDS = 600.0
+HOOK_SETTINGS = ("assist.", "context.")
+"""The settings that decide which hooks there are."""
 LATE_MS = 120_000
 """Less than the ``GROWTH_NS`` of the hook."""
 
@@ -89,8 +91,12 @@ def _mark_privacy(machine: Machine) -> None:
         raise refused(error, path) from error
 
 
-def settings_changed() -> None:
-    """Make contexts, the mark of privacy and the client's hooks ready under new settings, where there is a memory."""
+def settings_changed(key: str) -> list[str]:
+    """Make contexts, the mark of privacy and the agents' hooks ready under a new setting, where there is a memory.
+
+    Returns:
+        What the user has to do for an agent whose hooks changed.
+    """
     from crystal.install.setup_plan import update_hooks  # noqa: PLC0415 - a turn loads this module, and changes no setting
 
     with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
@@ -98,4 +104,6 @@ def settings_changed() -> None:
         if config.places.db.exists():
             with open_machine() as machine:
                 refresh(machine)
-            update_hooks(config, os.environ, this_home())
+            if key.startswith(HOOK_SETTINGS):
+                return [step for step in update_hooks(config, os.environ, this_home()) if step]
+    return []

@@ -168,7 +168,7 @@ VARIABLES = (
 
 @contextlib.contextmanager
 def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator[ContextSources]:
-    """Yield what an agent sees in a folder; None is one that is not known. Only Claude Code is given contexts."""
+    """Yield what an agent sees in a folder; None is one that is not known."""
     if not machine.config.hidden_from(agent) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
             yield tellable(machine, mirror)
@@ -233,6 +233,7 @@ def _rules(machine: Machine) -> Rules:
         off=tuple(sorted({str(mark.session_id) for mark in open_marks})),
         moments=config.assist_moments,
         assist_tokens=str(config.assist_tokens),
+        is_for_all=CLAUDE_CODE not in config.isolated,
     )
 
 

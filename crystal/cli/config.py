@@ -79,7 +79,7 @@ def set_(
     """Write one setting into the settings file. Comments and layout of the file stay."""
     from crystal.app.session_context import settings_changed
     from crystal.config.edit import set_value
-    from crystal.install.setup_plan import has_hooks
+    from crystal.install.setup_plan import has_hooks, live_agents
 
     setting = setting_for(key)
     if len(values) > 1 and not setting.kind.is_list:
@@ -91,9 +91,13 @@ def set_(
     gone = [one for one in before if one not in value]
     if gone:
         note(f"no longer in the list: {shown(gone)}")
-    settings_changed()
-    if (key, value) == ("assist.mode", "on") and not has_hooks(this_config()):
-        note("Claude Code does not run crystal's hooks yet, so nothing changes; run: crystal init")
+    note(*settings_changed(key))
+    if (
+        (key, value) == ("assist.mode", "on")
+        and not has_hooks(this_config())
+        and not live_agents(os.environ, this_home())
+    ):
+        note("no agent runs crystal's hooks yet, so nothing changes; run: crystal init")
     if key == "retention.days" and value:
         _say_what_goes(int(value))
     note(*(f"{name} is set and wins over the file" for name in _variables_set(setting)))
@@ -140,7 +144,7 @@ def unset(key: Key) -> None:
     path = default_paths().config_file
     if unset_value(path, key):
         print(f"{key} is no longer in {path}")
-        settings_changed()
+        note(*settings_changed(key))
     else:
         print(f"{key} is not in {path}")
 

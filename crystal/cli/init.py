@@ -218,7 +218,7 @@ def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -
     mode = config.assist_mode if is_given else None
     if asks and config.assist_mode == "ask":
         words = (
-            "tell Claude Code past decisions before an edit, past fixes after an error, and what the session decided"
+            "tell your agents past decisions before an edit, past fixes after an error, and what the session decided"
             " after a compaction or in a subagent?"
         )
         mode = "on" if typer.confirm(words, default=False, err=True) else "off"

@@ -258,7 +258,7 @@ class Config:
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells Claude Code facts at the moments that the settings below choose. "
+        "Whether crystal tells your agents facts at the moments that the settings below choose. "
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(

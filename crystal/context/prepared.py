@@ -46,6 +46,7 @@ class Rules:
         off: Sessions with capture switched off.
         moments: At which moments assist tells facts.
         assist_tokens: How much of that a session is told; a string, because the hook reads no numbers.
+        is_for_all: Whether agents other than Claude Code may be told what it is told.
     """
 
     config: str
@@ -56,6 +57,7 @@ class Rules:
     off: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
     assist_tokens: str = "0"
+    is_for_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)

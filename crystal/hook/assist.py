@@ -61,7 +61,7 @@ def plain_error(line: str) -> str:
     """Return a line of output as errors are compared: its words without paths, numbers and signs around them."""
     if len(line) > MAX_LINES:
         return ""
-    words = [word.strip("\"'`,:;()[]{}<>.!*-=") for word in line.lower().split()]
+    words = [word.strip("\"'`,:;()[]{}<>.!*-=") for word in line.removeprefix("Output: ").lower().split()]
     kept = [word for word in words if word.isascii() and not any(sign.isdigit() or sign in "/\\.\x1b" for sign in word)]
     telling = [word for word in kept if len(word) > 1 and word[0].isalpha()]
     plain = " ".join(kept).strip()
@@ -135,7 +135,7 @@ class HookCall:
         self.data_dir, self.said, self.now, self.parse = data_dir, said, now, parse
         self.context = os.path.join(data_dir, "context")
         (self.session, self.cwd), self.event = who, said["hook_event_name"]
-        rules = session_start.rules_for(data_dir, self.session, env, parse)
+        rules = session_start.rules_for(data_dir, self.session, env, parse, said.get("crystal_harness"))
         self.rules: dict[str, Any] = rules or {"moments": []}
         self.packet = os.path.join(self.context, self.session + PACKET)
 

@@ -29,7 +29,7 @@ STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
-ASSISTED = ("PreToolUse", "PostToolUseFailure", "SubagentStart")
+ASSISTED = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
@@ -62,14 +62,16 @@ def main(arguments: list[str]) -> None:
             return  # the user waits at every prompt: no note, no worker
     data_dir = _attempt(find_data_dir, env)
     _place_all(env)
-    if event in ASSISTED and (is_other or not _attempt(_assist, data_dir, said, env, now)):
+    if event in ASSISTED and not _attempt(_assist, data_dir, said, env, now):
         return  # the agent waits at every edit: no note, no worker
     note = _attempt(_write_note, data_dir, said, env, now, asked)
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
     finished = _attempt(_start_worker, env, note, said)
-    if data_dir and event in COMPACTING and not is_other:
-        _attempt(_tell if event == "SessionStart" else _assist, data_dir, said, env, now, note)
+    if data_dir and event == "SessionStart":
+        _attempt(_tell, data_dir, said, env, now, note)
+    elif data_dir and event in COMPACTING and not is_other:
+        _attempt(_assist, data_dir, said, env, now)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
 
@@ -352,18 +354,24 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
     """Print the output for a session's start: that capture is paused or fails; the context."""
     who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
-    is_compacted = said.get("source") == "compact"
+    is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps what its user said
     at_start = _half("assist").answer_after_compaction if is_compacted else _half().answer_at_start
-    _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt))
+    answer = at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt)
+    _print(_shaped(answer, said))
 
 
-def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, *_: object) -> object:
+def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
     """Tell facts, or note what is not to be told; return whether the session's work is to be read now."""
     who = _word(said.get("session_id")), _path(said.get("cwd"))
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False
     half = _half("assist")
-    return half.respond(half.HookCall(data_dir, said, who, env, now, parse_hook_input), _attempt, _print)
+    call = half.HookCall(data_dir, said, who, env, now, parse_hook_input)
+    return half.respond(call, _attempt, lambda answer: _print(_shaped(answer, said)))
+
+
+def _shaped(answer: dict[str, object], said: dict[str, object]) -> dict[str, object]:
+    return dict(_half("other_agents").shaped(answer, said)) if "crystal_harness" in said else answer
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:

@@ -1,29 +1,129 @@
-"""Read what the hooks of other agents say as Claude Code says it. Imported by their hooks alone."""
+"""Read what the hooks of other agents say as Claude Code says it, and answer as they expect it. They alone import it.
+
+What each agent passes to its hooks, and which of its events take an answer, was seen with the real programs
+(tests/e2e/test_assist_agents.py); for Cursor it is its maker's documentation.
+"""
 
 from itertools import pairwise
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Said = dict[str, Any]
+
 HARNESS = "crystal_harness"
+OWN_EVENT = "crystal_event"
+"""The event's name in the agent, which some of them expect in the answer."""
 _SAME = {
     "session_id": ("session_id", "sessionId", "thread-id", "conversation_id", "taskId"),
     "transcript_path": ("transcript_path", "transcriptPath"),
     "cwd": ("cwd",),
     "last_assistant_message": ("last_assistant_message", "last-assistant-message"),
 }
+_SOURCES = {"new": "startup", "fork": "startup", None: "startup"}
+_FLAT = {"copilot-cli": "additionalContext", "cursor": "additional_context"}
+"""The agents whose answers have no inner object, and the name of the context there."""
+_EXIT = "exit code", "exited with code"
+_READERS = {"cat", "head", "tail", "less", "grep", "rg", "sed", "awk", "nl", "find", "ls", "git", "echo", "printf"}
+"""Commands whose output is that of another one, or of a file: an error in it is not theirs."""
+MAX_END = 500
+"""Characters at the end of an output in which its exit code stands."""
+_PATCH = "*** Begin Patch"
 
 
-def translate(said: "dict[str, object]", arguments: "list[str]") -> "dict[str, object]":
-    """Return the fields that a note needs, under Claude Code's names, and the harness from the arguments.
+def translate(said: "Said", arguments: "list[str]") -> "Said":
+    """Return the fields that a note and the assist need, under Claude Code's names, and the harness.
 
     ``--harness NAME`` says who runs the hook, ``--event NAME`` why, for agents that do not say it. Agents hand their
     environment to each other, so only an argument can tell them apart.
     """
     options = dict(pairwise(arguments))
-    context = said.get("sessionContext")
-    told = {**said, **({"session_id": context.get("rootSessionId")} if isinstance(context, dict) else {})}
-    fields: dict[str, object] = {
+    context, folders = said.get("sessionContext"), said.get("workspace_roots")
+    told = {
+        **({"cwd": folders[0]} if isinstance(folders, list) and folders else {}),
+        **said,
+        **({"session_id": context.get("rootSessionId")} if isinstance(context, dict) else {}),
+    }
+    fields: Said = {
         name: next((told[other] for other in others if told.get(other)), None) for name, others in _SAME.items()
     }
     fields["agent_transcript_path"] = told.get("agent_transcript_path")
-    fields["hook_event_name"] = options.get("--event") or told.get("hook_event_name")
-    fields[HARNESS] = options.get("--harness")
+    event = fields["hook_event_name"] = options.get("--event") or told.get("hook_event_name")
+    fields[HARNESS], fields[OWN_EVENT] = options.get("--harness"), told.get("hook_event_name")
+    if event == "SessionStart":
+        fields["source"] = _SOURCES.get(told.get("source"), told.get("source"))
+    elif event == "SubagentStart":
+        fields["agent_id"] = told.get("agent_id")
+    elif event == "PreToolUse":
+        fields["tool_input"] = _edit(told)
+    elif event == "PostToolUseFailure":
+        error = _error(told, fields[HARNESS])
+        fields |= {"error": error} if error else {"hook_event_name": "PostToolUse"}
     return fields
+
+
+def shaped(answer: "dict[str, object]", said: "Said") -> "dict[str, object]":
+    """Return an answer to Claude Code as the agent takes it."""
+    output: Any = answer.get("hookSpecificOutput")
+    flat = _FLAT.get(said[HARNESS])
+    if flat:
+        return {flat: output["additionalContext"]} if output else {}
+    named = {"hookSpecificOutput": {**output, "hookEventName": said[OWN_EVENT]}} if output and said[OWN_EVENT] else {}
+    return {**answer, **named}
+
+
+def _edit(told: "Said") -> "Said":
+    """Return what an edit replaces in a file, as Claude Code's tools say it; nothing for another tool."""
+    given = told.get("tool_input") or told.get("toolArgs")
+    if not isinstance(given, dict):
+        return {}
+    command = given.get("command") or given.get("input")
+    if isinstance(command, str):
+        return _patched(command) if _PATCH in command else {}
+    edits = given.get("edits")
+    found = [_replacing(one) for one in (edits if isinstance(edits, list) else [given]) if isinstance(one, dict)]
+    is_edit = any(found) or any(name in given for name in ("content", "file_text"))
+    path = given.get("file_path") or given.get("path") or given.get("filePath")
+    return {"file_path": path, "edits": found} if is_edit else {}
+
+
+def _replacing(given: "Said") -> "Said":
+    """Return the text before and after an edit."""
+    names = {
+        "old_string": ("old_string", "old_str", "oldString", "oldText"),
+        "new_string": ("new_string", "new_str", "newString", "newText"),
+    }
+    return {name: given[one] for name, others in names.items() for one in others if one in given}
+
+
+def _patched(patch: str) -> "Said":
+    """Return what a patch in Codex's form replaces in the first file that it changes."""
+    path: str | None = None
+    gone: list[str] = []
+    added: list[str] = []
+    for line in patch[patch.index(_PATCH) :].splitlines()[1:]:
+        if line.startswith("*** "):
+            if path:
+                break
+            path = line.removeprefix("*** Update File: ").strip() if "Update File" in line else None
+        elif line.startswith(("-", "+")):
+            (gone if line[0] == "-" else added).append(line[1:])
+    return {"file_path": path, "old_string": "\n".join(gone), "new_string": "\n".join(added)}
+
+
+def _error(told: "Said", harness: "str | None") -> str:
+    """Return the output of a command that failed; empty if it did not, or if that cannot be known."""
+    output = told.get("error") or told.get("tool_response") or told.get("toolResult")
+    if isinstance(output, dict):
+        output = output.get("llmContent") or output.get("textResultForLlm")
+    if not isinstance(output, str) or told.get("error"):
+        return output if isinstance(output, str) else ""
+    if harness == "codex":  # which says no exit code
+        given = told.get("tool_input")
+        words = str(given.get("command")).split() if isinstance(given, dict) else []
+        return output if words and words[0] not in _READERS else ""
+    end = output.lower()[-MAX_END:]
+    at, word = max((end.rfind(word), word) for word in _EXIT)
+    code = end[at + len(word) :].lstrip(": ")[:1]
+    return output if at >= 0 and code.isdigit() and code != "0" else ""

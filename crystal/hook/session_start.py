@@ -53,7 +53,7 @@ def answer_at_start(
     """
     answer: dict[str, object] = {}
     notice = attempt(notice_text, data_dir, said, now, note, parse)
-    context = attempt(told_once, data_dir, who, env, now, parse) if who else None
+    context = attempt(told_once, data_dir, who, env, now, parse, said.get("crystal_harness")) if who else None
     if notice:
         answer["systemMessage"] = f"crystal: {notice}"
     if context:
@@ -67,6 +67,7 @@ def told_once(
     env: "dict[str, str]",
     now: int,
     parse: "Callable[[bytes], dict[str, Any]]",
+    harness: object = None,
 ) -> "str | None":
     """Return the prepared context for a session that begins; None if it is not allowed, or was given already.
 
@@ -78,13 +79,14 @@ def told_once(
         env: The environment.
         now: Nanoseconds since the epoch.
         parse: Reads a JSON object.
+        harness: The agent, if it is not Claude Code.
 
     Raises:
         OSError, LookupError: No context is prepared, or it was given.
     """
     session, source, cwd = who
     folder = os.path.join(data_dir, "context")
-    rules = rules_for(data_dir, session, env, parse)
+    rules = rules_for(data_dir, session, env, parse, harness)
     if source not in TOLD_SOURCES or rules is None:
         return None
     ready = _ready(folder, cwd.rstrip("/") or cwd, rules, parse)
@@ -107,11 +109,20 @@ def fenced(body: str) -> str:
 
 
 def rules_for(
-    data_dir: str, session: str, env: "dict[str, str]", parse: "Callable[[bytes], dict[str, Any]]"
+    data_dir: str,
+    session: str,
+    env: "dict[str, str]",
+    parse: "Callable[[bytes], dict[str, Any]]",
+    harness: object = None,
 ) -> "dict[str, Any] | None":
-    """Return the rules for what is told; None if a session may be told nothing, or the settings are newer than they."""
+    """Return the rules for what is told; None if a session may be told nothing, or the settings are newer than they.
+
+    What is prepared is what Claude Code may see: other agents are told nothing of it if that is seen by it alone.
+    """
     rules = _read(os.path.join(data_dir, "context", "rules.json"), parse)
     config, variables = rules["config"], rules["variables"]
+    if harness and not rules["is_for_all"]:
+        return None
     if env.get("CRYSTAL_CONFIG", config) != config or stamp_of(config) != rules["stamp"]:
         return None
     if any(env.get(name, "") != value for name, value in variables.items()):

@@ -156,7 +156,7 @@ def plan_setup(
         _missing_folders(places, agent),
         tuple(_plan_hooks(config, folder, words) for folder, plugin in plugins.items() if plugin is None),
         tuple(_plan_clients(only, entry, places, env, home)),
-        tuple(_plan_live(others, words, entry, places, env, home)),
+        tuple(_plan_live(others, words, entry, config, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
         tuple(dict.fromkeys(filter(None, plugins.values()))),
     )
@@ -190,8 +190,11 @@ def has_hooks(config: Config) -> bool:
     return any(one.commands or one.plugin for one in facts)
 
 
-def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> None:
+def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str]:
     """Add or remove the entries for moments at which something is told, in files that have our other entries.
+
+    Returns:
+        What the user has to do for an agent whose entries changed.
 
     Raises:
         CrystalError: A file cannot be read or written.
@@ -201,15 +204,31 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> None:
         now = {event for event in commands if event in MATCHERS}
         if TIMEOUTS.keys() & commands.keys() and now != wanted(config.assist_moments).keys() & MATCHERS.keys():
             settings.apply(_plan_hooks(config, folder, _hook_words(env, home)))
+    agents, words, entry = live_agents(env, home), _hook_words(env, home), server_entry(config, env, home)
+    changed = [plan for plan in _plan_live(agents, words, entry, config, env, home) if plan.changed]
+    for plan in changed:
+        live.apply(plan, config.places.ldm_home)
+    return [MECHANISMS[plan.name].next_step for plan in changed if plan.name not in ONLY_BY_NAME]
+
+
+def live_agents(env: Mapping[str, str], home: Path) -> list[str]:
+    """Return the agents beside Claude Code whose hooks are ours."""
+    return [name for name in MECHANISMS if live.is_live(name, env, home)]
+
+
+def _moments(config: Config) -> tuple[str, ...]:
+    """Return when other agents are told something: see ``HookCommand``."""
+    return (*config.assist_moments, *(["start"] if config.context_enabled else []))
 
 
 def _plan_live(
-    names: Sequence[str], words: Sequence[str], entry: ServerCommand, places: Places, env: Mapping[str, str], home: Path
+    names: Sequence[str], words: Sequence[str], entry: ServerCommand, config: Config, env: Mapping[str, str], home: Path
 ) -> Iterator[live.LivePlan]:
-    record = read_record(places.ldm_home, LIVE)
+    record = read_record(config.places.ldm_home, LIVE)
     for name in filter(MECHANISMS.__contains__, names):
         server = entry.asked_by(name).as_document()
-        command = HookCommand((*words, "--harness", name), sys.platform == "win32", server)
+        words_of_it = (*words, "--harness", name)
+        command = HookCommand(words_of_it, sys.platform == "win32", server, _moments(config))
         yield live.plan_install(name, live.folder_of(name, env, home), command, record)
 
 

@@ -3,7 +3,8 @@
 A fence begins with ``<crystal-memory-NONCE>``, or with ``<crystal-memory>`` as older releases wrote it, if the line
 that a fence begins with is behind it, if it stands alone on its line, or if it is closed. It ends at the closing tag
 with the same nonce. One that is cut off hides everything up to the end of its string. A tag that somebody merely
-names, between quotes or in a sentence, opens none. Escaped tags are not looked for: each level is read in turn.
+names, between quotes or in a sentence, opens none. Gemini CLI writes what a hook told with ``&lt;`` and ``&gt;``; tags
+that are escaped as JSON does it are not looked for, because each level is read in turn.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from crystal.text.fence import HEADER, NAME
 FENCE_NAME = NAME.encode("ascii")
 """What a raw line must hold for a fence to be in any of its strings."""
 
-_TAG = Lazy(rb"<(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?>")
+_TAG = Lazy(rb"(?:<|&lt;)(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?(?:>|&gt;)")
 _QUOTES = (b"`", b"'", b'"')
 _ALONE_BEFORE = (b"", b"\n", b"\t", b'"')
 _ALONE_AFTER = Lazy(rb"[ \t\r]*(?:\n|\Z)")

@@ -12,13 +12,18 @@ from typing import NamedTuple
 
 FILE_TOOLS = {
     **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
-    **dict.fromkeys(("write", "write_file", "create_file", "create"), "written"),
-    **dict.fromkeys(("edit", "multiedit", "notebookedit", "edit_file", "replace", "str_replace"), "edited"),
-}
+    **dict.fromkeys(("write", "write_file", "create_file", "create", "write_to_file"), "written"),
+    **dict.fromkeys((
+        "edit", "multiedit", "notebookedit", "edit_file", "edit_file_v2", "replace", "str_replace", "strreplace",
+        "search_replace", "replace_string_in_file", "editor", "text_editor", "fs_write", "str_replace_editor",
+        "str_replace_based_edit_tool",
+    ), "edited"),
+}  # fmt: skip
 PATCHES = frozenset({"apply_patch"})
 SHELLS = frozenset({
     "bash", "powershell", "shell", "exec_command", "local_shell", "shell_command", "run_shell_command", "execute",
-    "execute_bash", "run_commands", "run_terminal_cmd",
+    "execute_bash", "run_commands", "run_terminal_cmd", "run_terminal_command", "run_terminal_command_v2",
+    "run_in_terminal", "terminal", "exec", "execute_command", "run_command",
 })  # fmt: skip
 MAX_COMMAND = 400
 MAX_PATH = 400
@@ -26,18 +31,27 @@ MAX_ABOUT = 200
 
 _MORE_ARGUMENTS = re.compile(
     r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
-    r"|max_output_tokens|summary|riskLevel): "
+    r"|max_output_tokens|summary|riskLevel|working_directory|type|cwd|cd|explanation|requires_approval"
+    r"|__tool_use_purpose): "
 )
+_COMMANDS = re.compile(r"(?:\A|\n)commands: ")
+"""Cline's argument, once for each command."""
 _ABOUT = re.compile(r"\n(?:description|summary): ([^\n]+)")
 _ARGUMENT = re.compile(
-    r"^(path|file_path|filePath|notebook_path|target_file|old_string|oldString|old_str|new_string|newString|new_str"
-    r"|content|contents|new_source|file_text|replace_all|replaceAll|expected_replacements|cell_id|cell_type|edit_mode"
-    r"|instruction): ?",
+    r"^(path|file_path|filePath|notebook_path|target_file|(?:old|new)(?:_string|String|_str|_text|Text)|content|contents"
+    r"|new_source|file_text|replace_all|replaceAll|expected_replacements|cell_id|cell_type|edit_mode|instruction): ?",
     re.MULTILINE,
 )
 _PATHS = frozenset({"path", "file_path", "filePath", "notebook_path", "target_file"})
-_OLD = frozenset({"old_string", "oldString", "old_str"})
-_NEW = frozenset({"new_string", "newString", "new_str", "content", "contents", "new_source", "file_text"})
+_OLD = frozenset({"old_string", "oldString", "old_str", "old_text", "oldText"})
+_NEW = frozenset({
+    "new_string", "newString", "new_str", "new_text", "newText", "content", "contents", "new_source", "file_text",
+    "text",
+})  # fmt: skip
+_ONLY_TEXT = re.compile(r"(?<=\n)(text): ")
+"""The argument of Kiro and VS Code; other tools have files with such lines."""
+_EDITORS = ("str_replace", "create", "insert", "write")
+"""What editors with several commands call those that edit; it stands before the path."""
 _PATCH = re.compile(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
 _PATCHED = re.compile(r"^\*\*\* (?:Update|Add) File: (.+)\n", re.MULTILINE)
 
@@ -86,7 +100,7 @@ def calls_of(tool: str | None, text: str) -> list[ToolCall]:
     argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
     if tool_name(tool) not in SHELLS:
         return list(_edited(argument))
-    line = " ".join(command_text(argument).split())
+    line = " ".join(" && ".join(filter(None, _COMMANDS.split(command_text(argument)))).split())
     said = _ABOUT.search(argument)
     about = said[1][:MAX_ABOUT] if said else ""
     return [ToolCall(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
@@ -120,7 +134,11 @@ def _edit(path: str, old: list[str], new: list[str]) -> ToolCall:
 
 def _edited(argument: str) -> Iterator[ToolCall]:
     """Yield the edit that arguments with old and new texts describe."""
-    marks = list(_ARGUMENT.finditer(argument))
+    head, _, rest = argument.partition("\n")
+    if head == "view":
+        return
+    argument = rest if head in _EDITORS else argument
+    marks = list(_ARGUMENT.finditer(argument)) or list(_ONLY_TEXT.finditer(argument))[:1]
     path = argument[: marks[0].start() if marks else None].strip()
     if path:  # what looks like a second path is a line of the text
         marks = [mark for mark in marks if mark[1] not in _PATHS]

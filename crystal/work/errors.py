@@ -25,10 +25,11 @@ _TELLS = re.compile(
 _SUMS_UP = re.compile(
     r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^error: 0$"
     r"|(?<!port )\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
+    r"|^error: \(none\)$"
 )
 """Lines that say only that something failed, and what programs log."""
 _CHANGING = (
-    (re.compile(r"^E {2,}"), ""),  # pytest's mark
+    (re.compile(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
     (re.compile(
         r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
         r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"

@@ -6,11 +6,21 @@ import re
 from typing import NamedTuple
 
 _FAILED = re.compile(
-    r"\s*(?:Exit code:? -?[1-9]|Process exited with code [1-9]|<tool_use_error>|Error\b|The user doesn't"
-    r" want|\[Request interrupted|Command (?:failed|timed out)|Permission|API Error)",
+    r"\s*(?:<tool_use_error>|Error\b|The user doesn't want|\[Request interrupted|Command (?:failed|timed out)"
+    r"|Permission|API Error)",
     re.IGNORECASE,
 )
-_EXIT = re.compile(r"\s*(?:Exit code:?|Process exited with code) (-?\d{1,9})")
+_EXIT = re.compile(  # Claude Code; Codex
+    r"\s*(?:Chunk ID: .*\nWall time: .*\n)?(?:Exit code:?|Process exited with code) (-?\d{1,9})", re.IGNORECASE
+)
+_EXIT_AT_END = re.compile(  # Gemini CLI and Qwen Code; Copilot CLI; Droid, Pi and OpenClaw; Cline
+    r"^(?:Exit Code: (-?\d{1,9})\n(?:Signal|Background PIDs|Process Group PGID): "
+    r"|<shellId: \S+ completed with exit code (\d{1,9})>$"
+    r"|[(\[]?(?:Process|Command) exited with code (\d{1,9})[)\]]?$|success: (false)\Z)",
+    re.MULTILINE,
+)
+NEAR_END = 500
+"""Characters at the end of a result in which its exit status stands."""
 _STOPPED = re.compile(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Code
     r"(?:<error>Command was aborted before completion</error>\s*(?:Command running in background .*)?"
     r"|\nUser aborted the command(?:\n.*)?\n</\w+>\s*|(?:\A|\n)aborted by user(?: after [\d.]+s)?\s*)\Z"
@@ -46,7 +56,7 @@ class CallOutcome(NamedTuple):
 
 def is_failed(result: str) -> bool:
     """Return True if the result of a tool says that it failed; some programs' results do not tell."""
-    return _FAILED.match(result) is not None
+    return _status(result) not in (0, STOPPED)
 
 
 def outcome_of(result: str) -> CallOutcome:
@@ -60,7 +70,10 @@ def outcome_of(result: str) -> CallOutcome:
 def _status(result: str) -> int:
     if code := _EXIT.match(result):
         return int(code[1])
-    return STOPPED if _STOPPED.search(result) else int(is_failed(result))
+    if code := _EXIT_AT_END.search(result[-NEAR_END:]):
+        told = next(filter(None, code.groups()))
+        return 1 if told == "false" else int(told)
+    return STOPPED if _STOPPED.search(result) else int(_FAILED.match(result) is not None)
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:

@@ -51,9 +51,27 @@ def test_init_takes_the_answer_and_an_empty_list_of_the_users_stays(home: Path) 
     assert settings.read_bytes() == original
 
 
+def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
+    (home / ".codex").mkdir()
+    assert crystal("init", "--yes", "--no-import", "--agent", "codex").code == 0
+    hooks = home / ".codex" / "hooks.json"
+    off = hooks.read_bytes()
+    done = crystal("config", "set", "assist.mode", "on")
+    assert "trust crystal's" in done.err
+    assert "no agent runs" not in done.err
+    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["PreToolUse", "PostToolUse", "SubagentStart"]
+    crystal("config", "set", "assist.edit", "false")
+    crystal("config", "set", "context.enabled", "true")
+    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["SessionStart", "PostToolUse", "SubagentStart"]
+    assert "trust" not in crystal("config", "set", "search.reach", "8").err
+    for key in ("assist.mode", "assist.edit", "context.enabled"):
+        assert crystal("config", "unset", key).code == 0
+    assert hooks.read_bytes() == off
+
+
 def test_it_adds_no_hook_where_init_added_none_and_says_so(home: Path) -> None:
     done = crystal("config", "set", "assist.mode", "on")
-    assert "does not run crystal's hooks yet" in done.err
+    assert "no agent runs crystal's hooks yet" in done.err
     assert not (home / ".claude" / "settings.json").exists()
     settings = home / ".claude" / "settings.json"
     settings.parent.mkdir(exist_ok=True)

@@ -27,6 +27,7 @@ class Answer:
         text: The text.
         tool: The tool that it calls first, after its namespace and a colon if it has one.
         arguments: The tool's arguments.
+        first: Another tool that it calls before, with its arguments.
         tokens: How many tokens the first answer says that the conversation has.
         waits_for: A prompt that must have been answered before this is.
         never_ends: Whether nothing comes after the text, not even its end.
@@ -35,6 +36,7 @@ class Answer:
     text: str
     tool: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    first: tuple[str, Mapping[str, Any]] | None = None
     never_ends: bool = False
     tokens: int = 20
     waits_for: str | None = None
@@ -93,7 +95,10 @@ class FakeModels:
             told = json.dumps(turn, ensure_ascii=False) if turn.get("role") == "user" else ""
             for prompt, answer in self._answers.items():
                 if prompt in told and (body.get("tools") or not (answer.tool or answer.never_ends)):
-                    has_called = any(mark in json.dumps(turns[at:]) for mark in RESULT_MARKS)
+                    results = sum(json.dumps(turns[at:]).count(mark) for mark in RESULT_MARKS)
+                    if answer.first and not results:
+                        return replace(answer, tool=answer.first[0], arguments=answer.first[1])
+                    has_called = results > (answer.first is not None)
                     return self._told(prompt, replace(answer, tool=None) if has_called else answer)
         return NOTHING_TO_SAY
 

@@ -28,7 +28,10 @@ from tests.support.command import crystal
 from tests.support.examples import examples
 from tests.support.table import each_row
 
-HOOK = HookCommand(("/py/bin/python", "-I", "-S", "/a b/crystal/hook/main.py", "--harness", "x"))
+HOOK = HookCommand(
+    ("/py/bin/python", "-I", "-S", "/a b/crystal/hook/main.py", "--harness", "x"),
+    moments=("start", "edit", "failure", "subagent"),
+)
 SHARED = [
     (name, part.name)
     for name, mechanism in MECHANISMS.items()

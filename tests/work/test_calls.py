@@ -37,6 +37,12 @@ EDITS = [
      {"old_string": "3", "new_string": "4"}]}, [("a", ("2", "4"), ("1", "3"))]),
     ("OpenCode", "edit", {"filePath": "/a.ts", "oldString": "p", "newString": "q"}, [("/a.ts", ("q",), ("p",))]),
     ("Gemini CLI", "write_file", {"content": "q", "file_path": "/a.ts"}, [("/a.ts", ("q",), ())]),
+    ("Pi", "edit", {"path": "a.ts", "edits": [{"oldText": "p", "newText": "q"}]}, [("a.ts", ("q",), ("p",))]),
+    ("Cline", "editor", {"path": "/a.ts", "old_text": "p", "new_text": "q"}, [("/a.ts", ("q",), ("p",))]),
+    ("Kiro", "fs_write", {"path": "a.py", "text": "one\ntext: two"}, [("a.py", ("one", "text: two"), ())]),
+    ("Goose", "developer__text_editor", {"command": "str_replace", "path": "a.py", "old_str": "p", "new_str": "q"},
+     [("a.py", ("q",), ("p",))]),
+    ("Goose reads", "developer__text_editor", {"command": "view", "path": "a.py"}, []),
     ("Codex", "apply_patch", {"input": PATCH}, [("src/a.py", ("new",), ("old",)), ("b.py", ("all",), ())]),
     ("Codex in a shell", "shell", {"command": f"apply_patch <<'EOF'\n{PATCH}EOF"},
      [("src/a.py", ("new",), ("old",)), ("b.py", ("all",), ())]),
@@ -58,6 +64,20 @@ def test_a_command_is_one_line_without_its_description() -> None:
     assert calls_of("Bash", text) == [
         ToolCall(False, "cd /code/shop && make test 2>&1 | tail -30", "make test", about="Run tests")
     ]
+
+
+@each_row(
+    ("tool", "arguments"),
+    [
+        ("run_commands", {"commands": ["make test"]}),
+        ("exec", {"command": "make test"}),
+        ("terminal", {"command": "make test", "cd": "shop"}),
+        ("run_in_terminal", {"command": "make test", "explanation": "Runs the tests"}),
+        ("run_terminal_command_v2", {"command": "make test"}),
+    ],
+)
+def test_each_agents_commands_are_read(tool: str, arguments: dict[str, object]) -> None:
+    assert [call.what for call in calls_of(tool, call_text(tool, arguments))] == ["make test"]
 
 
 @each_row(

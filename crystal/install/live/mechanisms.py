@@ -8,7 +8,7 @@ makers' documentation.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,14 +24,19 @@ HOOKS_NAME = "hooks.json"
 SETTINGS_NAME = "settings.json"
 COMMAND_PLACE = "const COMMAND = [];"
 SERVER_PLACE = "const SERVER = {};"
+MOMENTS_PLACE = "const MOMENTS = [];"
 
 
 class HookCommand(NamedTuple):
-    """The hook of this installation, as one agent runs it, and the MCP server: ``command``, ``args``, ``env``."""
+    """The hook of this installation, as one agent runs it, and the MCP server: ``command``, ``args``, ``env``.
+
+    ``moments`` are those at which the agent is told something: ``start`` of a session, and those of assist.
+    """
 
     words: tuple[str, ...]
     windows: bool = False
     server: Mapping[str, Any] = {}
+    moments: Collection[str] = ()
 
     def line(self, event: str) -> str:
         """Return the command line for an event."""
@@ -79,48 +84,110 @@ class Mechanism(NamedTuple):
     next_step: str = ""
 
 
-def _groups(name: str, **events: tuple[str, int]) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
-    """Return hooks in the shape of Claude Code: for each of the agent's events ours, and a timeout in its unit."""
+class Event(NamedTuple):
+    """One of an agent's events that runs the hook.
+
+    Attributes:
+        own: Its name in the agent.
+        ours: Its name for the hook.
+        timeout: In the agent's unit.
+        matcher: The tools for which it runs.
+        moment: When it is needed; always if empty.
+    """
+
+    own: str
+    ours: str
+    timeout: int
+    matcher: str = ""
+    moment: str = ""
+
+
+def _groups(name: str, *events: Event) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
+    """Return hooks in the shape of Claude Code."""
 
     def parts(command: HookCommand, _: Path) -> tuple[Part, ...]:
-        entries = (
-            Entry(("hooks", event), {"hooks": [{"type": "command", "command": command.line(ours), "timeout": timeout}]})
-            for event, (ours, timeout) in events.items()
-        )
+        entries = []
+        for one in _needed(command, events):
+            hook = {"type": "command", "command": command.line(one.ours), "timeout": one.timeout}
+            matcher = {"matcher": one.matcher} if one.matcher else {}
+            entries.append(Entry(("hooks", one.own), {**matcher, "hooks": [hook]}))
         return (SharedFile(name, tuple(entries)),)
 
     return parts
 
 
-# Codex warns at every run about a longer timeout of the last two.
+def _needed(command: HookCommand, events: tuple[Event, ...]) -> list[Event]:
+    return [one for one in events if not one.moment or one.moment in command.moments]
+
+
 _codex = _groups(
     HOOKS_NAME,
-    Stop=("Stop", 10),
-    SubagentStop=("SubagentStop", 10),
-    Interrupt=("Stop", 3),
-    SessionEnd=("SessionEnd", 3),
+    Event("Stop", "Stop", 10),
+    Event("SubagentStop", "SubagentStop", 10),
+    # It warns at every run about a longer timeout of these two.
+    Event("Interrupt", "Stop", 3),
+    Event("SessionEnd", "SessionEnd", 3),
+    Event("SessionStart", "SessionStart", 10, moment="start"),
+    Event("PreToolUse", "PreToolUse", 5, "Bash|apply_patch", "edit"),
+    Event("PostToolUse", "PostToolUseFailure", 5, "Bash", "failure"),
+    Event("SubagentStart", "SubagentStart", 5, moment="subagent"),
 )
-# A prompt that gets no answer is taken back: it must be read before.
+# Gemini, Qwen and Droid take nothing before an edit: it is told with the edit's result.
 _gemini = _groups(
-    SETTINGS_NAME, BeforeAgent=("BeforeAgent", 10_000), AfterAgent=("Stop", 10_000), SessionEnd=("SessionEnd", 5000)
+    SETTINGS_NAME,
+    Event("BeforeAgent", "BeforeAgent", 10_000),  # a prompt that gets no answer is taken back: it is read before
+    Event("AfterAgent", "Stop", 10_000),
+    Event("SessionEnd", "SessionEnd", 5000),
+    Event("SessionStart", "SessionStart", 10_000, moment="start"),
+    Event("AfterTool", "PreToolUse", 5000, "replace|write_file", "edit"),
+    Event("AfterTool", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
 _qwen = _groups(
-    SETTINGS_NAME, Stop=("Stop", 10_000), SubagentStop=("SubagentStop", 10_000), SessionEnd=("SessionEnd", 5000)
+    SETTINGS_NAME,
+    Event("Stop", "Stop", 10_000),
+    Event("SubagentStop", "SubagentStop", 10_000),
+    Event("SessionEnd", "SessionEnd", 5000),
+    Event("SessionStart", "SessionStart", 10_000, moment="start"),
+    Event("PostToolUse", "PreToolUse", 5000, "edit|write_file", "edit"),
+    Event("PostToolUseFailure", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
-_droid = _groups(SETTINGS_NAME, Stop=("Stop", 10), SubagentStop=("SubagentStop", 10), SessionEnd=("SessionEnd", 5))
+_droid = _groups(
+    SETTINGS_NAME,
+    Event("Stop", "Stop", 10),
+    Event("SubagentStop", "SubagentStop", 10),
+    Event("SessionEnd", "SessionEnd", 5),
+    Event("SessionStart", "SessionStart", 10, moment="start"),
+    Event("PostToolUse", "PreToolUse", 5, "Edit|Create", "edit"),
+)
 
 
 def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    events = {"stop": "Stop", "sessionEnd": "SessionEnd"}
-    entries = tuple(Entry(("hooks", event), {"command": command.line(ours)}) for event, ours in events.items())
+    events = (
+        Event("stop", "Stop", 0),
+        Event("sessionEnd", "SessionEnd", 0),
+        Event("sessionStart", "SessionStart", 0, "", "start"),
+    )
+    needed = _needed(command, events)
+    entries = tuple(Entry(("hooks", one.own), {"command": command.line(one.ours)}) for one in needed)
     return (SharedFile(HOOKS_NAME, entries, '{\n  "version": 1\n}\n'),)
 
 
+COPILOT_EVENTS = (
+    Event("agentStop", "Stop", 10),
+    Event("subagentStop", "Stop", 10),
+    Event("errorOccurred", "Stop", 10),
+    Event("sessionEnd", "SessionEnd", 10),
+    Event("sessionStart", "SessionStart", 10, moment="start"),
+    Event("preToolUse", "PreToolUse", 5, moment="edit"),
+    Event("postToolUse", "PostToolUseFailure", 5, moment="failure"),
+)
+
+
 def _copilot(command: HookCommand, _: Path) -> tuple[Part, ...]:
-    events = {"agentStop": "Stop", "subagentStop": "Stop", "errorOccurred": "Stop", "sessionEnd": "SessionEnd"}
     shell = "powershell" if command.windows else "bash"
     hooks = {
-        event: [{"type": "command", shell: command.line(ours), "timeoutSec": 10}] for event, ours in events.items()
+        one.own: [{"type": "command", shell: command.line(one.ours), "timeoutSec": one.timeout}]
+        for one in _needed(command, COPILOT_EVENTS)
     }
     return (OwnFile(f"hooks/{OWN_NAME}", _pretty({"version": 1, "hooks": hooks})),)
 
@@ -179,6 +246,7 @@ def _plugin(name: str, command: HookCommand) -> str:
     """Return a file of ``plugins`` with the commands in their places."""
     text = (PLUGINS / name).read_text("utf-8")
     text = text.replace(COMMAND_PLACE, f"const COMMAND = {json.dumps(list(command.words))};")
+    text = text.replace(MOMENTS_PLACE, f"const MOMENTS = {json.dumps(sorted(command.moments))};")
     return text.replace(SERVER_PLACE, f"const SERVER = {json.dumps(command.server)};")
 
 

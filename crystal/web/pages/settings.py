@@ -55,7 +55,7 @@ def _set_private(machine: Machine, patterns: list[str]) -> Redirect:
     if origin.startswith("environment"):
         raise UsageError(f"{PRIVATE} comes from the {origin}, which wins over the file", hint="change it there")
     set_value(machine.places.config_file, PRIVATE, list(dict.fromkeys(patterns)))
-    settings_changed()
+    settings_changed(PRIVATE)
     return Redirect("/settings#private")
 
 

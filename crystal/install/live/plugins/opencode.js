@@ -1,21 +1,61 @@
 // Written by crystal init; removed by crystal uninstall.
-// Tells crystal that a turn has ended. crystal reads the database by itself; the process may end at once.
+// Tells crystal that a turn has ended, and OpenCode's model what crystal knows. crystal reads the database by itself.
 import { spawn } from "node:child_process";
 
 const COMMAND = [];
+const MOMENTS = [];
+const ANSWER_MS = 3000;
 
-export const Crystal = async ({ directory }) => ({
-  event: async ({ event }) => {
-    if (event.type !== "session.idle") return;
+function start(event, said, options) {
+  const hook = spawn(COMMAND[0], [...COMMAND.slice(1), "--event", event], options);
+  hook.on("error", () => {});
+  hook.stdin.on("error", () => {});
+  hook.stdin.end(JSON.stringify(said));
+  return hook;
+}
+
+// Returns what crystal tells the model; empty if that is nothing.
+function ask(event, said) {
+  return new Promise((resolve) => {
     try {
-      const options = { detached: true, stdio: ["pipe", "ignore", "ignore"] };
-      const hook = spawn(COMMAND[0], [...COMMAND.slice(1), "--event", "Stop"], options);
-      hook.on("error", () => {});
-      hook.stdin.on("error", () => {});
-      hook.stdin.end(JSON.stringify({ session_id: event.properties.sessionID, cwd: directory }));
-      hook.unref();
+      const hook = start(event, said, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
+      let text = "";
+      hook.on("error", () => resolve(""));
+      hook.stdout.on("data", (data) => (text += data));
+      hook.on("close", () => resolve(text ? (JSON.parse(text).hookSpecificOutput?.additionalContext ?? "") : ""));
     } catch {
-      // crystal sync finds the turn all the same
+      resolve("");
     }
-  },
-});
+  });
+}
+
+export const Crystal = async ({ directory }) => {
+  const contexts = new Map();
+  const who = (session) => ({ session_id: session, cwd: directory });
+  return {
+    event: async ({ event }) => {
+      if (event.type !== "session.idle") return;
+      try {
+        const options = { detached: true, stdio: ["pipe", "ignore", "ignore"] };
+        start("Stop", who(event.properties.sessionID), options).unref();
+      } catch {
+        // crystal sync finds the turn all the same
+      }
+    },
+    // The system prompt is not kept: it is made again for each request.
+    "experimental.chat.system.transform": async ({ sessionID }, { system }) => {
+      if (!MOMENTS.includes("start") || !sessionID) return;
+      if (!contexts.has(sessionID)) contexts.set(sessionID, ask("SessionStart", who(sessionID)));
+      const text = await contexts.get(sessionID);
+      if (text) system.push(text);
+    },
+    "tool.execute.after": async ({ tool, sessionID, args }, result) => {
+      const isEdit = MOMENTS.includes("edit") && ["edit", "write"].includes(tool);
+      if (!isEdit && !(MOMENTS.includes("failure") && tool === "bash" && result.metadata?.exit)) return;
+      const text = isEdit
+        ? await ask("PreToolUse", { ...who(sessionID), tool_input: args })
+        : await ask("PostToolUseFailure", { ...who(sessionID), error: result.output });
+      if (text) result.output += "\n" + text;
+    },
+  };
+};
