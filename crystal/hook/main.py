@@ -54,9 +54,9 @@ def main(arguments: list[str]) -> None:
     _attempt(_hurry_on_signals)
     env = with_baked(dict(os.environ), arguments)
     said = _attempt(_read_event, arguments) or {}
-    event, is_other, asked = _word(said.get("hook_event_name")), "--harness" in arguments, None
+    event, asked = _word(said.get("hook_event_name")), None
     if event == "UserPromptSubmit":
-        asked = None if is_other else _attempt(asked_to_remember, said, env)
+        asked = _attempt(asked_to_remember, said, env)
         if not asked or "doubt" in asked:
             _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
             return  # the user waits at every prompt: no note, no worker
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
     finished = _attempt(_start_worker, env, note, said)
     if data_dir and event == "SessionStart":
         _attempt(_tell, data_dir, said, env, now, note)
-    elif data_dir and event in COMPACTING and not is_other:
+    elif data_dir and event in COMPACTING:
         _attempt(_assist, data_dir, said, env, now)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
@@ -94,10 +94,8 @@ def _read_event(arguments: list[str]) -> dict[str, object]:
 
 def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
     if hasattr(os, "fork"):
-        finished = _half("launch").start_worker(env, note, said, _worker_command(), WORKER)
-    else:
-        finished = _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)
-    return finished  # type: ignore[no-any-return]
+        return _half("launch").start_worker(env, note, said, _worker_command(), WORKER)  # type: ignore[no-any-return]
+    return _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)  # type: ignore[no-any-return]
 
 
 def truthy(value: str | None) -> bool:
@@ -356,8 +354,7 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
     is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps what its user said
     at_start = _half("assist").answer_after_compaction if is_compacted else _half().answer_at_start
-    answer = at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt)
-    _print(_shaped(answer, said))
+    _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt), said)
 
 
 def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
@@ -367,11 +364,7 @@ def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: in
         return False
     half = _half("assist")
     call = half.HookCall(data_dir, said, who, env, now, parse_hook_input)
-    return half.respond(call, _attempt, lambda answer: _print(_shaped(answer, said)))
-
-
-def _shaped(answer: dict[str, object], said: dict[str, object]) -> dict[str, object]:
-    return dict(_half("other_agents").shaped(answer, said)) if "crystal_harness" in said else answer
+    return half.respond(call, _attempt, lambda answer: _print(answer, said))
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
@@ -380,7 +373,9 @@ def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: d
     _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
 
 
-def _print(answer: dict[str, object]) -> None:
+def _print(answer: dict[str, object], said: "dict[str, object] | None" = None) -> None:
+    if said and "crystal_harness" in said:
+        answer = _half("other_agents").shaped(answer, said)
     line = (encode(answer) + "\n").encode("ascii") if answer else b""
     while line:
         line = line[os.write(1, line) :]

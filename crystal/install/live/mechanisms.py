@@ -84,7 +84,7 @@ class Mechanism(NamedTuple):
     next_step: str = ""
 
 
-class Event(NamedTuple):
+class HookEvent(NamedTuple):
     """One of an agent's events that runs the hook.
 
     Attributes:
@@ -102,7 +102,7 @@ class Event(NamedTuple):
     moment: str = ""
 
 
-def _groups(name: str, *events: Event) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
+def _groups(name: str, *events: HookEvent) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
     """Return hooks in the shape of Claude Code."""
 
     def parts(command: HookCommand, _: Path) -> tuple[Part, ...]:
@@ -116,56 +116,56 @@ def _groups(name: str, *events: Event) -> Callable[[HookCommand, Path], tuple[Pa
     return parts
 
 
-def _needed(command: HookCommand, events: tuple[Event, ...]) -> list[Event]:
+def _needed(command: HookCommand, events: tuple[HookEvent, ...]) -> list[HookEvent]:
     return [one for one in events if not one.moment or one.moment in command.moments]
 
 
 _codex = _groups(
     HOOKS_NAME,
-    Event("Stop", "Stop", 10),
-    Event("SubagentStop", "SubagentStop", 10),
+    HookEvent("Stop", "Stop", 10),
+    HookEvent("SubagentStop", "SubagentStop", 10),
     # It warns at every run about a longer timeout of these two.
-    Event("Interrupt", "Stop", 3),
-    Event("SessionEnd", "SessionEnd", 3),
-    Event("SessionStart", "SessionStart", 10, moment="start"),
-    Event("PreToolUse", "PreToolUse", 5, "Bash|apply_patch", "edit"),
-    Event("PostToolUse", "PostToolUseFailure", 5, "Bash", "failure"),
-    Event("SubagentStart", "SubagentStart", 5, moment="subagent"),
+    HookEvent("Interrupt", "Stop", 3),
+    HookEvent("SessionEnd", "SessionEnd", 3),
+    HookEvent("SessionStart", "SessionStart", 10, moment="start"),
+    HookEvent("PreToolUse", "PreToolUse", 5, "Bash|apply_patch", "edit"),
+    HookEvent("PostToolUse", "PostToolUseFailure", 5, "Bash", "failure"),
+    HookEvent("SubagentStart", "SubagentStart", 5, moment="subagent"),
 )
 # Gemini, Qwen and Droid take nothing before an edit: it is told with the edit's result.
 _gemini = _groups(
     SETTINGS_NAME,
-    Event("BeforeAgent", "BeforeAgent", 10_000),  # a prompt that gets no answer is taken back: it is read before
-    Event("AfterAgent", "Stop", 10_000),
-    Event("SessionEnd", "SessionEnd", 5000),
-    Event("SessionStart", "SessionStart", 10_000, moment="start"),
-    Event("AfterTool", "PreToolUse", 5000, "replace|write_file", "edit"),
-    Event("AfterTool", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
+    HookEvent("BeforeAgent", "BeforeAgent", 10_000),  # a prompt that gets no answer is taken back: it is read before
+    HookEvent("AfterAgent", "Stop", 10_000),
+    HookEvent("SessionEnd", "SessionEnd", 5000),
+    HookEvent("SessionStart", "SessionStart", 10_000, moment="start"),
+    HookEvent("AfterTool", "PreToolUse", 5000, "replace|write_file", "edit"),
+    HookEvent("AfterTool", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
 _qwen = _groups(
     SETTINGS_NAME,
-    Event("Stop", "Stop", 10_000),
-    Event("SubagentStop", "SubagentStop", 10_000),
-    Event("SessionEnd", "SessionEnd", 5000),
-    Event("SessionStart", "SessionStart", 10_000, moment="start"),
-    Event("PostToolUse", "PreToolUse", 5000, "edit|write_file", "edit"),
-    Event("PostToolUseFailure", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
+    HookEvent("Stop", "Stop", 10_000),
+    HookEvent("SubagentStop", "SubagentStop", 10_000),
+    HookEvent("SessionEnd", "SessionEnd", 5000),
+    HookEvent("SessionStart", "SessionStart", 10_000, moment="start"),
+    HookEvent("PostToolUse", "PreToolUse", 5000, "edit|write_file", "edit"),
+    HookEvent("PostToolUseFailure", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
 _droid = _groups(
     SETTINGS_NAME,
-    Event("Stop", "Stop", 10),
-    Event("SubagentStop", "SubagentStop", 10),
-    Event("SessionEnd", "SessionEnd", 5),
-    Event("SessionStart", "SessionStart", 10, moment="start"),
-    Event("PostToolUse", "PreToolUse", 5, "Edit|Create", "edit"),
+    HookEvent("Stop", "Stop", 10),
+    HookEvent("SubagentStop", "SubagentStop", 10),
+    HookEvent("SessionEnd", "SessionEnd", 5),
+    HookEvent("SessionStart", "SessionStart", 10, moment="start"),
+    HookEvent("PostToolUse", "PreToolUse", 5, "Edit|Create", "edit"),
 )
 
 
 def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:
     events = (
-        Event("stop", "Stop", 0),
-        Event("sessionEnd", "SessionEnd", 0),
-        Event("sessionStart", "SessionStart", 0, "", "start"),
+        HookEvent("stop", "Stop", 0),
+        HookEvent("sessionEnd", "SessionEnd", 0),
+        HookEvent("sessionStart", "SessionStart", 0, "", "start"),
     )
     needed = _needed(command, events)
     entries = tuple(Entry(("hooks", one.own), {"command": command.line(one.ours)}) for one in needed)
@@ -173,13 +173,13 @@ def _cursor(command: HookCommand, _: Path) -> tuple[Part, ...]:
 
 
 COPILOT_EVENTS = (
-    Event("agentStop", "Stop", 10),
-    Event("subagentStop", "Stop", 10),
-    Event("errorOccurred", "Stop", 10),
-    Event("sessionEnd", "SessionEnd", 10),
-    Event("sessionStart", "SessionStart", 10, moment="start"),
-    Event("preToolUse", "PreToolUse", 5, moment="edit"),
-    Event("postToolUse", "PostToolUseFailure", 5, moment="failure"),
+    HookEvent("agentStop", "Stop", 10),
+    HookEvent("subagentStop", "Stop", 10),
+    HookEvent("errorOccurred", "Stop", 10),
+    HookEvent("sessionEnd", "SessionEnd", 10),
+    HookEvent("sessionStart", "SessionStart", 10, moment="start"),
+    HookEvent("preToolUse", "PreToolUse", 5, moment="edit"),
+    HookEvent("postToolUse", "PostToolUseFailure", 5, moment="failure"),
 )
 
 
