@@ -150,13 +150,12 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: obj
     Only the note of a prompt that asks to remember something has one more, with the words to remember: ``asked``.
     """
     transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
-    event = _word(said.get("hook_event_name"))
     return {
         **({"remember": asked} if asked else {}),
         **({"harness": _word(said["crystal_harness"])} if "crystal_harness" in said else {}),
         "v": 1,
         "at": now // 1_000_000,
-        "event": event,
+        "event": _word(said.get("hook_event_name")),
         "session_id": _word(said.get("session_id")),
         "transcript_path": transcript,
         "agent_transcript_path": agent_transcript,
