@@ -36,6 +36,8 @@ _WITH_SUBCOMMANDS = frozenset(
     "mise npm pnpm yarn bun just make task cargo go git gh docker kubectl terraform uv poetry pip golangci-lint dotnet"
     " gradle mvn bundle rake mix composer deno fly heroku aws gcloud az helm ansible".split()
 )
+_INTERPRETERS = frozenset("sh bash zsh python python3 node ruby perl php deno bun tsx".split())
+"""Programs that do what their first argument says."""
 _ENDINGS = re.compile(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
 _WORD = re.compile(r"[a-z0-9]+")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
@@ -140,5 +142,8 @@ def _step(part: str) -> str:
         is_looking = not rest or rest[0] in _GIT_LOOKS
     else:
         is_looking = name in _LOOKING or not name[:1].isalpha()
+    if name in _INTERPRETERS:
+        script = next((word for word in rest if not word.startswith("-")), "")
+        return " ".join(filter(None, (name, script.rpartition("/")[2])))
     subcommands = takewhile(_SUBCOMMAND.fullmatch, rest[:2] if name in _WITH_SUBCOMMANDS else ())
     return "" if is_looking else " ".join([name, *subcommands])

@@ -40,6 +40,12 @@ def test_what_was_done_until_the_command_succeeded(
     assert found is None or found.succeeded == later[-1]
 
 
+def test_a_script_of_the_same_shell_is_another_command() -> None:
+    found = find_cure(step(0, "sh check.sh", 1), {0}, None, [step(1, "sh setup.sh"), step(2, "sh check.sh")])
+    assert found is not None
+    assert [one.what for one in found.done] == ["sh setup.sh"]
+
+
 def test_only_the_last_commands_are_told() -> None:
     later = [*(step(turn, f"make t{turn}") for turn in range(1, 9)), step(9, RUN)]
     found = find_cure(step(0, RUN, 1), {0}, None, later)
