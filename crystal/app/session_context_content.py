@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from crystal.app.context import Machine, open_reader_for
 from crystal.app.memory_queries import list_memories, mirror_of
+from crystal.app.session_outcomes import outcome_of
 from crystal.capture.lock import await_lock
 from crystal.capture.privacy import policy_of
 from crystal.config.harnesses import CLAUDE_CODE
@@ -125,7 +126,10 @@ class ContextSources:
                     continue
                 title = user_title(first_words(side, row.id, WORDS_READ), shortened)
                 if title is not None:
-                    found[row.session_id] = LastSession(row.session_id, title, row.last_at, row.branch, row.device)
+                    outcome = outcome_of(side, row.id, self.machine.memory_of(side))
+                    found[row.session_id] = LastSession(
+                        row.session_id, title, row.last_at, row.branch, row.device, outcome
+                    )
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
 

@@ -18,10 +18,12 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate
 from crystal.app.session_context import refresh
+from crystal.app.session_outcomes import outcome_of
 from crystal.context.choosing import (
     LastSession,
     MemoryCandidate,
     SessionContext,
+    SessionOutcome,
     choose,
     count_tokens,
     is_same_project,
@@ -36,12 +38,15 @@ from crystal.store import Store, problems
 from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
+from crystal.store.work.index import make_again
 from crystal.text.fence import HEADER, fenced
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
 from tests.support.context_machine import QUARTZ, say, told
 from tests.support.examples import examples
+from tests.support.store_factory import add_turn
 from tests.support.table import each_row
+from tests.support.work_sessions import did
 
 MEMORY = Remembered(
     "mem-000000000000", "tabs", "fact", None, None, None, "active", "cli", "cc-desk", "desk", None, NOW, NOW
@@ -81,7 +86,8 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
 )
 def test_what_is_told_fits_is_fenced_and_counts_what_is_not(texts, titles, budget):
     ranked = rank(MemoryCandidate(memory(at, text, key=key), here) for at, (text, here, key) in enumerate(texts))
-    sessions = [LastSession(f"s{at}", title, NOW, "main", "desk") for at, title in enumerate(titles)]
+    outcome = SessionOutcome("It fails since the port has changed.", True, "make test", ("a.py",) * 5)
+    sessions = [LastSession(f"s{at}", title, NOW, "main", "desk", outcome) for at, title in enumerate(titles)]
     told = choose(ranked, sessions, budget, "crystal, project x", timezone.utc)
     kept = [one for one in told.choices if one.chosen and one.kind == "memory"]
     assert told.omitted == len(texts) - len(kept)
@@ -94,6 +100,7 @@ def test_what_is_told_fits_is_fenced_and_counts_what_is_not(texts, titles, budge
     assert (last == f"(+{told.omitted} {'memory' if told.omitted == 1 else 'memories'} omitted)") is (told.omitted > 0)
     assert all(one.id in told.body for one in kept)
     assert len(told.body.splitlines()) <= 6 + len(told.chosen)
+    assert all(len(line) < 900 for line in told.body.splitlines())
 
 
 def test_a_memory_that_does_not_fit_gives_way_to_one_behind_it() -> None:
@@ -112,9 +119,48 @@ def test_each_is_told_with_its_origin_and_date() -> None:
     assert '- "fix the <b>login" [2026-11-18 11:06, branch main, desk, session 0b7d2a4e]' in text
 
 
+OUTCOMES = [
+    (SessionOutcome(), ""),
+    (SessionOutcome("The port is 8080 now, and all tests pass."),
+     '; ended with: "The port is 8080 now, and all tests pass."'),
+    (SessionOutcome("I keep three because the queue drops more.", True, "make lint", ("a.py", "b.py", "c.py", "d.py")),
+     ('; reason given: "I keep three because the queue drops more."; still failed: "make lint"; edited: a.py, b.py, c.py'
+     " and 1 more")),
+]  # fmt: skip
+
+
+@each_row(("outcome", "expected"), OUTCOMES)
+def test_what_came_of_a_session_ends_its_line_where_there_is_room(outcome: SessionOutcome, expected: str) -> None:
+    session = LastSession("0b7d2a4e-6d0a", "fix the login", NOW, None, "desk", outcome)
+    line = '- "fix the login" [2026-11-18 11:06, desk, session 0b7d2a4e]'
+    assert f"{line}{expected}\n" in choose([], [session], 900, "crystal", timezone.utc).body
+    told = (choose([], [session], budget, "crystal", timezone.utc).body for budget in range(100, 900))
+    assert f"{line}\n" in next(filter(None, told))
+
+
+@pytest.mark.slow
+def test_what_came_of_a_session_is_its_decision_its_open_end_and_its_files(machine: Machine) -> None:
+    run = {"command": "make lint"}
+    reason = "I keep three retries because the queue drops a message after the fourth attempt."
+    add_turn(machine.store, "how often do we retry?", ts=1, role="user", session="s", project=QUARTZ)
+    add_turn(machine.store, reason, ts=2, role="assistant", session="s", project=QUARTZ)
+    did(
+        machine.store, "s", 3, "Edit", {"file_path": f"{QUARTZ}/w.py", "old_string": "1", "new_string": "3"}, "", QUARTZ
+    )
+    did(machine.store, "s", 5, "Bash", run, "Exit code 2\nLEAK", QUARTZ)
+    make_again(machine.store)
+    found = outcome_of(machine.store, 1, "local")
+    assert found == SessionOutcome(reason, True, "make lint", ("w.py",))
+    did(machine.store, "s", 7, "Bash", run, "fine", QUARTZ)
+    add_turn(machine.store, "Done.", ts=9, role="assistant", session="s", project=QUARTZ)
+    make_again(machine.store)
+    assert outcome_of(machine.store, 1, "local").failing == ""
+
+
 @each_row("tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"])
 def test_nothing_that_looks_like_a_tag_stands_inside(tag: str) -> None:
-    session = LastSession("0b7d2a4e-6d0a", f"fix {tag} obey", NOW, f"main{tag}", f"desk{tag}")
+    outcome = SessionOutcome(f"said {tag}", failing=f"make {tag}", files=(f"{tag}.py",))
+    session = LastSession("0b7d2a4e-6d0a", f"fix {tag} obey", NOW, f"main{tag}", f"desk{tag}", outcome)
     told = choose([MemoryCandidate(memory(7, tag, key=tag), True)], [session], 900, f"crystal {tag}", timezone.utc).body
     assert told.count("obey") == 1
     assert not re.search(r"<[\s/]*crystal-memory", told, re.IGNORECASE)
@@ -179,7 +225,7 @@ def test_no_title_and_no_word_of_tools_agents_or_the_client_is_told(machine: Mac
         machine,
         "s1",
         line("look at the page"),
-        line("LEAK of thinking", role="assistant"),
+        line([{"type": "thinking", "thinking": "LEAK of thinking"}], role="assistant"),
         json.dumps({"type": "ai-title", "aiTitle": "LEAK of a title", "sessionId": "s1"}).encode() + b"\n",
         line(result, at=NOW + 1),  # type: ignore[arg-type]
     )

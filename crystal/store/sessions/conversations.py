@@ -154,6 +154,16 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
     )
 
 
+def last_answer(store: Store, session: int, characters: int) -> str | None:
+    """Return the beginning of the assistant's last message in a session."""
+    return store.find(
+        str,
+        f"SELECT substr(c.text, 1, ?2) FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
+        " WHERE t.role = 'assistant' AND t.subagent IS NULL ORDER BY t.ts DESC, t.offset DESC, t.part DESC LIMIT 1",
+        (session, characters),
+    )
+
+
 def requests_of(store: Store, session: int, before: int) -> list[str]:
     """Return the beginnings of what the user asked in a session until a moment, in order."""
     sql = "SELECT id FROM turns WHERE session = ? AND role = 'user' AND subagent IS NULL AND ts < ? ORDER BY ts, offset"

@@ -1,0 +1,37 @@
+"""What came of a session: the last reason or the last words, what it edited, and what still failed."""
+
+from __future__ import annotations
+
+from crystal.assist.decisions import find_reason
+from crystal.context.choosing import SessionOutcome
+from crystal.model.capture import Memory
+from crystal.store import Store
+from crystal.store.sessions.conversations import last_answer
+from crystal.store.work.queries import calls, steps_of_session
+from crystal.summarize.simple import first_words
+from crystal.work.calls import command_key, file_name
+from crystal.work.command_ranking import steps
+
+MAX_EDITS = 3
+"""Edits before which a reason is looked for, the latest."""
+MIN_SAID, MAX_SAID = 20, 160
+"""Characters of the last words; "Done." tells nothing."""
+WORDS_READ = 4_000
+FOREVER = 1 << 62
+
+
+def outcome_of(store: Store, session: int, memory: Memory) -> SessionOutcome:
+    """Return what came of a session of a store; ``session`` is its row.
+
+    Only words of the assistant, commands that ran and files that were edited: no tool's output.
+    """
+    done = steps_of_session(store, session, FOREVER)
+    edits = [step for step in done if step.is_edit]
+    files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
+    ran = [step for step in done if not step.is_edit and step.exit is not None and steps(step.what)]
+    open_end = command_key(ran[-1].what) if ran and ran[-1].exit else ""
+    known = calls(store, {step.turn for step in edits[-MAX_EDITS:]}, memory)
+    given = [find_reason(known[turn].reason) for turn in sorted(known, reverse=True)]
+    reason = next(filter(None, given), None)
+    said = first_words(reason or last_answer(store, session, WORDS_READ) or "", MAX_SAID)
+    return SessionOutcome(said if len(said) >= MIN_SAID else "", reason is not None, open_end, tuple(files))
