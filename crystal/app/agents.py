@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.app.capture_engine import capture_folders
 from crystal.app.context import Machine, this_home
@@ -76,23 +77,56 @@ class AgentState:
         return 100 * self.captured / known if known else None
 
 
-def list_agents(machine: Machine, names: Iterable[str] = HARNESSES) -> list[AgentState]:
+class AgentFile(NamedTuple):
+    """A file of conversations: where it was found, how far it is read, and the bytes that the next sync captures."""
+
+    found: finder.TranscriptFile
+    root: Root
+    offset: int
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """The agents' files and what the memory has of them, as seen at one time: a look costs 0.1 s at 4,000 sessions.
+
+    Attributes:
+        folders: Where capture looks.
+        states: What the store knows of each transcript, of all devices.
+        files: The files on this machine.
+        formats: The state of each agent's format.
+    """
+
+    folders: Folders
+    states: Sequence[ledger.TranscriptState]
+    files: Sequence[AgentFile]
+    formats: Mapping[str, FormatState]
+
+
+def look_at_files(machine: Machine) -> AgentFiles:
+    """Return the agents' files on this machine."""
+    states, folders = ledger.all_states(machine.store), capture_folders(machine)
+    marks = _watermarks([state for state in states if state.origin.device == machine.config.device])
+    there = [(found, root) for root in folders.roots for found in finder.in_root(root, folders)]
+    offsets = [_read_offset(marks, found) for found, _ in there]
+    files = [
+        AgentFile(found, root, offset, _unread_bytes(machine, offset, found, root))
+        for (found, root), offset in zip(there, offsets, strict=True)
+    ]
+    return AgentFiles(folders, states, files, format_states(machine.store))
+
+
+def list_agents(machine: Machine, look: AgentFiles, names: Iterable[str] = HARNESSES) -> list[AgentState]:
     """Return agents that crystal can read, all or some, those found on this machine first, by their last use."""
     counts = counts_by_harness(machine.store, machine.config.device)
-    marks = watermarks(ledger.all_states(machine.store, machine.config.device))
-    folders = capture_folders(machine)
-    formats = format_states(machine.store)
-    found = [
-        _state_of(machine, name, folders, counts.get(name, NO_COUNTS), marks, formats.get(name, FormatState()))
-        for name in names
-    ]
+    found = [_state_of(machine, name, look, counts.get(name, NO_COUNTS)) for name in names]
     return sorted(found, key=lambda one: (not one.is_here, -(one.last_at or 0)))
 
 
-def deleting_agents(machine: Machine) -> list[AgentState]:
+def deleting_agents(machine: Machine, look: AgentFiles) -> list[AgentState]:
     """Return the agents on this machine that delete conversations by themselves."""
     names = [name for name, harness in HARNESSES.items() if harness.cleanup]
-    return [one for one in list_agents(machine, names) if one.is_here]
+    return [one for one in list_agents(machine, look, names) if one.is_here]
 
 
 def describe_cleanup(agent: AgentState) -> str:
@@ -106,29 +140,22 @@ def describe_percent(percent: float) -> str:
     return "100 %" if percent == 100 else f"{min(99.9, percent):.3g} %"
 
 
-def _state_of(
-    machine: Machine,
-    name: str,
-    folders: Folders,
-    counts: HarnessCounts,
-    marks: Watermarks,
-    known: FormatState,
-) -> AgentState:
-    roots = [root for root in folders.roots if root.harness == name]
-    there = [(found, root) for root in roots for found in finder.in_root(root, folders)]
-    shown = [root for root in roots if not root.place.in_projects or any(one == root for _, one in there)]
-    sizes = counts.bytes
+def _state_of(machine: Machine, name: str, look: AgentFiles, counts: HarnessCounts) -> AgentState:
+    roots = [root for root in look.folders.roots if root.harness == name]
+    there = [one for one in look.files if one.root.harness == name]
+    shown = [root for root in roots if not root.place.in_projects or any(one.root == root for one in there)]
+    sizes, known = counts.bytes, look.formats.get(name, FormatState())
     return AgentState(
         name,
         HARNESSES[name].title,
         tuple(dict.fromkeys(str(root.folder) for root in shown if Path(root.folder).is_dir())),
         len(there),
-        max((found.modified for found, _ in there), default=None),
+        max((one.found.modified for one in there), default=None),
         counts.sessions,
         sizes.get("captured", 0),
         sum(size for state, size in sizes.items() if state.startswith("private")),
         sizes.get(BEFORE_CRYSTAL, 0),
-        sum(unread_bytes(machine, marks, found, root) for found, root in there),
+        sum(one.unread for one in there),
         counts.since,
         _cleanup(machine, name),
         round(known.percent, 1),
@@ -155,13 +182,10 @@ def _cleanup(machine: Machine, name: str) -> str:
     return said if days is None else f"transcripts after {days} days"
 
 
-def unfinished_lines(machine: Machine) -> Iterator[tuple[Path, int, int]]:
+def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, int]]:
     """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
-    marks = watermarks(ledger.all_states(machine.store, machine.config.device))
-    folders = capture_folders(machine)
-    for found in finder.all_transcripts(folders.roots, folders=folders):
-        offset = read_offset(marks, found)
-        if offset < found.size and machine.now() - found.modified > REST_MS:
+    for found, root, offset, _ in look.files:
+        if root.place.form == "lines" and offset < found.size and now - found.modified > REST_MS:
             with contextlib.suppress(OSError, CrystalError), finder.opened(found.path) as file:
                 end = last_newline(file, found.size)
                 if end == offset:
@@ -174,7 +198,7 @@ and size, and by a name that only one has: after a move to another disk the next
 """
 
 
-def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
+def _watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
     marks: Watermarks = {state.path: state.mark.offset for state in states}
     named = [(state.path.rpartition(os.sep)[2], state.mark) for state in states]
@@ -187,15 +211,15 @@ def watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     return marks
 
 
-def read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
+def _read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
     """Return how far a file is read."""
     name = found.name.rpartition(os.sep)[2]
     keys = (found.name, (found.dev, found.inode, name), (name, found.size), name)
     return next((marks[key] for key in keys if key in marks), 0)
 
 
-def unread_bytes(machine: Machine, marks: Watermarks, found: finder.TranscriptFile, root: Root) -> int:
+def _unread_bytes(machine: Machine, offset: int, found: finder.TranscriptFile, root: Root) -> int:
     """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
     if root.place.form != "lines":
         return 0 if snapshots.stamps(machine.store, found.path).get("") == found.stamp else found.size
-    return bytes_of_lines(found, read_offset(marks, found))
+    return bytes_of_lines(found, offset)

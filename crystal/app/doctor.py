@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.app import status
-from crystal.app.agents import deleting_agents, describe_cleanup, unfinished_lines
+from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files, unfinished_lines
 from crystal.app.capture_state import capture_state, unusable_lock
 from crystal.app.context import Machine, damage_explained, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
-from crystal.app.open_store import archives_of, describe_link, links_to
+from crystal.app.open_store import archive_names, describe_link, links_to
 from crystal.app.transcript_formats import describe_formats
 from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
 from crystal.capture.drain import REFUSED
@@ -42,7 +42,6 @@ from crystal.install.setup_plan import found_agents
 from crystal.install.undo import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
-from crystal.store.capture.ledger import all_states
 from crystal.store.driver import sqlite_vec_library
 from crystal.store.health.checks import quick_fault, sqlite_version
 from crystal.store.memories.memories import memories_with_other_chunks
@@ -229,19 +228,19 @@ def _live(config: Config) -> Iterator[Check]:
             yield Check("live", "note", f"{', '.join(titles)}: captured only when crystal sync runs", fix)
 
 
-def _cleanup(machine: Machine) -> Iterator[Check]:
+def _cleanup(machine: Machine, look: AgentFiles) -> Iterator[Check]:
     """Check that what agents delete by themselves is in the memory."""
-    for agent in deleting_agents(machine):
+    for agent in deleting_agents(machine, look):
         is_kept = agent.percent == 100
         fix = None if is_kept else "crystal backfill" if agent.before else "crystal sync"
         yield Check("clean-up", "ok" if is_kept else "warning", describe_cleanup(agent), fix)
 
 
-def _formats(machine: Machine) -> Iterator[Check]:
+def _formats(look: AgentFiles, now: int) -> Iterator[Check]:
     """Check that the readers know what the agents write, and that no file ends in the middle of a line."""
-    for verdict, words, fix in describe_formats(machine.store):
+    for verdict, words, fix in describe_formats(look.formats):
         yield Check("formats", verdict, words, fix)
-    for path, size, kept in unfinished_lines(machine):
+    for path, size, kept in unfinished_lines(look, now):
         words = f"{path} ends in an unfinished line of {size:,} bytes; the {kept:,} bytes before it are read"
         yield Check("formats", "note", words)
 
@@ -266,13 +265,14 @@ def _folders(config: Config) -> Iterator[Check]:
 
 def _memory(*, deep: bool) -> Iterator[Check]:
     with open_reader() as machine:
-        found = status.gather_health(machine)
+        look = look_at_files(machine)
+        found = status.gather_health(machine, look)
         yield _store(machine.store, deep=deep)
-        yield from _archive(machine)
+        yield from _archive(machine, look)
         yield from _capture(found)
         yield from _hook_speed(found["hook"])
-        yield from _cleanup(machine)
-        yield from _formats(machine)
+        yield from _cleanup(machine, look)
+        yield from _formats(look, machine.now())
         unexamined = status.describe_unexamined(found["redactions"])
         if unexamined:
             yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
@@ -335,15 +335,15 @@ def _store(store: Store, *, deep: bool) -> Check:
     return Check("memory", "ok", f"{store.path} {words}")
 
 
-def _archive(machine: Machine) -> Iterator[Check]:
+def _archive(machine: Machine, look: AgentFiles) -> Iterator[Check]:
     """Check that the database names agents and the archive's files as they are; ``crystal verify`` reads these."""
-    states = all_states(machine.store)
-    for one in states:
+    for one in look.states:
         if one.origin.harness not in HARNESSES and one.origin.device == machine.config.device:
             words = f"crystal knows no agent {one.origin.harness!r}, whose session {one.origin.session_id} is"
             yield Check("archive", "failure", words, "crystal verify --repair")
-    named = {machine.places.ldm_home / one.archive for one in states if one.archive is not None}
-    if wrong := sorted(named ^ set(archives_of(machine.places))):
+    home = machine.places.ldm_home
+    named = {f"{home}{os.sep}{one.archive}" for one in look.states if one.archive is not None}
+    if wrong := sorted(named ^ set(archive_names(machine.places))):
         words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
         yield Check("archive", "failure", words, "crystal verify --repair")
 

@@ -18,7 +18,14 @@ from crystal.store.upgrade import refuse_foreign
 
 def archives_of(places: Places) -> list[Path]:
     """Return the archive files of all agents, in order."""
-    return sorted((places.ldm_home / "agents").glob("*/memory/transcripts/**/*.jsonl.zst"))
+    return sorted(map(Path, archive_names(places)))
+
+
+def archive_names(places: Places) -> Iterator[str]:
+    """Yield the paths of the archive files of all agents, as text: a path object for each of thousands takes time."""
+    for top in (places.ldm_home / "agents").glob("*/memory/transcripts"):
+        for folder, _, names in os.walk(top):
+            yield from (f"{folder}{os.sep}{name}" for name in names if name.endswith(".jsonl.zst"))
 
 
 def refuse_lost(places: Places) -> None:

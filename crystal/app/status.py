@@ -10,20 +10,20 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from crystal.app.agents import deleting_agents, describe_cleanup, read_offset, unread_bytes, watermarks
+from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files
 from crystal.app.background import count_due, count_waiting
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine
 from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
-from crystal.capture import finder, spool
+from crystal.capture import spool
 from crystal.capture.lock import BACKFILL_LOCK, lock_holder
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
-from crystal.store.capture import hook_runs, ledger, privacy
+from crystal.store.capture import hook_runs, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
 
@@ -53,11 +53,11 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
-    serving = vectors.serving_generation(store)
+    serving, look = vectors.serving_generation(store), look_at_files(machine)
     return {
         "schema": 1,
-        **gather_health(machine, state),
-        "cleanup": [describe_cleanup(agent) for agent in deleting_agents(machine)],
+        **gather_health(machine, look, state),
+        "cleanup": [describe_cleanup(agent) for agent in deleting_agents(machine, look)],
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {**sizes_of(places), "archived_plain": plain},
@@ -91,13 +91,13 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
     }
 
 
-def gather_health(machine: Machine, state: CaptureState | None = None) -> dict[str, Any]:
-    """Return the part of ``gather`` that says whether all is well; its cost does not grow with the store."""
+def gather_health(machine: Machine, look: AgentFiles, state: CaptureState | None = None) -> dict[str, Any]:
+    """Return the part of ``gather`` that says whether all is well."""
     store = machine.store
     return {
         "capture": _capture(machine, state or capture_state(machine.config, store)),
         "ledger": stats.bytes_by_state(store),
-        "transcripts": _transcripts(machine),
+        "transcripts": _transcripts(machine, look),
         "relay": _relay(machine),
         "hook": hook_runs.latency(hook_runs.latencies(store))._asdict(),
         "redactions": privacy.redaction_counts(store),
@@ -133,22 +133,18 @@ def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
     return {**state_as_json(state), **capture_switch(machine), "stalled": stalled, "last": state.last_capture}
 
 
-def _transcripts(machine: Machine) -> dict[str, Any]:
+def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
     """Return how far capture is behind the agents' files: in sum, and each that is behind."""
-    states = ledger.all_states(machine.store, machine.config.device)
-    marks, folders = watermarks(states), machine.transcript_folders
-    there = [(found, root) for root in folders.roots for found in finder.in_root(root, folders)]
-    unread = [(found, unread_bytes(machine, marks, found, root)) for found, root in there]
+    there = [one for one in look.files if not one.root.place.in_projects]
     behind = [
-        {"path": str(found.path), "offset": read_offset(marks, found), "size": found.size, "lag": lag}
-        for found, lag in unread
-        if lag
+        {"path": str(one.found.path), "offset": one.offset, "size": one.found.size, "lag": one.unread}
+        for one in there
+        if one.unread
     ]
-    lag = sum(lag for _, lag in unread)
     return {
         "on_disk": len(there),
-        "known": len(states),
-        "lag": lag,
+        "known": sum(state.origin.device == machine.config.device for state in look.states),
+        "lag": sum(one.unread for one in there),
         "to_import": len(read_pending_import(machine.places.data_dir)),
         "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,
         "behind": behind[:20],

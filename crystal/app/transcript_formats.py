@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,9 +90,11 @@ def _add(state: FormatState, one: CountedRecords, *, is_newest: bool) -> None:
         state.said += 0 if one.is_unknown or one.kind != SAID else one.number
 
 
-def describe_formats(store: Store) -> Iterator[tuple[Literal["warning", "note"], str, str | None]]:
+def describe_formats(
+    formats: Mapping[str, FormatState],
+) -> Iterator[tuple[Literal["warning", "note"], str, str | None]]:
     """Yield what is to be said of the agents' formats, each with its next step."""
-    for name, state in format_states(store).items():
+    for name, state in formats.items():
         title = HARNESSES[name].title
         if state.unknown and state.has_changed:
             words = f"{state.percent:.0f} % of {title}'s newest records are of unknown kinds"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
-from crystal.app.agents import AgentState, describe_percent, list_agents
+from crystal.app.agents import AgentState, describe_percent, list_agents, look_at_files
 from crystal.app.context import open_reader
 from crystal.app.transcript_formats import describe_kinds
 from crystal.app.watcher import watcher_state
@@ -25,7 +25,8 @@ JSON_KEYS = (
 def agents(*, as_json: AsJson = False) -> None:
     """List the agents found here: how much of their conversations is captured, and since when."""
     with open_reader() as machine:
-        found, now, watched = list_agents(machine), machine.now(), watcher_state(machine.places).is_running
+        found, now = list_agents(machine, look_at_files(machine)), machine.now()
+        watched = watcher_state(machine.places).is_running
     if as_json:
         print_json({"agents": [json_row(one, *JSON_KEYS) for one in found]})
         return

@@ -74,7 +74,9 @@ def driver_errors(path: Path) -> Iterator[None]:
 
 
 def _translation(error: apsw.Error, path: Path) -> CrystalError | None:
-    """Return the error that is raised for one of the driver's; None for a bug."""
+    """Return the error that is raised for one of the driver's; None for a bug, and for what crystal interrupted."""
+    if isinstance(error, apsw.InterruptError):
+        return None
     ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
     if ours is None:
         changed = changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None)

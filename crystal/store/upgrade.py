@@ -84,6 +84,7 @@ _OF_VECTORS = {
 """The columns of sqlite-vec's own tables, by the end of their names."""
 
 
+@cache
 def _expected(version: int) -> dict[str, tuple[str, str]]:
     """Return the definitions of a new store of a schema."""
     with contextlib.closing(apsw.Connection(":memory:")) as fresh:

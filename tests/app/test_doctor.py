@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from crystal.app.context import default_paths, open_machine
+from crystal.capture import finder
+from crystal.config.harnesses import Root
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 
@@ -28,6 +30,19 @@ def checks(name: str, code: int = 0) -> list[dict[str, Any]]:
     done = crystal("doctor", "--json")
     assert done.code == code, done.out + done.err
     return [check for check in json.loads(done.out)["checks"] if check["name"] == name]
+
+
+@pytest.mark.parametrize("command", ["doctor", "status"])
+def test_each_folder_of_transcripts_is_listed_once(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    listed, listing = list[Root](), finder._in_root
+
+    def noting(root: Root, *values: Any) -> Any:
+        listed.append(root)
+        return listing(root, *values)
+
+    monkeypatch.setattr(finder, "_in_root", noting)
+    assert crystal(command).code == 0
+    assert len(listed) == len(set(listed)) > 0
 
 
 @pytest.mark.slow
