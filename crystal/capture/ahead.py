@@ -11,11 +11,13 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import resource_tracker
 
 from crystal.capture import finder
 from crystal.capture.backfill import PastFile
@@ -32,6 +34,8 @@ MAX_SIZE = 2 * SEGMENT_BYTES
 MAX_AHEAD = 3 * SEGMENT_BYTES
 """How many bytes are cleaned ahead, about: they are in memory."""
 
+UNTOLD = "ignore:resource_tracker:UserWarning"
+
 
 def start_cleaners(count: int, key: bytes, *, secrets: bool) -> Executor:
     """Return cleaning processes, which start with the first stretch.
@@ -42,6 +46,11 @@ def start_cleaners(count: int, key: bytes, *, secrets: bool) -> Executor:
         secrets: Whether secrets are taken out.
     """
     context = multiprocessing.get_context("spawn")
+    sys.warnoptions.append(UNTOLD)  # the process inherits it that removes the pool's semaphores if the import is killed
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(UNTOLD)
     return ProcessPoolExecutor(count, context, _prepare, (key, secrets))
 
 

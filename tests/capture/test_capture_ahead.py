@@ -53,9 +53,11 @@ def test_cleaning_processes_end_when_the_import_is_killed():
         "import sys; from crystal.capture.ahead import start_cleaners; pool = start_cleaners(1, b'k' * 32, secrets=True);"
         "import os, time; print(pool.submit(os.getpid).result(), flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as importing:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) as importing:
         pid = int(importing.stdout.readline())
         importing.kill()
+        assert importing.stderr.read() == ""  # until every process that has it has ended
     deadline = time.monotonic() + 20
     while Path(f"/proc/{pid}").exists() and "zombie" not in Path(f"/proc/{pid}/status").read_text():
         assert time.monotonic() < deadline
