@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import unicodedata
 import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crystal.app.forget import carry_out_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
+from crystal.forgetting.match import query_terms
 from crystal.forgetting.match.query_terms import Terms, folded, readable
 from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
@@ -56,6 +60,26 @@ def test_a_query_means_whole_words_in_any_case(query: str, text: str, found: boo
         json.dumps(text, ensure_ascii=False),
     ):
         assert Terms.of(query).are_in(readable(line.encode())) is found
+
+
+@given(st.text("ae\u0301\u0308ﬁＡ的가\u3000 İ\n"))
+def test_folding_asks_about_each_character_once(text: str) -> None:
+    whole, asked = text * 50, list[str]()
+
+    class Counting:
+        normalize = staticmethod(unicodedata.normalize)
+
+        @staticmethod
+        def combining(char: str) -> int:
+            asked.append(char)
+            return unicodedata.combining(char)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_terms, "unicodedata", Counting)
+        result = folded(whole)
+    apart = unicodedata.normalize("NFKD", whole.casefold())
+    assert result.split() == "".join(char for char in apart if not unicodedata.combining(char)).split()
+    assert len(asked) == len(set(asked))
 
 
 @pytest.mark.slow

@@ -34,7 +34,9 @@ def folded(text: str) -> str:
     if text.isascii():
         return " ".join(text.lower().split())
     apart = unicodedata.normalize("NFKD", text.casefold())
-    return " ".join("".join(char for char in apart if not unicodedata.combining(char)).split())
+    for mark in filter(unicodedata.combining, set(apart)):  # few are different: to ask for each takes most of a search
+        apart = apart.replace(mark, "")
+    return " ".join(apart.split())
 
 
 @dataclass(frozen=True, slots=True)
