@@ -9,9 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from crystal.app.authors import AuthoredCommit, commits_by
+from crystal.app.authors import commits_by
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
 from crystal.app.search import prepare_search
@@ -30,7 +31,7 @@ from crystal.work.command_ranking import steps
 from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
 
-EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered"]
+EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 
 CALL_ROLES = ("tool_call", "tool_result")
 MAX_TEXTS, ENOUGH_TEXTS = 150, 20
@@ -50,11 +51,12 @@ class Event:
 
     Attributes:
         what: What happened.
-        text: The file, the command, the error, or the sentence that names the thing.
-        why: Of an edit the request that it answered, of an error the command, of a cure the error; else None.
+        text: The file, the command, the error, the sentence that names the thing, or a commit's subject.
+        why: Of an edit the request that it answered, of an error the command, of a cure the error, of a commit its
+            author; else None.
         at: When, ms; None if nobody knows.
-        session_id: The session.
-        uuid: The turn or the memory, for ``crystal show``.
+        session_id: The session; empty for a commit.
+        uuid: The turn or the memory, for ``crystal show``; or the commit.
         project: The project.
         device: The machine.
         times: How often it happened in this session.
@@ -79,6 +81,11 @@ class Event:
         """Return what an edit changed, after a space: `` +9 -2``; empty for what is no edit."""
         return f" +{self.added} -{self.removed}" if self.added or self.removed else ""
 
+    @property
+    def place(self) -> str:
+        """Return the command that shows it."""
+        return f"git show {self.uuid[:10]}" if self.what == "committed" else f"crystal show {self.uuid}"
+
 
 class RelatedFile(NamedTuple):
     """A file that was edited in sessions that dealt with the thing, and in how many of them."""
@@ -97,7 +104,6 @@ class ThingHistory:
         events: The latest first.
         sessions: In how many sessions they are.
         related: The files that were edited in most of them.
-        commits: Those of the person, if it is the name of an author in the project's folder, the latest first.
     """
 
     thing: str
@@ -105,7 +111,6 @@ class ThingHistory:
     events: tuple[Event, ...]
     sessions: int
     related: tuple[RelatedFile, ...]
-    commits: tuple[AuthoredCommit, ...] = ()
 
 
 def about(
@@ -128,14 +133,21 @@ def about(
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
-    kind, home = kind_of_name(name), folder or project
-    commits = commits_by(home, name) if home is not None and kind == "name" else ()
+    commits = list(_commits_by(machine, name, folder or project))
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()
         if events:
-            return replace(found.told(events), commits=commits)
-    return ThingHistory(name, kind, (), 0, (), commits)
+            return found.told(_merged([*events, *commits]))
+    return ThingHistory(name, kind_of_name(name), tuple(_merged(commits)), 0, ())
+
+
+def _commits_by(machine: Machine, name: str, folder: str | None) -> Iterator[Event]:
+    """Yield the commits of a person in a folder's repository; none if it is no author's name there."""
+    if folder is not None and kind_of_name(name) == "name":
+        for one in commits_by(folder, name):
+            yield Event("committed", one.subject, one.author, one.at, "", one.commit, Path(folder).name,
+                        machine.config.device)  # fmt: skip
 
 
 def most_telling(events: Sequence[Event], limit: int) -> list[Event]:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 MAX_RELATED = 5
-MAX_COMMITS = 5
-WHY = {"edited": "asked", "failed": "command", "fixed": "error"}
+WHY = {"edited": "asked", "failed": "command", "fixed": "error", "committed": "by"}
 """What the second line of an event is."""
 
 
@@ -216,25 +215,20 @@ def about(
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         _note_behind(machine, project)
     if as_json:
-        more = {"commits": [record(one) for one in found.commits]}
-        print_json({**record(found), "events": [record(one) for one in found.events], **more})
+        print_json({**record(found), "events": [record(one) for one in found.events]})
         return
-    if not found.events and not found.commits:
+    if not found.events:
         say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
         return
     look = look_of(sys.stdout)
     kind = "" if found.kind == "name" else f" ({found.kind})"
     events, sessions = count_words(len(found.events), "event"), count_words(found.sessions, "session")
-    if found.events:
-        say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
+    say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
     for one in most_telling(found.events, most):
         _say_event(one, look, now)
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
         say(f"edited in the same sessions: {', '.join(files)}")
-    for commit in found.commits[:MAX_COMMITS]:
-        say(f"{look.name('committed')}: {one_line(commit.subject)}")
-        say(f"  {look.dim(f'{clock(commit.at, now)}, {one_line(commit.author)}, git show {commit.commit[:10]}')}")
     if len(found.events) > most:
         render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")
 
@@ -245,7 +239,7 @@ def _say_event(one: Event, look: render.Look, now: int) -> None:
     say(f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}")
     if one.why:
         say(f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}")
-    place = ", ".join(part for part in (clock(one.at, now), one.project, f"crystal show {one.uuid}") if part)
+    place = ", ".join(part for part in (clock(one.at, now), one.project, one.place) if part)
     say(f"  {look.dim(place)}")
 
 

@@ -305,7 +305,7 @@ _DEFINITIONS = (
     Tool(
         "crystal_about",
         "History of a thing",
-        "What happened to a file, a symbol, an error, a package, a branch or #123: edits, failures and their cures, "
+        "What happened to a file, a symbol, an error, a package, a person, a branch or #123: edits, failures, cures, "
         "decisions, what was said. Use it before you change something that others worked on.",
         "work:about",
         "read",

@@ -158,7 +158,7 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     offset, is_only = arguments.get("offset") or 0, bool(arguments.get("project"))
     with client.reader() as machine:
         project = _project(client, machine, arguments)
-        found = history(machine, arguments["thing"], project=project, is_only=is_only)
+        found = history(machine, arguments["thing"], project=project, is_only=is_only, folder=client.folder)
         ids, told = ShortIds(machine), {one.text for one in found.events}
         makers = [partial(_event_item, one, ids, told) for one in found.events]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
@@ -172,10 +172,14 @@ def _event_item(one: Event, ids: ShortIds, told: set[str], room: int) -> AnswerI
     session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
     why = quote_line(one.why, SAID) if one.why else None
     data: Json = {
-        "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session, "line": one.uuid,
+        "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session,
+        "line": one.uuid if session else None,
         "project": label(one.project), "times": one.times, "added": one.added, "removed": one.removed,
     }  # fmt: skip
-    place = (*place_of(one.at, one.project, one.device, ids.device), session or ids.memory(one.uuid))
+    place = (
+        *place_of(one.at, one.project, one.device, ids.device),
+        session or (one.place if one.what == "committed" else ids.memory(one.uuid)),
+    )
     shown = f"{text}\n{why}" if why and one.why not in told else text
     return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
 

@@ -50,8 +50,16 @@ def test_a_person_is_known_by_the_commits_in_the_folder_of_the_project(
     monkeypatch.chdir(tmp_path)
     for words in (["margot"], ["Margot Lin"], ["m@a.example"], ["Margot", "--all"]):
         said = json.loads(crystal("about", *words, "--json").out)
-        assert [one["subject"] for one in said["commits"]] == ["by Margot Lin <m@a.example>"]
-    assert "committed: by Margot" in crystal("about", "Margot").out
+        assert [(one["what"], one["text"], one["why"]) for one in said["events"]] == [
+            ("committed", "by Margot Lin <m@a.example>", "Margot Lin <m@a.example>")
+        ]
+    out = crystal("about", "Margot").out
+    assert "committed: by Margot" in out
+    assert "git show " in out
+    tools = Tools(ClientContext(folder=str(tmp_path)))
+    [told] = tools.data("crystal_about", thing="Margot")["events"]
+    assert (told["what"], told["line"]) == ("committed", None)
+    assert "git show " in tools.text("crystal_about", thing="Margot")
     assert "nothing is known" in crystal("about", "nobody").err
 
 
