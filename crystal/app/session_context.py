@@ -95,7 +95,7 @@ def settings_changed(key: str) -> list[str]:
     """Make contexts, the mark of privacy and the agents' hooks ready under a new setting, where there is a memory.
 
     Returns:
-        What the user has to do for an agent whose hooks changed.
+        What the user has to do for an agent that got new hooks.
     """
     from crystal.install.setup_plan import update_hooks  # noqa: PLC0415 - a turn loads this module, and changes no setting
 

@@ -194,7 +194,7 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
     """Add or remove the entries for moments at which something is told, in files that have our other entries.
 
     Returns:
-        What the user has to do for an agent whose entries changed.
+        What the user has to do for an agent that got new entries.
 
     Raises:
         CrystalError: A file cannot be read or written.
@@ -208,7 +208,8 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
     changed = [plan for plan in _plan_live(agents, words, entry, config, env, home) if plan.changed]
     for plan in changed:
         live.apply(plan, config.places.ldm_home)
-    return [MECHANISMS[plan.name].next_step for plan in changed if plan.name not in ONLY_BY_NAME]
+    grown = [plan for plan in changed if any(len(one.after or b"") > len(one.before or b"") for one in plan.changes)]
+    return [MECHANISMS[plan.name].next_step for plan in grown if plan.name not in ONLY_BY_NAME]
 
 
 def live_agents(env: Mapping[str, str], home: Path) -> list[str]:
