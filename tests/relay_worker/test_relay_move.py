@@ -19,6 +19,7 @@ from relay_worker.store.postgres import connecting
 from tests.relay_worker.test_relay_bucket import Place
 from tests.support.postgres import Postgres
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
+from tests.support.whole_memory import wait_until
 
 LARGE = 200_000
 
@@ -216,15 +217,19 @@ def test_a_serving_postgresql_is_copied_and_cannot_be_started_while_it_is_comple
     assert content(tmp_path / "new") == content(url)
 
 
+def is_served(url):
+    with choice.source_of(url) as source:
+        return source.is_serving
+
+
 @pytest.mark.slow
 def test_a_server_that_no_longer_hears_cannot_write_into_what_is_being_moved(url, tmp_path, monkeypatch):
     monkeypatch.setattr(connecting, "_OPTIONS", connecting._OPTIONS.replace("lock_timeout=10000", "lock_timeout=100"))
     with OpenStore(tmp_path / "unused", Settings(store=url)) as opened:
         opened.store._bus.close()
-        with choice.source_of(url) as source:
-            assert not source.is_serving
-            with pytest.raises(RequestRefusedError, match="unavailable"):
-                opened.put(sealed(1))
+        wait_until(lambda: not is_served(url), "PostgreSQL to notice that the server's connection is gone")
+        with choice.source_of(url), pytest.raises(RequestRefusedError, match="unavailable"):
+            opened.put(sealed(1))
         assert opened.put(sealed(1)) == "created"
 
 

@@ -186,10 +186,17 @@ def test_limits_come_as_what_they_are(limited):  # noqa: F811
         assert full.value.code == "stream-full"
         with pytest.raises(RelayDeniedError):
             home.put(stream, 7, make_blob(stream, 7, 50_000))
-        with pytest.raises(RelayUnavailableError) as busy:
-            list(map(home.ack, [stream] * 5_000, range(5_000)))  # the first one above the rate ends it
-        assert busy.value.code == "rate-limited"
-        assert 1 <= busy.value.retry_after <= 60
+        busy = next(filter(None, (refusal(home, stream, upto) for upto in range(5_000))))  # the first above the rate
+        assert busy.code == "rate-limited"
+        assert 1 <= busy.retry_after <= 60
+
+
+def refusal(home, stream, upto):
+    """Acknowledge; return why that was refused, but for a body that a busy machine sends too slowly."""
+    try:
+        home.ack(stream, upto)
+    except RelayUnavailableError as refused:
+        return refused if refused.code != "body-timeout" else None
 
 
 @pytest.mark.slow
