@@ -1,4 +1,4 @@
-"""What came of a session: the last reason or the last words, what it edited, and what still failed."""
+"""What came of a session: the last reason or the last answer, what it edited, and what still failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crystal.work.command_ranking import steps
 MAX_EDITS = 3
 """Edits before which a reason is looked for, the latest."""
 MIN_SAID, MAX_SAID = 20, 160
-"""Characters of the last words; "Done." tells nothing."""
+"""Characters of the reason or answer; "Done." tells nothing."""
 WORDS_READ = 4_000
 FOREVER = 1 << 62
 

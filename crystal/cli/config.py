@@ -92,11 +92,8 @@ def set_(
     if gone:
         note(f"no longer in the list: {shown(gone)}")
     note(*settings_changed(key))
-    if (
-        (key, value) == ("assist.mode", "on")
-        and not has_hooks(this_config())
-        and not live_agents(os.environ, this_home())
-    ):
+    is_told = (key, value) in (("assist.mode", "on"), ("context.enabled", True))
+    if is_told and not has_hooks(this_config()) and not live_agents(os.environ, this_home()):
         note("no agent runs crystal's hooks yet, so nothing changes; run: crystal init")
     if key == "retention.days" and value:
         _say_what_goes(int(value))

@@ -101,7 +101,7 @@ class RoleOptions:
 def init(
     agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
-    assist: Annotated[AssistMode | None, typer.Option(help="Tell Claude Code facts unasked.")] = None,
+    assist: Annotated[AssistMode | None, typer.Option(help="Tell your agents facts unasked.")] = None,
     import_past: Annotated[
         bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
     ] = None,
@@ -218,7 +218,7 @@ def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -
     mode = config.assist_mode if is_given else None
     if asks and config.assist_mode == "ask":
         words = (
-            "tell your agents past decisions before an edit, past fixes after an error, and what the session decided"
+            "tell your agents past decisions at an edit, past fixes after an error, and what the session decided"
             " after a compaction or in a subagent?"
         )
         mode = "on" if typer.confirm(words, default=False, err=True) else "off"

@@ -262,7 +262,7 @@ class Config:
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(
-        True, BOOLEAN, "Tell before an edit why its lines were written, and what failed after edits of the file."
+        True, BOOLEAN, "Tell at an edit why its lines were written, and what failed after edits of the file."
     )
     assist_failure: bool = setting(True, BOOLEAN, "Tell after a failed command what cured the same error before.")
     assist_compaction: bool = setting(True, BOOLEAN, "Tell after a compaction what the client's summary left out.")

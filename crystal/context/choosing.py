@@ -62,7 +62,7 @@ class SessionOutcome:
     """What came of a session.
 
     Attributes:
-        said: The reason that the assistant gave for an edit last, or its last words; empty if there are none.
+        said: The last reason that the assistant gave for an edit, or the beginning of its last answer; may be empty.
         is_reason: Whether it is such a reason.
         failing: The command that failed when the session ended; empty if it succeeded.
         files: The own names of the files that it edited, the latest first.
@@ -240,7 +240,8 @@ def _outcome(one: SessionOutcome) -> str:
     """Return the end of a session's line; empty if nothing is known."""
     parts = []
     if one.said:
-        parts.append(f'{"reason given" if one.is_reason else "ended with"}: "{quote_line(one.said, MAX_OUTCOME)}"')
+        what = "reason for an edit" if one.is_reason else "last answer"
+        parts.append(f'{what}: "{quote_line(one.said, MAX_OUTCOME)}"')
     if one.failing:
         parts.append(f'still failed: "{quote_line(one.failing, MAX_COMMAND)}"')
     if one.files:

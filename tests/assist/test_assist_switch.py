@@ -71,12 +71,12 @@ def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
 
 
 def test_it_adds_no_hook_where_init_added_none_and_says_so(home: Path) -> None:
-    done = crystal("config", "set", "assist.mode", "on")
-    assert "no agent runs crystal's hooks yet" in done.err
+    for key, value in (("assist.mode", "on"), ("context.enabled", "true")):
+        assert "no agent runs crystal's hooks yet" in crystal("config", "set", key, value).err
     assert not (home / ".claude" / "settings.json").exists()
     settings = home / ".claude" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text('{"enabledPlugins": {"crystal@crystal": true}}')
-    assert "does not run" not in crystal("config", "set", "assist.mode", "on").err  # the plugin has the entries
+    assert "no agent runs" not in crystal("config", "set", "assist.mode", "on").err  # the plugin has the entries
     settings.unlink()
     assert crystal("config", "set", "assist.mode", "sometimes").code == 2

@@ -122,10 +122,10 @@ def test_each_is_told_with_its_origin_and_date() -> None:
 OUTCOMES = [
     (SessionOutcome(), ""),
     (SessionOutcome("The port is 8080 now, and all tests pass."),
-     '; ended with: "The port is 8080 now, and all tests pass."'),
+     '; last answer: "The port is 8080 now, and all tests pass."'),
     (SessionOutcome("I keep three because the queue drops more.", True, "make lint", ("a.py", "b.py", "c.py", "d.py")),
-     ('; reason given: "I keep three because the queue drops more."; still failed: "make lint"; edited: a.py, b.py, c.py'
-     " and 1 more")),
+     ('; reason for an edit: "I keep three because the queue drops more."; still failed: "make lint"'
+     "; edited: a.py, b.py, c.py and 1 more")),
 ]  # fmt: skip
 
 
