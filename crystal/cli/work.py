@@ -203,6 +203,7 @@ def about(
     """Show the history of a thing: what was edited, run, cured, decided and said about it.
 
     crystal looks in this folder's project first, then in all. What matters most is shown, the latest first.
+    Of a person, the latest commits in this project's repository are shown, too.
     """
     from crystal.app.about import about, most_telling
 
@@ -222,8 +223,8 @@ def about(
         return
     look = look_of(sys.stdout)
     kind = "" if found.kind == "name" else f" ({found.kind})"
-    events, sessions = count_words(len(found.events), "event"), count_words(found.sessions, "session")
-    say(f"{look.bold(one_line(found.thing))}{kind}: {events} in {sessions}")
+    where = f" in {count_words(found.sessions, 'session')}" if found.sessions else ""
+    say(f"{look.bold(one_line(found.thing))}{kind}: {count_words(len(found.events), 'event')}{where}")
     for one in most_telling(found.events, most):
         _say_event(one, look, now)
     if found.related:
