@@ -20,7 +20,7 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
-from crystal.cli.render import count_words, hint, note, say, size_words, warn
+from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.table import Config
@@ -186,7 +186,7 @@ def init(
     _say_done(plan)
     say(*([] if assist is None else [f"assist: {config.assist_mode}"]))
     if every:
-        _say_left_out(config)
+        _say_left_out(config, agents)
     sharing.apply(config, asks=asks)
     _begin_unless_stopped(plan, wanted=import_past, asks=asks, wait=wait)
     if plan.problems:
@@ -228,8 +228,11 @@ def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -
     return this_config({"assist.mode": mode})
 
 
-def _say_left_out(config: Config) -> None:
-    for name in left_out_agents(config.places, os.environ, this_home()):
+def _say_left_out(config: Config, found: Sequence[str] | None) -> None:
+    left = left_out_agents(config.places, os.environ, this_home())
+    if not found and not left:
+        say_nothing("no agent was found on this machine", "name yours: crystal init --agent claude-code")
+    for name in left:
         typer.echo(f"left out: {_title(name)}: a plugin makes it wait for npm; to add it: crystal init --agent {name}")
 
 

@@ -258,6 +258,7 @@ def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, s
 
 
 def test_all_is_every_agent_found_here(home: Path) -> None:
+    assert "no agent was found" in crystal("init", "--yes", "--no-import", "--all").err
     for folder in (".gemini/tmp", ".pi/agent/sessions", ".aider"):
         (home / folder).mkdir(parents=True)
     dry = crystal("init", "--yes", "--all", "--dry-run")
@@ -266,6 +267,7 @@ def test_all_is_every_agent_found_here(home: Path) -> None:
     done = crystal("init", "--yes", "--no-import", "--all")
     assert [name for name in MECHANISMS if is_live(name, {}, home)] == ["gemini-cli", "pi"]
     assert "now: use Gemini CLI and Pi as before" in done.out
+    assert "no agent was found" not in done.err
     assert not (home / ".claude").exists()
 
 
