@@ -11,9 +11,8 @@ from crystal.app.context import Machine
 from crystal.assist.facts import SO_FAR, Fact, encode_facts
 from crystal.assist.packet import packet_facts
 from crystal.capture.privacy import policy_of
-from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import delete_file
-from crystal.hook.assist import PACKET, PACKETS
+from crystal.hook.assist import PACKET, PACKET_AGENTS, PACKETS
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import find_statement
 from crystal.store import Store
@@ -27,8 +26,6 @@ RUNNING_MS = 3_600_000
 MAX_SESSIONS = 8
 SESSION_ID = r"[\w.:-]{1,128}"
 """The hook asks for the packet of no other: a transcript may name its session as it likes, and this names a file."""
-AGENTS = frozenset((CLAUDE_CODE, "codex"))
-"""Those whose hooks can tell a packet."""
 INDEX_SECONDS = 1.0
 """Time for the work index; a session that it does not know yet has only requests."""
 
@@ -51,7 +48,7 @@ def refresh_packets(machine: Machine) -> None:
     before, since = state_of_memory(store), machine.now() - RUNNING_MS
     for one in list_sessions(store, projects=None, since=since, before=None, limit=MAX_SESSIONS):
         is_name = re.fullmatch(SESSION_ID, one.session_id, re.ASCII) is not None
-        if is_name and one.harness in AGENTS and one.cwd is not None and not policy.is_private_folder(one.cwd):
+        if is_name and one.harness in PACKET_AGENTS and one.cwd is not None and not policy.is_private_folder(one.cwd):
             facts = packet_of(store, one.id, one.cwd, 1 << 62)
             content = encode_facts(one.cwd, SO_FAR, facts, bytes(16), store_key(store))
             write_facts(machine, folder / f"{one.session_id}{PACKET}", content, before)

@@ -30,6 +30,8 @@ MOMENTS = {
     "SubagentStart": "subagent",
 }
 PACKETS = {"compaction", "subagent"}
+PACKET_AGENTS = {"claude-code", "codex"}
+"""The agents whose hooks can tell a packet."""
 SUFFIX, PACKET = ".facts", ".packet"
 NOT_TOLD = "0"
 """The tokens of a fact that was not told, because the client's summary has it."""
@@ -136,7 +138,8 @@ class HookCall:
         self.context = os.path.join(data_dir, "context")
         (self.session, self.cwd), self.event = who, said["hook_event_name"]
         rules = session_start.rules_for(data_dir, self.session, env, parse, said.get("crystal_harness"))
-        self.rules: dict[str, Any] = rules or {"moments": []}
+        is_told = rules is not None and not session_start.is_private(self.cwd, rules)
+        self.rules: dict[str, Any] = rules if is_told else {"moments": []}
         self.packet = os.path.join(self.context, self.session + PACKET)
 
 
@@ -184,7 +187,8 @@ def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dic
             _note_summary(call)  # which the client's own helper has just written
         return False
     write(attempt(answer, call) or {})
-    if not PACKETS & {*call.rules["moments"]}:
+    has_packet = call.said.get("crystal_harness", "claude-code") in PACKET_AGENTS
+    if not (has_packet and PACKETS & {*call.rules["moments"]}):
         return False
     try:
         return call.now - os.stat(call.packet).st_mtime_ns > MAX_PACKET_AGE_NS
@@ -276,7 +280,7 @@ def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], byte
     """Read a file of facts.
 
     Raises:
-        LookupError, OSError, ValueError: There is none, it may be private, or it is not whole.
+        LookupError, OSError, ValueError: There is none, or it is not whole.
     """
     from itertools import islice
 
@@ -284,9 +288,7 @@ def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], byte
         header = call.parse(file.readline(MAX_BYTES))
         facts = list(islice(file, int(header["facts"])))  # a damaged number may be any: it ends with the file
         keys = file.read(MAX_BYTES)
-    private = tuple(call.rules["private_folders"])
-    is_private = call.cwd.startswith(private) or os.path.abspath(call.cwd).startswith(private)
-    if is_private or len(keys) != int(header["keys"]) * KEY_BYTES:
+    if len(keys) != int(header["keys"]) * KEY_BYTES:
         raise LookupError(path)
     return header, facts, keys
 

@@ -130,6 +130,12 @@ def rules_for(
     return None if session.startswith(tuple(rules["private_sessions"])) or session in rules["off"] else rules
 
 
+def is_private(cwd: str, rules: "dict[str, Any]") -> bool:
+    """Return whether a folder may be private."""
+    private = tuple(rules["private_folders"])
+    return cwd.startswith(private) or os.path.abspath(cwd).startswith(private)
+
+
 def _ready(
     folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "dict[str, Any]":
@@ -140,10 +146,7 @@ def _ready(
             return own
     except OSError:
         pass  # nothing is known of this folder
-    private = tuple(rules["private_folders"])
-    if cwd.startswith(private) or os.path.abspath(cwd).startswith(private):
-        return {"body": None}
-    return _read(os.path.join(folder, "default.json"), parse)
+    return {"body": None} if is_private(cwd, rules) else _read(os.path.join(folder, "default.json"), parse)
 
 
 def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, Any]":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,18 @@ def test_it_is_made_again_while_a_long_turn_goes_on(door: Hook) -> None:
     lay(door, Rules("/none", "-", {}, moments=("edit", "failure"), assist_tokens="2000"))
     door.run({**edit, "session_id": "other"})
     door.run({**edit, "session_id": "other"}, env={"CRYSTAL_PRIVATE": "1"})
+    lay(door, replace(RULES, private_folders=(f"{SHOP}/",)))
+    door.run({**edit, "session_id": "private", "cwd": f"{SHOP}/"})
     assert len(door.notes) == 2
+
+
+def test_no_worker_starts_for_an_agent_that_is_told_no_packet(door: Hook) -> None:
+    lay(door)
+    edit = {"file_path": f"{SHOP}/a.py", "old_str": "b", "new_str": "c"}
+    for agent in ("gemini-cli", "copilot-cli", "pi", "codex"):
+        said = {**START, "session_id": "new", "hook_event_name": "PreToolUse", "tool_input": edit}
+        assert door.run(said, agent=agent) is None
+    assert [note["harness"] for note in door.notes] == ["codex"]
 
 
 def test_it_stands_beside_the_context_of_a_session_start(door: Hook) -> None:

@@ -16,7 +16,9 @@ from crystal.hook import main as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
 START = {"session_id": SESSION, "cwd": "/home/dev/shop", "hook_event_name": "SessionStart", "source": "startup"}
-HOOK_FILES = ("main.py", "assist.py", "session_start.py", "launch.py", "remember.py", "remember_line.py")
+HOOK_FILES = (
+    "main.py", "assist.py", "other_agents.py", "session_start.py", "launch.py", "remember.py", "remember_line.py"
+)  # fmt: skip
 WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"
 
 
@@ -40,10 +42,13 @@ class Hook:
         self.data.mkdir(parents=True)
         self.command = [sys.executable, "-I", "-S", str(copy_hook(root / "package", WORKER))]
 
-    def run(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
-        """Run it; gives what it prints, parsed, None when that is nothing."""
+    def run(
+        self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None, agent: str = ""
+    ) -> Any:
+        """Run it, for Claude Code or as another agent does; gives what it prints, parsed, None when that is nothing."""
+        other = ["--harness", agent, "--event", said["hook_event_name"]] if agent else []
         done = subprocess.run(
-            [*self.command[:3], *code] if code else self.command,
+            [*self.command[:3], *code] if code else [*self.command, *other],
             input=json.dumps(said).encode(),
             env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **(env or {})},
             capture_output=True,
