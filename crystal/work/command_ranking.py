@@ -45,6 +45,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
 _SETTINGS = re.compile(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
 """Assignments before a program: ``CI=1``, ``out=$(``."""
+_REDIRECTION = re.compile(r"[0-9&]?[<>]")
 _SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
 
 
@@ -142,8 +143,8 @@ def _step(part: str) -> str:
         is_looking = not rest or rest[0] in _GIT_LOOKS
     else:
         is_looking = name in _LOOKING or not name[:1].isalpha()
-    if name in _INTERPRETERS:
-        script = next((word for word in rest if not word.startswith("-")), "")
-        return " ".join(filter(None, (name, script.rpartition("/")[2])))
-    subcommands = takewhile(_SUBCOMMAND.fullmatch, rest[:2] if name in _WITH_SUBCOMMANDS else ())
-    return "" if is_looking else " ".join([name, *subcommands])
+    done = [*takewhile(_SUBCOMMAND.fullmatch, rest[:2] if name in _WITH_SUBCOMMANDS else ())]
+    if name in _INTERPRETERS and not done:
+        words = takewhile(lambda word: not _REDIRECTION.match(word), rest)
+        done = [word.rpartition("/")[2] for word in words if not word.startswith("-")][:1]
+    return "" if is_looking else " ".join([name, *done])

@@ -70,8 +70,8 @@ def outcome_of(result: str) -> CallOutcome:
 def _status(result: str) -> int:
     if code := _EXIT.match(result):
         return int(code[1])
-    if code := _EXIT_AT_END.search(result[-NEAR_END:]):
-        told = next(filter(None, code.groups()))
+    if codes := [*_EXIT_AT_END.finditer(result[-NEAR_END:])]:
+        told = next(filter(None, codes[-1].groups()))  # a program that runs others prints theirs before
         return 1 if told == "false" else int(told)
     return STOPPED if _STOPPED.search(result) else int(_FAILED.match(result) is not None)
 

@@ -19,6 +19,8 @@ from tests.support.table import each_row
         ("ls | grep x; echo done", ()),
         ("./scripts/deploy.sh prod", ("deploy.sh",)),
         ("npm run build:prod -- --fast", ("npm run build:prod",)),
+        ("bun run build && deno task dev && bun scripts/x.ts", ("bun run build", "deno task dev", "bun x.ts")),
+        ("python3 --version 2>/dev/null && node < a.js", ("python3", "node")),
         ("bash -x scripts/setup.sh prod && python -m pytest -q", ("bash setup.sh", "python pytest")),
         ("repo=$(gh repo view --json owner) && A=1 make test", ("gh repo view", "make test")),
     ],

@@ -19,6 +19,8 @@ RESULTS = [
     ("Qwen Code", "Command: a\nOutput: no\nError: (none)\nExit Code: 1\nSignal: (none)", (1, None, None)),
     ("Copilot CLI", "no\n<shellId: 0 completed with exit code 1>\n\n[recalled]", (1, None, None)),
     ("Pi", "no\n\n\nCommand exited with code 4\n[recalled]", (4, None, None)),
+    ("Droid, of a program that runs others", "Command exited with code 1\nagain: ok\n\n[Process exited with code 0]",
+     (0, None, None)),
     ("Droid", "no\n\n\n[Process exited with code 5]", (5, None, None)),
     ("Cline", "query: a\nresult: no\n\nsuccess: false", (1, None, None)),
     ("a word about a code", "see Exit Code: 3 and success: false above\ndone", (0, None, None)),
