@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -188,6 +189,27 @@ def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> N
     [problem] = remove(home)
     assert problem.startswith(f"{broken}: line ")
     assert (broken.read_bytes(), others.read_bytes()) == before
+
+
+@each_row("script", ["echo oops", "echo null", "true", "exit 3", "no-such-program"])
+def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no Node.js")
+    [part] = MECHANISMS["opencode"].parts(HookCommand(("sh", "-c", script), moments=("edit",)), tmp_path)
+    assert isinstance(part, OwnFile)
+    (tmp_path / "crystal.mjs").write_text(part.text)
+    run = """
+    import { Crystal } from "./crystal.mjs";
+    const result = { output: "edited" };
+    const plugin = await Crystal({ directory: "." });
+    await plugin["tool.execute.after"]({ tool: "edit", sessionID: "s", args: {} }, result);
+    console.log(result.output);
+    """
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", run], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "edited\n"), done.stderr
 
 
 def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:

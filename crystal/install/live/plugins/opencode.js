@@ -16,17 +16,15 @@ function start(event, said, options) {
 
 // Returns what crystal tells the model; empty if that is nothing.
 function ask(event, said) {
-  return new Promise((resolve) => {
-    try {
-      const hook = start(event, said, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
-      let text = "";
-      hook.on("error", () => resolve(""));
-      hook.stdout.on("data", (data) => (text += data));
-      hook.on("close", () => resolve(text ? (JSON.parse(text).hookSpecificOutput?.additionalContext ?? "") : ""));
-    } catch {
-      resolve("");
-    }
-  });
+  return new Promise((resolve, reject) => {
+    const hook = start(event, said, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
+    let text = "";
+    hook.on("error", reject);
+    hook.stdout.on("data", (data) => (text += data));
+    hook.on("close", () => resolve(text));
+  })
+    .then((text) => JSON.parse(text).hookSpecificOutput?.additionalContext ?? "")
+    .catch(() => "");
 }
 
 export const Crystal = async ({ directory }) => {

@@ -32,17 +32,15 @@ function tell(event: string, context: any) {
 
 // Returns what crystal tells the model; empty if that is nothing.
 function ask(event: string, context: any, more: object): Promise<string> {
-  return new Promise((resolve) => {
-    try {
-      const hook = start(event, context, more, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
-      let said = "";
-      hook.on("error", () => resolve(""));
-      hook.stdout!.on("data", (data: any) => (said += data));
-      hook.on("close", () => resolve(said ? (JSON.parse(said).hookSpecificOutput?.additionalContext ?? "") : ""));
-    } catch {
-      resolve("");
-    }
-  });
+  return new Promise<string>((resolve, reject) => {
+    const hook = start(event, context, more, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
+    let text = "";
+    hook.on("error", reject);
+    hook.stdout!.on("data", (data: any) => (text += data));
+    hook.on("close", () => resolve(text));
+  })
+    .then((text) => JSON.parse(text).hookSpecificOutput?.additionalContext ?? "")
+    .catch(() => "");
 }
 
 export default function (pi: any) {
