@@ -95,15 +95,15 @@ def settings_changed(key: str) -> list[str]:
     """Make contexts, the mark of privacy and the agents' hooks ready under a new setting, where there is a memory.
 
     Returns:
-        What the user has to do for an agent that got new hooks.
+        Which hooks cannot be changed, and what the user has to do for an agent that got new ones.
     """
     from crystal.install.setup_plan import update_hooks  # noqa: PLC0415 - a turn loads this module, and changes no setting
 
     with contextlib.suppress(CrystalError):  # whatever is wrong with it, the setting was written
         config = this_config()
         if config.places.db.exists():
-            with open_machine() as machine:
+            with contextlib.suppress(CrystalError), open_machine() as machine:
                 refresh(machine)
             if key.startswith(HOOK_SETTINGS):
-                return [step for step in update_hooks(config, os.environ, this_home()) if step]
+                return update_hooks(config, os.environ, this_home())
     return []

@@ -5,6 +5,7 @@ A plan is made first and changes nothing; a settings file that cannot be parsed 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
 import shutil
@@ -194,22 +195,33 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
     """Add or remove the entries for moments at which something is told, in files that have our other entries.
 
     Returns:
-        What the user has to do for an agent that got new entries.
-
-    Raises:
-        CrystalError: A file cannot be read or written.
+        Which files cannot be changed, and what the user has to do for an agent that got new entries.
     """
+    words, entry = _hook_words(env, home), server_entry(config, env, home)
+    errors, steps = list[CrystalError](), list[str]()
     for folder in config.places.claude_dirs:
         commands = settings.read_facts(folder / "settings.json").commands
         now = {event for event in commands if event in MATCHERS}
         if TIMEOUTS.keys() & commands.keys() and now != wanted(config.assist_moments).keys() & MATCHERS.keys():
-            settings.apply(_plan_hooks(config, folder, _hook_words(env, home)))
-    agents, words, entry = live_agents(env, home), _hook_words(env, home), server_entry(config, env, home)
-    changed = [plan for plan in _plan_live(agents, words, entry, config, env, home) if plan.changed]
-    for plan in changed:
-        live.apply(plan, config.places.ldm_home)
-    grown = [plan for plan in changed if any(len(one.after or b"") > len(one.before or b"") for one in plan.changes)]
-    return [MECHANISMS[plan.name].next_step for plan in grown if plan.name not in ONLY_BY_NAME]
+            with _noted(errors):
+                settings.apply(_plan_hooks(config, folder, words))
+    for plan in _plan_live(live_agents(env, home), words, entry, config, env, home):
+        errors += plan.problems
+        with _noted(errors):
+            if plan.changed:
+                live.apply(plan, config.places.ldm_home)
+            if plan.has_more and plan.name not in ONLY_BY_NAME:
+                steps.append(MECHANISMS[plan.name].next_step)
+    return [*(f"{error.message}; {error.hint}" for error in errors), *filter(None, steps)]
+
+
+@contextlib.contextmanager
+def _noted(errors: list[CrystalError]) -> Iterator[None]:
+    """Add what goes wrong with one file to the errors: the others are changed all the same."""
+    try:
+        yield
+    except CrystalError as error:
+        errors.append(error)
 
 
 def live_agents(env: Mapping[str, str], home: Path) -> list[str]:

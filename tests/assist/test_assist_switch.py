@@ -70,6 +70,19 @@ def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
     assert hooks.read_bytes() == off
 
 
+def test_a_file_that_cannot_be_changed_is_named_and_the_others_follow(home: Path) -> None:
+    names = {"codex": home / ".codex" / "hooks.json", "qwen-code": home / ".qwen" / "settings.json"}
+    assert crystal("init", "--yes", "--no-import", *(word for name in names for word in ("--agent", name))).code == 0
+    first, second = names.values()
+    before = first.read_bytes()
+    first.chmod(0o444)
+    assert "read-only" not in crystal("config", "set", "assist.tokens", "900").err
+    done = crystal("config", "set", "assist.mode", "on")
+    assert (done.code, f"{first} is read-only and stays; chmod u+w {first}" in done.err) == (0, True), done.err
+    assert first.read_bytes() == before
+    assert "PreToolUse" in second.read_text()
+
+
 def test_it_adds_no_hook_where_init_added_none_and_says_so(home: Path) -> None:
     for key, value in (("assist.mode", "on"), ("context.enabled", "true")):
         assert "no agent runs crystal's hooks yet" in crystal("config", "set", key, value).err

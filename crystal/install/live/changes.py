@@ -75,6 +75,11 @@ class LivePlan:
         """Return whether applying it changes a file."""
         return any(change.changed for change in self.changes)
 
+    @property
+    def has_more(self) -> bool:
+        """Return whether a file gets more than it has."""
+        return any(len(change.after or b"") > len(change.before or b"") for change in self.changes)
+
 
 def folder_of(name: str, env: Mapping[str, str], home: Path) -> Path:
     """Return the folder of an agent's settings, where its own variable says."""
@@ -86,7 +91,10 @@ def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[
     changes, problems = [], []
     for part in MECHANISMS[name].parts(command, folder):
         try:
-            changes.append(_plan_part(folder / part.name, part, record.get(str(folder / part.name))))
+            change = _plan_part(folder / part.name, part, record.get(str(folder / part.name)))
+            if change.changed:
+                _refuse_read_only(change.path, change.target, change.before)
+            changes.append(change)
         except CrystalError as error:
             problems.append(error)
     return LivePlan(name, folder, command, tuple(changes), tuple(problems))
@@ -163,7 +171,6 @@ def missing_scripts(name: str, env: Mapping[str, str], home: Path) -> list[str]:
 
 def _plan_part(path: Path, part: Part, made: Undo | None) -> LiveChange:
     target, before = read_whole(path)
-    _refuse_read_only(path, target, before)
     if isinstance(part, OwnFile):
         if before is not None and not _is_own(before):
             raise UsageError(f"{path} is not crystal's and stays", hint=_by_hand(part))
