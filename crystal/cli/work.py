@@ -203,7 +203,7 @@ def about(
     """Show the history of a thing: what was edited, run, cured, decided and said about it.
 
     crystal looks in this folder's project first, then in all. What matters most is shown, the latest first.
-    Of a person, the latest commits in this project's repository are shown, too.
+    For a person it also shows the latest commits in this project's repository.
     """
     from crystal.app.about import about, most_telling
 
