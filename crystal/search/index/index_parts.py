@@ -26,7 +26,7 @@ from crystal.search.index.index_files import (
 )
 from crystal.search.index.part_vectors import PartVectors, build_arrays
 from crystal.search.index.terms import Tokenize, document_words
-from crystal.search.index.word_order import OrderCollector, merge_orders
+from crystal.search.index.word_pairs import Filters, PairCollector, filters_of, merge_pairs
 from crystal.search.index.words import PartWords, WordCollector, merge_words
 from crystal.store import Store
 from crystal.store.hidden import Hidden
@@ -61,6 +61,11 @@ class IndexPart:
         """Return where conversations begin."""
         return np.flatnonzero(self.arrays["first"])
 
+    @cached_property
+    def filters(self) -> Filters:
+        """Return where the pairs of each document begin, and their bytes."""
+        return filters_of(self.arrays["length"])
+
     def places(self, ids: Array) -> Array:
         """Return the ordinals of chunks, -1 for those that are not in this part."""
         if not self.size or not len(ids):
@@ -91,24 +96,27 @@ class IndexPart:
 
 def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
     """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""
-    gathering, in_order = WordCollector(), OrderCollector()
+    gathering, pairs = WordCollector(), PairCollector()
     documents: list[DocumentRow] = []
     lengths: list[int] = []
     for row, text in islice(rows, MAX_DOCUMENTS):
         words = document_words(tokenize, text, row.ts)
         gathering.add([*words.header, *words.text, *words.parts])
-        in_order.add(words.text)
+        pairs.add(words.text)
         documents.append(row)
         lengths.append(len(words.text))
     arranged = documents_of(documents, lengths)
-    return _contents(arranged, {**gathering.arrays(arranged.order), **in_order.arrays(arranged.order)})
+    return _contents(
+        arranged, {**gathering.arrays(arranged.order), **pairs.arrays(arranged.order, arranged.arrays["length"])}
+    )
 
 
 def merge_parts(parts: Sequence[IndexPart], kept: Sequence[Array]) -> IndexFileContents:
     """Make one part of several, with the documents that are kept."""
     arranged, orders = merge_documents([(part.names, part.arrays) for part in parts], kept)
     words = merge_words([part.words for part in parts], orders)
-    return _contents(arranged, {**words, **merge_orders([part.arrays for part in parts], orders)})
+    pairs = merge_pairs([part.arrays for part in parts], orders, arranged.arrays["length"])
+    return _contents(arranged, {**words, **pairs})
 
 
 def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContents:

@@ -29,7 +29,7 @@ from crystal.search.index.index_parts import (
     tail_of,
 )
 from crystal.search.index.part_vectors import VectorPiece, best, likely, measured, nearly
-from crystal.search.index.word_order import having_in_a_row
+from crystal.search.index.word_pairs import having_in_a_row
 from crystal.store import Store
 from crystal.store.isolation import hidden_rows
 from crystal.store.search import index_log, index_source
@@ -240,7 +240,7 @@ class Index:
         found, ends = [np.empty(0, np.int64)], np.searchsorted(ordinals, self._starts).tolist()
         for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
             some = ordinals[first:last]
-            found.append(some[having_in_a_row(part.arrays, some - start, terms)])
+            found.append(some[having_in_a_row(part.arrays, part.filters, some - start, terms)])
         return np.concatenate(found)
 
     @_damage_told

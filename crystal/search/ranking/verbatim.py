@@ -23,8 +23,6 @@ from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
 """Texts that are read for a phrase or a name at most: the best of those with all its words."""
-MAX_IN_ROW = 50_000
-"""With more texts than this, the best are read without a look at the order: their words are often in a row."""
 ENOUGH_CHUNKS = 1_000
 """Chunks with a phrase or a name, in any spelling, that are enough. After as many texts were read, a quarter of the
 wanted hits is enough."""
@@ -76,7 +74,7 @@ class Phrase:
     def among(self, index: Index, places: Ordinals) -> Ordinals:
         """Return which of some documents may have the phrase."""
         is_inside, is_one = UNSPACED.search(self.written), len(self.stems) < 2
-        return places if is_inside or is_one or len(places) > MAX_IN_ROW else index.with_row(self.stems, places)
+        return places if is_inside or is_one else index.with_row(self.stems, places)
 
     def is_written_in(self, text: str) -> bool:
         """Return True if a text has the phrase as it was typed, in any case and with any white space."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crystal.store.connection import Store
 
-FORMAT = 10
+FORMAT = 11
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
 
 SUFFIX = ".part"
