@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import mmap
 import os
 import secrets
@@ -125,10 +124,14 @@ def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, 
     file.write(MAGIC)
     listed: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        is_one = array.ndim == 1 and len(array) > 1 and bool((array == array[0]).all())  # stored as one number
+        data = np.ascontiguousarray(array[:1] if is_one else array).reshape(-1).view(np.uint8).data
         at = _align(file)
         file.write(data)
-        listed[name] = {"dtype": array.dtype.str, "shape": array.shape, "at": at, "crc": zlib.crc32(data)}
+        crc = zlib.crc32(data)
+        listed[name] = {"dtype": array.dtype.str, "shape": array.shape, "at": at, "size": len(data), "crc": crc}
+        if is_one:
+            listed[name]["strides"] = [0]
     end = _align(file)
     directory = json.dumps({"meta": meta, "arrays": listed}).encode()
     checksum = zlib.crc32(directory)
@@ -151,7 +154,7 @@ def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
     mapped, directory = _directory(path, written)
     try:
         arrays = {
-            name: np.ndarray(tuple(one["shape"]), one["dtype"], buffer=mapped, offset=one["at"])
+            name: np.ndarray(one["shape"], one["dtype"], mapped, one["at"], one.get("strides"))
             for name, one in directory["arrays"].items()
         }
         for array in arrays.values():
@@ -186,8 +189,7 @@ def check_file(path: Path, written: WrittenFile | PartFile) -> None:
     mapped, directory = _directory(path, written)
     with memoryview(mapped) as view:
         for name, one in directory["arrays"].items():
-            size = np.dtype(one["dtype"]).itemsize * math.prod(one["shape"])
-            if zlib.crc32(view[one["at"] : one["at"] + size]) != one["crc"]:
+            if zlib.crc32(view[one["at"] : one["at"] + one["size"]]) != one["crc"]:
                 raise IndexDamagedError(f"{path.name}: {name} is damaged")
 
 
