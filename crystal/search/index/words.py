@@ -197,7 +197,6 @@ class PartWords:
         self._more_before: Array = arrays["more_before"]
         self._times: Array = arrays["times"]
         self.size = len(self._at) - 1
-        self._read_words = _ReadWords(self._words, self._at)
         self._spans: dict[bytes, tuple[int, int]] = {}
         self._last: tuple[tuple[int, int], Array] = (0, 0), self._document[:0]
 
@@ -261,16 +260,17 @@ class PartWords:
 
     def at(self, word: bytes) -> int:
         """Return the number of the first word that is not less than this one; numbers follow their sort order."""
-        if len(self._read_words) > KNOWN_WORDS:
-            self._read_words.clear()
-        return bisect_left(range(self.size), word, key=self._read_words.__getitem__)
+        return bisect_left(range(self.size), word, key=self._word)
+
+    def _word(self, number: int) -> bytes:
+        return bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
 
     def find(self, word: bytes) -> tuple[int, int]:
         """Return the range of a word's postings, ``(start, end)``; empty if the word is missing."""
         span = self._spans.get(word)
         if span is None:  # a question looks for each of its words several times
             number = self.at(word)
-            is_here = number < self.size and self._read_words[number] == word
+            is_here = number < self.size and self._word(number) == word
             span = (self.start.item(number), self.start.item(number + 1)) if is_here else (0, 0)
             self.remember({word: span})
         return span
@@ -317,18 +317,6 @@ class PartWords:
         data = bytes(self._words[at[0] : at[-1]])
         spans = {data[at[n] - at[0] : at[n + 1] - at[0]]: (ends[n], ends[n + 1]) for n in numbers}
         return spans, last - first <= most
-
-
-class _ReadWords(dict[int, bytes]):
-    """Words by number, read from the map when they are first asked for: a binary search begins with the same ones."""
-
-    def __init__(self, words: memoryview, at: Array) -> None:
-        super().__init__()
-        self._words, self._at = words, at
-
-    def __missing__(self, number: int) -> bytes:
-        word = self[number] = bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
-        return word
 
 
 def _lengths(ends: Array) -> Array:
