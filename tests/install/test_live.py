@@ -218,7 +218,7 @@ def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:
     path.write_text("{}")
     path.chmod(0o444)
     [problem] = install("qwen-code", home)
-    assert problem == f"{path} is read-only and stays"
+    assert problem == f"{path} is read-only and stays as it is"
     assert path.read_text() == "{}"
 
 

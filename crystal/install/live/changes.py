@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -231,7 +232,8 @@ def _check_others(path: Path, before: str, after: str) -> None:
 def _refuse_read_only(path: Path, target: Path, before: bytes | None) -> None:
     """Refuse a file that its user has closed for writing, although it could be replaced."""
     if before is not None and not target.stat().st_mode & 0o222:
-        raise UnavailableError(f"{path} is read-only and stays", hint=f"chmod u+w {path}, then run the command again")
+        hint = f"allow it: chmod u+w {shlex.quote(str(path))}, then run the command again"
+        raise UnavailableError(f"{path} is read-only and stays as it is", hint=hint)
 
 
 def _by_hand(part: OwnFile) -> str:
