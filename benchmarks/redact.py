@@ -46,11 +46,11 @@ class Watched(Redactor):
         super().__init__(b"a key for measuring")
         self.seen: dict[tuple[str, bytes], bytes] = {}
 
-    def _spliced(self, source: bytes, cuts: list[Cut]) -> bytes:
+    def _spliced(self, source: bytes, cuts: list[Cut], marks: list[bytes]) -> bytes:
         for cut in cuts:
             around = source[max(0, cut.start - 70) : cut.start] + b" >>> <<< " + source[cut.end : cut.end + 30]
             self.seen.setdefault((cut.kind, cut.secret[:120]), around)
-        return super()._spliced(source, cuts)
+        return super()._spliced(source, cuts, marks)
 
 
 def lines_of(places: Iterable[Path]) -> list[bytes]:

@@ -8,6 +8,7 @@ A line may hold a hundred thousand strings, so what is known of each stands in a
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
@@ -15,7 +16,8 @@ from itertools import accumulate, pairwise
 
 from crystal.redact.names import strength
 from crystal.redact.regex_engines import LARGE, Lazy
-from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut
+from crystal.redact.spans import DENSE, STRING_END, Cut
+from crystal.redact.views import readable
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
 _SPACES = b" \t\r\n"
@@ -27,44 +29,65 @@ _FLAG = Lazy(rb"--?[A-Za-z][\w-]{0,76}")
 
 MAX_GROUP = 8 * 1024
 """Bytes of short strings that are read as one text: every view of it is whole, and what is dense in it is little."""
-MAX_ASKED = 64
-"""Strings of a dense group that are asked about one by one: a dozen microseconds each."""
+_ASKED = 64
+"""The part of a line whose dense strings are asked about one by one, beside a group: each new byte may cost four
+microseconds, because the automata grow."""
 
 
+_STRING_END = re.escape(STRING_END)
+_WHOLE_MARKER = Lazy(_STRING_END + rb"\[(?:redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}|private|recalled)\](?=\n\xff)")
 _HARMLESS = Lazy(
-    rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
+    _STRING_END + rb"(?:(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?)(?=\n\xff)"
 )
 """Strings that lines of transcripts are made of, and that no rule finds anything in."""
+_MARKED, _PLAIN = b"[", b""
 
 
 class JsonStrings:
     """Strings of a JSON line in order, keys among them; the n-th stands at ``line[starts[n]:ends[n]]``."""
 
     def __init__(
-        self, line: bytes, starts: list[int], ends: list[int], names_of: Callable[[], dict[int, bytes]]
+        self, source: bytes, starts: list[int], ends: list[int], names_of: Callable[[], dict[int, bytes]]
     ) -> None:
-        self.line, self.starts, self.ends, self._names_of = line, starts, ends, names_of
+        self._source, self.line = source, readable(source)
+        self.starts, self.ends, self._names_of = starts, ends, names_of
         between = len(STRING_END)
         sizes = [end - start + between for start, end in zip(starts, ends, strict=True)]
         self._places = [0, *accumulate(sizes)]
+        self._left_to_ask = MAX_GROUP + len(source) // _ASKED
 
     @cached_property
     def names(self) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the numbers of the strings under them."""
         return self._names_of()
 
-    def around(self, places: Iterable[int]) -> JsonStrings:
-        """Return the strings at these places of the line, in order."""
-        numbers = list(dict.fromkeys(bisect_right(self.starts, place) - 1 for place in places))
-        return JsonStrings(
-            self.line,
-            [self.starts[number] for number in numbers],
-            [self.ends[number] for number in numbers],
-            lambda: {at: self.names[number] for at, number in enumerate(numbers) if number in self.names},
-        )
+    def changed(self, source: bytes, cuts: Iterable[Cut], sizes: Iterable[int]) -> JsonStrings:
+        """Return the strings of which a part was cut out, as they stand in the line that has come of it.
+
+        Args:
+            source: The new line.
+            cuts: What was cut out of the old one, in order.
+            sizes: How many bytes stand in the place of each cut.
+        """
+        starts: list[int] = []
+        ends: list[int] = []
+        numbers: list[int] = []
+        shift = 0
+        for cut, size in zip(cuts, sizes, strict=True):
+            grown = size - (cut.end - cut.start)
+            number = bisect_right(self.starts, cut.start) - 1
+            if numbers and numbers[-1] == number:
+                ends[-1] += grown
+            elif cut.start > self.starts[number] or cut.end < self.ends[number]:
+                numbers.append(number)
+                starts.append(self.starts[number] + shift)
+                ends.append(self.ends[number] + shift + grown)
+            shift += grown
+        names = {at: self.names[number] for at, number in enumerate(numbers) if number in self.names}
+        return JsonStrings(source, starts, ends, lambda: names)
 
     def groups(self) -> Iterator[range]:
         """Yield the numbers of all strings in groups: as many short ones as fit, or one long one."""
@@ -90,37 +113,41 @@ class JsonStrings:
                     yield Cut(begin, stop, cut.kind, cut.rank, cut.secret)
                 number += 1
 
-    def whole(self, group: range, text: bytes, may_hold: Callable[[bytes], bool]) -> list[Cut]:
-        """Take out whole the strings of a group that holds more than can be examined.
+    def whole(self, group: range, text: bytes, marker: bytes, may_hold: Callable[[bytes], bool]) -> list[Cut]:
+        """Take out whole the strings of a group that holds more than can be examined, with one cut for all.
 
-        Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule. Many
-        are asked about all at once, as ``text``, which joins them.
+        Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule: asked
+        at first about ``text``, which joins them.
         """
-        named = [number for number in group if number in self.names]
+        named = {number for number in group if number in self.names}
         if not named and not may_hold(text):
             return []
-        asks = may_hold if len(group) <= MAX_ASKED else lambda _: True
-        return [
-            Cut(self.starts[number], self.ends[number], "dense", DENSE, text)
-            for number in group
-            if not self._is_kept(number, asks)
+        short = _WHOLE_MARKER.sub(STRING_END + _MARKED, STRING_END + text + STRING_END)
+        strings = _HARMLESS.sub(STRING_END + _PLAIN, short).split(STRING_END)[1:-1]
+        goes = [
+            string != _MARKED and (number in named or (string != _PLAIN and self._may_hold(string, may_hold)))
+            for number, string in zip(group, strings, strict=True)
         ]
+        starts, ends = self.starts[group.start : group.stop], self.ends[group.start : group.stop]
+        parts = [
+            marker + self._source[end:following] if gone else self._source[start:following]
+            for gone, start, end, following in zip(goes, starts, ends, [*starts[1:], ends[-1]], strict=True)
+        ]
+        return [Cut(starts[0], ends[-1], "dense", DENSE, text, b"".join(parts), sum(goes))] * any(goes)
 
-    def _is_kept(self, number: int, may_hold: Callable[[bytes], bool]) -> bool:
-        start, end = self.starts[number], self.ends[number]
-        if MARKER.fullmatch(self.line, start, end):
-            return True
-        if number in self.names:
-            return False
-        return bool(_HARMLESS.fullmatch(self.line, start, end)) or not may_hold(self.line[start:end])
+    def _may_hold(self, string: bytes, may_hold: Callable[[bytes], bool]) -> bool:
+        """Ask about one string, if all those asked about before are a small part of the line."""
+        self._left_to_ask -= len(string)
+        return self._left_to_ask < 0 or may_hold(string)
 
 
-def strings_of(line: bytes) -> JsonStrings | None:
+def strings_of(source: bytes) -> JsonStrings | None:
     """Return the strings of a JSON line, or None if the line is not JSON.
 
     The name of a value is its key; in a list the key of the list, or the flag before it (``["--token", "..."]``);
     for ``{"name": "X", "value": "..."}`` and ``{"X": {"value": "..."}}`` it is X.
     """
+    line = readable(source)
     if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"'):
         return None
     gaps, lengths = _parts(line)
@@ -131,7 +158,7 @@ def strings_of(line: bytes) -> JsonStrings | None:
     ends = [start + length for start, length in zip(starts, lengths, strict=True)]
     if b" " in line or b"\t" in line or b"\r" in line:
         gaps = [gap.translate(None, _SPACES) for gap in gaps]
-    return JsonStrings(line, starts, ends, partial(_telling_names, line, starts, ends, gaps))
+    return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps))
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int]]:

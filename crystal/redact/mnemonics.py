@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -52,16 +52,13 @@ def _lists() -> list[dict[bytes, int]]:
     assert package is not None
     assert package.submodule_search_locations is not None
     files = sorted(Path(package.submodule_search_locations[0], "wordlist").glob("*.txt"))
-    return [_places(file.read_text("utf-8").split()) for file in files]
+    return [_places(file.read_text("utf-8")) for file in files]
 
 
-def _places(words: list[str]) -> dict[bytes, int]:
+def _places(words: str) -> dict[bytes, int]:
     """Return the place of each word, in both ways to write an accent."""
-    return {
-        form.encode(): place
-        for place, word in enumerate(words)
-        for form in (unicodedata.normalize("NFC", word), unicodedata.normalize("NFKD", word))
-    }
+    forms = [unicodedata.normalize(form, words).encode().split() for form in ("NFC", "NFKD")]
+    return {word: place for form in forms for place, word in enumerate(form)}
 
 
 @cache
@@ -72,17 +69,30 @@ def _words() -> frozenset[bytes]:
 def holds_phrase(text: bytes) -> bool:
     """Return whether twelve words of the list follow each other: the hint alone lets through a lot of prose."""
     if b"\\u" in text:
-        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)).encode("utf-8", "replace"), text)
-    text = _with_plain_spaces(text)
-    if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
-        return False
-    small = text.lower()
-    return any(_known_words(small, place) for place in stretches(text, MNEMONIC_HINTS))
+        parts = _ESCAPE.split(text)
+        parts[1::2] = map(_letter, parts[1::2])
+        text = b"".join(parts)
+    return bool(_places_in(_with_plain_spaces(text)))
+
+
+@lru_cache(maxsize=4096)
+def _letter(digits: bytes) -> bytes:
+    return chr(int(digits, 16)).encode("utf-8", "replace")
 
 
 def _with_plain_spaces(text: bytes) -> bytes:
     """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
-    return text if text.isascii() else _SPACE.sub(lambda found: b" " * len(found[0]), text)
+    for space in set() if text.isascii() else set(_SPACE.findall(text)):
+        text = text.replace(space, b" " * len(space))
+    return text
+
+
+def _places_in(text: bytes) -> list[tuple[int, int]]:
+    """Return the stretches of a text with plain spaces that may hold a phrase; none if no twelve words follow."""
+    if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
+        return []
+    small, places = text.lower(), [*stretches(text, MNEMONIC_HINTS)]
+    return places if any(_known_words(small, place) for place in places) else []
 
 
 def _known_words(small: bytes, place: tuple[int, int]) -> bool:
@@ -94,7 +104,7 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
     text = _with_plain_spaces(text)
     small = text.lower()
-    for place in stretches(text, MNEMONIC_HINTS) if holds_phrase(text) else ():
+    for place in _places_in(text):
         at, end = place
         while (found := compiled(_PHRASE).search(text, at, end)) is not None:
             work.spend(FINDING + 40 * len(found.group()))

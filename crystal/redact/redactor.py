@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 
 from crystal.redact.addresses import header_spans, names_header
-from crystal.redact.lines import strings_of
+from crystal.redact.lines import JsonStrings, strings_of
 from crystal.redact.named import is_secret_beside
 from crystal.redact.prefilter import families_in, private_prefilter, secret_prefilter
 from crystal.redact.private import private_spans
@@ -17,7 +18,6 @@ from crystal.redact.spans import (
     DENSE,
     MARKER,
     NAMED,
-    PART_MARKER,
     PRIVATE,
     RECALLED,
     STRING_END,
@@ -84,7 +84,7 @@ class Redactor:
         """
         try:
             settle = self._settle_short if len(line) <= _MAX_REMEMBERED_BYTES else self._settle
-            clean, counts = settle(line, self._line_cuts)
+            clean, counts = settle(line, strings_of)
             return (clean if counts else line), counts
         except Exception:  # noqa: BLE001 - fail closed: whatever went wrong, nothing of the line may go on
             return FAILED_LINE, {"unprocessable": 1}
@@ -94,7 +94,7 @@ class Redactor:
         try:
             raw = text.encode("utf-8", "surrogatepass")
             settle = self._settle_short if len(raw) <= _MAX_REMEMBERED_BYTES else self._settle
-            clean, counts = settle(raw, self._leaf_cuts)
+            clean, counts = settle(raw, _as_it_is)
             return (clean.decode("utf-8", "surrogatepass") if counts else text), counts
         except Exception:  # noqa: BLE001 - as above
             return "[private]", {"unprocessable": 1}
@@ -108,25 +108,32 @@ class Redactor:
             line = readable(line)
             if not self._may_hold(line):
                 return []
-            return [(cut.start, cut.kind) for cut in merged(self._line_cuts(line, RedactionWork(len(line))))]
+            cuts = self._cuts(line, strings_of(line), RedactionWork(len(line)))
+            return [place for cut in merged(cuts) for place in [(cut.start, cut.kind)] * cut.times]
         except Exception:  # noqa: BLE001 - as above
             return [(0, "unprocessable")]
 
-    def _settle(
-        self, source: bytes, cuts_of: Callable[[bytes, RedactionWork, bool], list[Cut]]
-    ) -> tuple[bytes, Mapping[str, int]]:
-        """Clean until nothing more is found. Each round takes something out that is no marker, so this ends."""
+    def _settle(self, source: bytes, read: Callable[[bytes], JsonStrings | None]) -> tuple[bytes, Mapping[str, int]]:
+        """Clean until nothing more is found. Each round takes something out that is no marker, so this ends.
+
+        Args:
+            source: A line or a text.
+            read: Divides it into strings, of which only those that were changed are looked at again.
+        """
         counts: dict[str, int] = {}
         if not self._worth_a_look(source):
             return source, counts
         work = RedactionWork(len(source))
+        strings = read(source)
         for number in range(_MAX_ROUNDS):
-            cuts = merged(cuts_of(readable(source), work, number > 0))
+            cuts = merged(self._cuts(readable(source), strings, work, number > 0))
             if not cuts:
                 return source, counts
             for cut in cuts:
-                counts[cut.kind] = counts.get(cut.kind, 0) + 1
-            source = self._spliced(source, cuts)
+                counts[cut.kind] = counts.get(cut.kind, 0) + cut.times
+            marks = [self._mark(source, cut) for cut in cuts]
+            source = self._spliced(source, cuts, marks)
+            strings = strings and strings.changed(source, cuts, [*map(len, marks)])
         raise UnstableRedactionError
 
     def _worth_a_look(self, source: bytes) -> bool:
@@ -138,15 +145,17 @@ class Redactor:
                 return True
         return False
 
-    def _spliced(self, source: bytes, cuts: list[Cut]) -> bytes:
-        parts: list[bytes] = []
-        at = 0
-        for cut in cuts:
-            lines = source.count(b"\n", cut.start, cut.end) if self._keeps_lines else 0
-            parts += (source[at : cut.start], self._marker(cut.rank, cut.kind, cut.secret), b"\n" * lines)
-            at = cut.end
-        parts.append(source[at:])
-        return b"".join(parts)
+    def _mark(self, source: bytes, cut: Cut) -> bytes:
+        if cut.instead is not None:
+            return cut.instead
+        lines = source.count(b"\n", cut.start, cut.end) if self._keeps_lines else 0
+        return self._marker(cut.rank, cut.kind, cut.secret) + b"\n" * lines
+
+    def _spliced(self, source: bytes, cuts: list[Cut], marks: list[bytes]) -> bytes:
+        """Return the source with the marks in the place of the cuts."""
+        ends = [0, *(cut.end for cut in cuts)]
+        parts = [source[end : cut.start] for end, cut in zip(ends, cuts, strict=False)]
+        return b"".join(chain.from_iterable(zip(parts, marks, strict=True))) + source[ends[-1] :]
 
     def _new_marker(self, rank: int, kind: str, secret: bytes) -> bytes:
         if rank <= RECALLED:
@@ -154,12 +163,10 @@ class Redactor:
         digest = blake2b(secret, key=self._key, digest_size=4, person=b"crystal-redact").hexdigest()
         return f"[redacted:{kind}:{digest}]".encode()
 
-    def _line_cuts(self, line: bytes, work: RedactionWork, again: bool = False) -> list[Cut]:
-        strings = strings_of(line)
+    def _cuts(self, line: bytes, strings: JsonStrings | None, work: RedactionWork, again: bool = False) -> list[Cut]:
+        """Look at the strings of a JSON line, or at a text that is none."""
         if strings is None:
-            return self._leaf_cuts(line, work, again)
-        if again:
-            strings = strings.around(marker.start() for marker in PART_MARKER.finditer(line))
+            return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         cuts: list[Cut] = []
         for group in strings.groups():
             first, names = group.start, {}
@@ -173,12 +180,9 @@ class Redactor:
             try:
                 cuts += strings.placed(self._group_cuts(joined, names, work, again), group)
             except TooDenseError:
-                cuts += strings.whole(group, joined, lambda text: self._may_hold(masked(text)))
+                marker = self._marker(DENSE, "dense", joined)
+                cuts += strings.whole(group, joined, marker, lambda text: self._may_hold(masked(text)))
         return cuts
-
-    def _leaf_cuts(self, text: bytes, work: RedactionWork, again: bool) -> list[Cut]:
-        """Look at a text that is no JSON line."""
-        return self._cuts_in(text, 0, len(text), b"", work, again, _as_it_is)
 
     def _cuts_in(
         self,
@@ -224,7 +228,7 @@ class Redactor:
         """
         if MARKER.fullmatch(text) or (again and not names and not self._may_hold(masked(text))):
             return []
-        work.spend(_LEAF)
+        work.spend(_LEAF + len(names) * FINDING)
         near = near_markers(text) if again else None
         cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
         return cuts + _named_cuts(names, text, work) if names else cuts
@@ -298,7 +302,7 @@ def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
     if strings is None:
         return cuts
     nested = [number for number, start in enumerate(strings.starts) if text.startswith((b"{", b"["), start)]
-    work.spend(len(nested) * CALL)
+    work.spend(len(nested) * CALL + len(strings.names) * FINDING // 2)
     for number in sorted({*strings.names, *nested}):
         inner = text[strings.starts[number] : strings.ends[number]]
         view = unescaped(inner)
@@ -323,7 +327,6 @@ def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> li
 
 def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
     """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
-    work.spend(FINDING // 2)
     plain = masked(leaf)
     kind = is_secret_beside(name, plain)
     cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []

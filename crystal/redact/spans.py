@@ -10,10 +10,6 @@ from crystal.redact.regex_engines import Lazy
 MARKER = Lazy(rb"(\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\])")
 """What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
-_INSIDE = rb"(?:redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}|private|recalled)\]"
-PART_MARKER = Lazy(rb"\[(?:(?<!(?<!\\)\"\[)" + _INSIDE + rb"|" + _INSIDE + rb"(?!\"))")
-"""A marker that is not all of a JSON string."""
-
 STRING_END = b"\n\xff\n"
 """Separates strings of a line that are read as one text. No rule reads across it."""
 
@@ -31,13 +27,18 @@ class Span(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A stretch of the source to be replaced, and the secret in it as its reader would see it (unescaped)."""
+    """A stretch of the source to be replaced, and the secret in it as its reader would see it (unescaped).
+
+    ``instead`` is what comes in its place if that is no marker alone, and ``times`` how many markers there are.
+    """
 
     start: int
     end: int
     kind: str
     rank: int
     secret: bytes
+    instead: bytes | None = None
+    times: int = 1
 
 
 def string_around(text: bytes, at: int) -> tuple[int, int]:

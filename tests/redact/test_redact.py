@@ -280,7 +280,7 @@ def test_a_secret_goes_from_lines_that_break_json_readers(redactor: Redactor, li
 
 
 def test_a_line_that_cannot_be_cleaned_is_given_up_whole(redactor: Redactor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redactor, "_line_cuts", lambda line: 1 // 0)
+    monkeypatch.setattr(redactor, "_cuts", lambda *_: 1 // 0)
     assert redactor.clean_line(b'{"password": "hunter2"}') == (FAILED_LINE, {"unprocessable": 1})
     assert json.loads(FAILED_LINE)["type"] == "crystal-redaction-failed"
 

@@ -235,3 +235,13 @@ def test_a_long_list_of_names_of_keys_in_json_is_kept() -> None:
     ]
     text = json.dumps(rows, indent=2)
     assert REDACTOR.clean_text(text) == (text, {})
+
+
+def test_what_stays_between_strings_that_are_too_many_to_examine_keeps_its_bytes() -> None:
+    kept = b', "kind" :\t"plain", "n": [1, null]'
+    line = b"[" + b",".join(b'{"password": "hunter%dx"%b, "a b \xff": 1}' % (n, kept) for n in range(5000)) + b"]"
+    clean, findings = REDACTOR.clean_line(line)
+    assert (b"hunter" in clean, b"?" in clean, clean.count(kept)) == (False, False, 5000)
+    assert clean.count(b"[redacted:") == sum(findings.values()) >= 5000
+    assert REDACTOR.clean_line(clean) == (clean, {})
+    assert len(REDACTOR.findings(line)) == sum(findings.values())
