@@ -4,7 +4,7 @@ What each agent passes to its hooks, and which of its events take an answer, was
 (tests/e2e/test_assist_agents.py); for Cursor it is its maker's documentation.
 """
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +24,14 @@ _SAME = {
 _SOURCES = {"new": "startup", "fork": "startup", None: "startup"}
 _FLAT = {"copilot-cli": "additionalContext", "cursor": "additional_context"}
 """The agents whose answers have no inner object, and the name of the context there."""
-_EXIT = "exit code", "exited with code"
+_STATUS = "Exit Code: ", "<shellId: "
+"""How the line with a command's exit code begins, in Gemini CLI and in Copilot CLI."""
 _READERS = {"cat", "head", "tail", "less", "grep", "rg", "sed", "awk", "nl", "find", "ls", "git", "echo", "printf"}
 """Commands whose output is that of another one, or of a file: an error in it is not theirs."""
 MAX_END = 500
 """Characters at the end of an output in which its exit code stands."""
 _PATCH = "*** Begin Patch"
+_NEXT_FILE = "*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** End Patch"
 
 
 def translate(said: "Said", arguments: "list[str]") -> "Said":
@@ -99,17 +101,10 @@ def _replacing(given: "Said") -> "Said":
 
 def _patched(patch: str) -> "Said":
     """Return what a patch in Codex's form replaces in the first file that it changes."""
-    path: str | None = None
-    gone: list[str] = []
-    added: list[str] = []
-    for line in patch[patch.index(_PATCH) :].splitlines()[1:]:
-        if line.startswith("*** "):
-            if path:
-                break
-            path = line.removeprefix("*** Update File: ").strip() if "Update File" in line else None
-        elif line.startswith(("-", "+")):
-            (gone if line[0] == "-" else added).append(line[1:])
-    return {"file_path": path, "old_string": "\n".join(gone), "new_string": "\n".join(added)}
+    path, _, rest = patch.partition("\n*** Update File: ")[2].partition("\n")
+    lines = [*takewhile(lambda line: not line.startswith(_NEXT_FILE), rest.splitlines())]
+    old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
+    return {"file_path": path.strip() or None, "old_string": old, "new_string": new}
 
 
 def _error(told: "Said", harness: "str | None") -> str:
@@ -123,7 +118,6 @@ def _error(told: "Said", harness: "str | None") -> str:
         given = told.get("tool_input")
         words = str(given.get("command")).split() if isinstance(given, dict) else []
         return output if words and words[0] not in _READERS else ""
-    end = output.lower()[-MAX_END:]
-    at, word = max((end.rfind(word), word) for word in _EXIT)
-    code = end[at + len(word) :].lstrip(": ")[:1]
-    return output if at >= 0 and code.isdigit() and code != "0" else ""
+    lines = (line.rstrip(">") for line in output[-MAX_END:].splitlines() if line.startswith(_STATUS))
+    code = [line.rpartition(" ")[2] for line in lines][-1:]
+    return output if code and code[0].lstrip("-").isdigit() and code != ["0"] else ""

@@ -33,10 +33,15 @@ def test_a_note_names_session_and_harness(harness: str) -> None:
 
 OLD, NEW = "RETRIES = 3  # attempts", "RETRIES = 7  # attempts"
 PATCH = f"*** Begin Patch\n*** Update File: /w/a.py\n@@\n-{OLD}\n+{NEW}\n*** Update File: /w/b.py\n-x\n*** End Patch"
+MOVED = (
+    f"*** Begin Patch\n*** Add File: /w/c.py\n+{OLD}\n*** Update File: /w/a.py\n*** Move to: /w/d.py\n@@\n-{OLD}\n+{NEW}\n"
+    "*** End Patch"
+)
 WHO = {"session_id": "0199", "cwd": "/w"}
 EDITS = [
     ("codex", {"hook_event_name": "PreToolUse", "tool_name": "apply_patch", "tool_input": {"command": PATCH}}),
     ("codex", {"hook_event_name": "PreToolUse", "tool_input": {"command": f"apply_patch <<'EOF'\n{PATCH}\nEOF"}}),
+    ("codex", {"tool_input": {"command": MOVED}}),
     ("gemini-cli", {"hook_event_name": "AfterTool", "tool_input": {"file_path": "/w/a.py", "old_string": OLD,
      "new_string": NEW}, "tool_response": {"llmContent": "done"}}),
     ("droid", {"hook_event_name": "PostToolUse", "tool_input": {"file_path": "/w/a.py", "old_str": OLD, "new_str": NEW}}),
@@ -71,6 +76,8 @@ FAILURES: list[tuple[str, dict[str, Any], bool]] = [
     ("codex", {"tool_input": {"command": "cat build.log"}, "tool_response": "error: no"}, False),
     ("gemini-cli", {"tool_response": {"llmContent": "Output: error: no\nExit Code: 3\nProcess Group PGID: 1"}}, True),
     ("gemini-cli", {"tool_response": {"llmContent": "Output: error: no\nProcess Group PGID: 1"}}, False),
+    ("gemini-cli", {"tool_response": {"llmContent": "Output: error: no, exit code 2\nProcess Group PGID: 1"}}, False),
+    ("gemini-cli", {"tool_response": {"llmContent": "Output: error: no\nExit Code: -1\nProcess Group PGID: 1"}}, True),
     ("qwen-code", {"error": "Output: error: no\nExit Code: 1"}, True),
     ("copilot-cli", {"toolResult": {"textResultForLlm": "error: no\n<shellId: 0 completed with exit code 1>"}}, True),
     ("copilot-cli", {"toolResult": {"textResultForLlm": "error: no\n<shellId: 0 completed with exit code 0>"}}, False),
