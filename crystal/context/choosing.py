@@ -163,17 +163,17 @@ def choose(
     reserved = _fitting([line for line, _ in lines], room // 4)
     kept = _fitting([line for _, line, _ in told], room - sum(_cost(lines[at][0]) for at in reserved))
     left = room - sum(_cost(told[at][1]) for at in kept)
-    went, gone = list[tuple[str, str, str]](), set[int]()
+    last, shown_last = list[tuple[str, str, str]](), set[int]()
     for at, (one, (line, outcome)) in enumerate(zip(sessions, lines, strict=False)):
-        fitting = next((whole for whole in (line + outcome, line) if _cost(whole) <= left), None)
-        went.append((one.id, fitting or line, "among the latest"))
-        if fitting is not None and left >= MIN_LINE:
-            gone.add(at)
-            left -= _cost(fitting)
+        whole = line + outcome if _cost(line + outcome) <= left else line
+        last.append((one.id, whole, "among the latest"))
+        if MIN_LINE <= left >= _cost(whole):
+            shown_last.add(at)
+            left -= _cost(whole)
     choices = [_choice("memory", one, at in kept) for at, one in enumerate(told)]
-    choices += [_choice("session", one, at in gone) for at, one in enumerate(went)]
+    choices += [_choice("session", one, at in shown_last) for at, one in enumerate(last)]
     omitted = len(told) - len(kept)
-    shown = _section(_MEMORIES, told, kept) + _section(_SESSIONS, went, gone)
+    shown = _section(_MEMORIES, told, kept) + _section(_SESSIONS, last, shown_last)
     if not shown:
         return SessionContext("", tuple(choices), omitted, 0)
     shown.append(_MORE)
