@@ -19,6 +19,7 @@ from crystal.config.packages import PACKAGES, broken_packages
 from crystal.store import Store, upgrade
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
+from tests.support.table import each_row
 from tests.support.whole_memory import ROOT
 
 pytestmark = pytest.mark.slow
@@ -106,12 +107,11 @@ HARMS = ("raise RuntimeError('wrong CPU')", "raise ImportError('undefined symbol
 
 
 @pytest.mark.parametrize("harm", HARMS)
-@pytest.mark.parametrize(
-    "module",
-    ["apsw", "ahocorasick_rs", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"],
+@each_row(
+    "module", ["apsw", "ahocorasick_rs", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"]
 )
 def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
-    broken = tmp_path / "broken"
+    broken = tmp_path / f"broken {module}"
     package = broken.joinpath(*module.split("."))
     package.mkdir(parents=True)
     code = harm if harm != "gone" else f"raise ModuleNotFoundError('No module named {module}', name={module!r})"
