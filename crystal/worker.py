@@ -103,10 +103,10 @@ def _open_machine() -> AbstractContextManager[Machine]:
 
 def _enrich(machine: Machine) -> None:
     from crystal.app.background import Throttle, enrich
-    from crystal.app.session_context import refresh
+    from crystal.app.session_context import refresh_unless_changed
     from crystal.app.start_worker import WORK_SHARE, be_polite
 
-    refresh(machine)
+    refresh_unless_changed(machine)
     if machine.config.role == "device":
         from crystal.app.sync.device import deliver_soon
 

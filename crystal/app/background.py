@@ -13,7 +13,7 @@ from crystal.app.context import Machine
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
-from crystal.app.session_context import refresh
+from crystal.app.session_context import refresh_unless_changed
 from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
@@ -329,7 +329,7 @@ def enrich(
                 tell.clear()
         cut_off = work.is_over and tell.has_advanced and not problems
         is_more = cut_off or newest_turn(machine.store) != newest
-    refresh(machine)
+    refresh_unless_changed(machine)
     return problems
 
 

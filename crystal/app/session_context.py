@@ -10,7 +10,7 @@ from crystal.app.context import Machine, open_machine, this_config, this_home
 from crystal.capture.privacy import policy_of
 from crystal.config.paths import refused, write_derived
 from crystal.errors import CrystalError
-from crystal.hook.session_start import NOTICE_FILE
+from crystal.hook.session_start import NOTICE_FILE, stamp_of
 from crystal.store import problems
 from crystal.store.capture import hook_runs
 
@@ -52,6 +52,12 @@ def _is_notice_old(machine: Machine) -> bool:
         return True
     late = (hook_runs.last_turn_run(machine.store) or 0) - noted
     return late > LATE_MS or not 0 <= machine.now() / 1000 - made < NOTICE_SECONDS
+
+
+def refresh_unless_changed(machine: Machine) -> None:
+    """Refresh, unless the settings changed since this process began: who changed them has done it."""
+    if stamp_of(str(machine.places.config_file)) == machine.config.stamp:
+        refresh(machine)
 
 
 def _refresh(machine: Machine) -> None:

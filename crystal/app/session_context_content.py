@@ -30,7 +30,7 @@ from crystal.hook.main import truthy
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store
-from crystal.store.capture.privacy import marks
+from crystal.store.capture.privacy import marks, store_key
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
@@ -126,7 +126,7 @@ class ContextSources:
                     continue
                 title = user_title(first_words(side, row.id, WORDS_READ), shortened)
                 if title is not None:
-                    outcome = outcome_of(side, row.id, self.machine.memory_of(side))
+                    outcome = outcome_of(side, row, self.machine.memory_of(side), store_key(self.machine.store))
                     found[row.session_id] = LastSession(
                         row.session_id, title, row.last_at, row.branch, row.device, outcome
                     )

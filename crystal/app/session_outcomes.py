@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from crystal.assist.decisions import find_reason
+from crystal.assist.facts import id_of, reason_topic
 from crystal.context.choosing import SessionOutcome
 from crystal.model.capture import Memory
 from crystal.store import Store
-from crystal.store.sessions.conversations import last_answer
+from crystal.store.sessions.conversations import Session, last_answer
 from crystal.store.work.queries import calls, steps_of_session
 from crystal.summarize.simple import first_words
 from crystal.work.calls import command_key, file_name
@@ -20,12 +21,12 @@ WORDS_READ = 4_000
 FOREVER = 1 << 62
 
 
-def outcome_of(store: Store, session: int, memory: Memory) -> SessionOutcome:
-    """Return what came of a session of a store; ``session`` is its row.
+def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) -> SessionOutcome:
+    """Return what came of a session of a store; ``secret`` is the key of the ids of facts.
 
     Only words of the assistant, commands that ran and files that were edited: no tool's output.
     """
-    done = steps_of_session(store, session, FOREVER)
+    done = steps_of_session(store, session.id, FOREVER)
     edits = [step for step in done if step.is_edit]
     files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
     ran = [step for step in done if not step.is_edit and step.exit is not None and steps(step.what)]
@@ -33,5 +34,6 @@ def outcome_of(store: Store, session: int, memory: Memory) -> SessionOutcome:
     known = calls(store, {step.turn for step in edits[-MAX_EDITS:]}, memory)
     given = [find_reason(known[turn].reason) for turn in sorted(known, reverse=True)]
     reason = next(filter(None, given), None)
-    said = first_words(reason or last_answer(store, session, WORDS_READ) or "", MAX_SAID)
-    return SessionOutcome(said if len(said) >= MIN_SAID else "", reason is not None, open_end, tuple(files))
+    said = first_words(reason or last_answer(store, session.id, WORDS_READ) or "", MAX_SAID)
+    fact = "" if reason is None else id_of(reason_topic(session.session_id, reason), secret)
+    return SessionOutcome(said if len(said) >= MIN_SAID else "", fact, open_end, tuple(files))

@@ -67,10 +67,23 @@ class Fact:
     def told(self, secret: bytes = b"") -> dict[str, str]:
         """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
         tokens = str(len(self.body.encode("utf-8", "surrogatepass")) // 3 + 1)
-        topic = (self.topic or self.body).encode("utf-8", "surrogatepass")
-        ident = hashlib.blake2b(topic, digest_size=6, key=secret).hexdigest()
-        fields = {"id": ident, "session": self.session, "tokens": tokens, "body": self.body}
+        fields = {
+            "id": id_of(self.topic or self.body, secret),
+            "session": self.session,
+            "tokens": tokens,
+            "body": self.body,
+        }
         return {**fields, WORTH: "yes"} if self.is_worth_telling else fields
+
+
+def id_of(topic: str, secret: bytes) -> str:
+    """Return the id of the fact with a topic."""
+    return hashlib.blake2b(topic.encode("utf-8", "surrogatepass"), digest_size=6, key=secret).hexdigest()
+
+
+def reason_topic(session: str, reason: str) -> str:
+    """Return the topic of a reason that was given in a session: it is told once, also if a session begins with it."""
+    return f"{session} {reason}"
 
 
 def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:
@@ -79,7 +92,8 @@ def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str
     if len(request) >= MIN_REQUEST:
         sentences.append(ASKED.format(request=quote_line(request, MAX_REQUEST)))
     body = " ".join([*sentences, WHY.format(reason=quote_line(reason, MAX_REASON))])
-    return Fact(tuple(("line", file, line) for line in dict.fromkeys(lines)), at, session, body)
+    keys = tuple(("line", file, line) for line in dict.fromkeys(lines))
+    return Fact(keys, at, session, body, reason_topic(session, reason))
 
 
 def failure_fact(path: str, command: str, at: int, session: str, day: str) -> Fact:

@@ -63,13 +63,13 @@ class SessionOutcome:
 
     Attributes:
         said: The last reason that the assistant gave for an edit, or the beginning of its last answer; may be empty.
-        is_reason: Whether it is such a reason.
+        reason_id: If it is such a reason, the id under which assist would tell it; else empty.
         failing: The command that failed when the session ended; empty if it succeeded.
         files: The own names of the files that it edited, the latest first.
     """
 
     said: str = ""
-    is_reason: bool = False
+    reason_id: str = ""
     failing: str = ""
     files: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """Context of a session; ``body`` may be empty. ``omitted`` counts memories only.
+    """Context of a session; ``body`` may be empty. ``omitted`` counts memories only, ``facts`` are ids of facts in it.
 
     The fence is added around the body at delivery, each time with another nonce; ``tokens`` includes it.
     """
@@ -108,6 +108,7 @@ class SessionContext:
     choices: tuple[Choice, ...]
     omitted: int
     tokens: int
+    facts: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -163,13 +164,14 @@ def choose(
     reserved = _fitting([line for line, _ in lines], room // 4)
     kept = _fitting([line for _, line, _ in told], room - sum(_cost(lines[at][0]) for at in reserved))
     left = room - sum(_cost(told[at][1]) for at in kept)
-    last, shown_last = list[tuple[str, str, str]](), set[int]()
+    last, shown_last, facts = list[tuple[str, str, str]](), set[int](), list[str]()
     for at, (one, (line, outcome)) in enumerate(zip(sessions, lines, strict=False)):
         whole = line + outcome if _cost(line + outcome) <= left else line
         last.append((one.id, whole, "among the latest"))
         if MIN_LINE <= left >= _cost(whole):
             shown_last.add(at)
             left -= _cost(whole)
+            facts += [one.outcome.reason_id] if whole != line and one.outcome.reason_id else []
     choices = [_choice("memory", one, at in kept) for at, one in enumerate(told)]
     choices += [_choice("session", one, at in shown_last) for at, one in enumerate(last)]
     omitted = len(told) - len(kept)
@@ -180,7 +182,7 @@ def choose(
     if omitted:
         shown.append(f"(+{omitted} {'memory' if omitted == 1 else 'memories'} omitted)")
     body = "\n".join([head, *shown])
-    return SessionContext(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)))
+    return SessionContext(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)), tuple(facts))
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]], kept: set[int]) -> list[str]:
@@ -240,7 +242,7 @@ def _outcome(one: SessionOutcome) -> str:
     """Return the end of a session's line; empty if nothing is known."""
     parts = []
     if one.said:
-        what = "reason for an edit" if one.is_reason else "last answer"
+        what = "reason for an edit" if one.reason_id else "last answer"
         parts.append(f'{what}: "{quote_line(one.said, MAX_OUTCOME)}"')
     if one.failing:
         parts.append(f'still failed: "{quote_line(one.failing, MAX_COMMAND)}"')

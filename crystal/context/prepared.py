@@ -19,8 +19,8 @@ from typing import Any
 
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.context.choosing import SessionContext
-from crystal.hook.assist import NOT_TOLD, PACKET, PACKETS, STATE, SUFFIX
-from crystal.hook.session_start import TOLD_SOURCES, context_file
+from crystal.hook.assist import PACKET, PACKETS, SUFFIX
+from crystal.hook.session_start import ASSIST_STATE, NOT_COUNTED, TOLD_SOURCES, context_file
 from crystal.store.sessions.contexts import ASSIST, Injection
 
 DEFAULT = "default.json"
@@ -117,9 +117,9 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
         for path in sorted(folder.iterdir()):
             seen = path.lstat()
             age = now - seen.st_mtime_ns // 1_000_000
-            if path.suffix == STATE and age < KEPT_MS:
+            if path.suffix == ASSIST_STATE and age < KEPT_MS:
                 found += [(path, _read_state(path))] if age < STATE_MS else []
-            elif seen.st_size and path.suffix != STATE:
+            elif seen.st_size and path.suffix != ASSIST_STATE:
                 found.append((path, _read_mark(path)))
             elif age > KEPT_MS:
                 path.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def settle_told(path: Path) -> None:
 
     The facts of assist stay: their ids prevent that.
     """
-    if path.suffix != STATE:
+    if path.suffix != ASSIST_STATE:
         with contextlib.suppress(OSError):
             os.truncate(path, 0)
 
@@ -139,7 +139,7 @@ def settle_told(path: Path) -> None:
 def _read_state(path: Path) -> Injection | None:
     """Return which facts assist told a session until now."""
     try:
-        rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != NOT_TOLD]
+        rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != NOT_COUNTED]
         times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)
         chosen, why = tuple(row[2] for row in rows), dict(Counter(row[1] for row in rows))
     except (OSError, ValueError, LookupError):
@@ -168,7 +168,8 @@ def _content(ready: PreparedContext) -> bytes:
     told = ready.told
     names = {"candidates": len(told.choices), "chosen": told.chosen, "omitted": told.omitted, "tokens": told.tokens}
     names["why"] = told.reasons
-    return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names)})
+    facts = {"facts": " ".join(told.facts)} if told.facts else {}
+    return _encoded({"cwd": ready.cwd or "", "body": told.body, "told": json.dumps(names), **facts})
 
 
 def _encoded(value: object) -> bytes:

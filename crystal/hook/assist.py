@@ -33,13 +33,10 @@ PACKETS = {"compaction", "subagent"}
 PACKET_AGENTS = {"claude-code", "codex"}
 """The agents whose hooks can tell a packet."""
 SUFFIX, PACKET = ".facts", ".packet"
-NOT_TOLD = "0"
-"""The tokens of a fact that was not told, because the client's summary has it."""
 MAX_PACKET_AGE_NS = 120 * 1_000_000_000
 """Age from which a packet is made again while a turn goes on."""
 WORTH = "worth"
 """Field of the facts that make a packet worth telling: a decision, a command that fails."""
-STATE = ".assist"
 MAX_BYTES = 2 << 20
 KEY_BYTES = 22
 MAX_LINES = 400
@@ -200,7 +197,7 @@ def _note_summary(call: HookCall) -> None:
     """Note which facts of a session its summary has."""
     summary = call.said["last_assistant_message"]
     known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
-    _choose_facts(call, "summary", [{**fact, "tokens": NOT_TOLD} for fact in known])
+    _choose_facts(call, "summary", [{**fact, "tokens": session_start.NOT_COUNTED} for fact in known])
 
 
 def is_in_summary(body: str, summary: str) -> bool:
@@ -305,7 +302,9 @@ def _choose_facts(call: HookCall, moment: str, facts: "Iterable[Fact]") -> "list
 
     told = os.path.join(call.data_dir, "told")
     os.makedirs(told, mode=0o700, exist_ok=True)
-    state = os.open(os.path.join(told, call.session + STATE), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    state = os.open(
+        os.path.join(told, call.session + session_start.ASSIST_STATE), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
+    )
     try:
         _lock(fcntl, state)
         noted = [line.split() for line in os.read(state, 1 << 20).decode("ascii").splitlines()]

@@ -17,6 +17,10 @@ GROWTH_NS = 300 * 1_000_000_000
 NOTICE_FILE = "notice.json"
 SILENCE_FILE = "silence"
 MAX_FILES = 20_000
+ASSIST_STATE = ".assist"
+"""End of the name of the file in ``told`` that says which facts a session was told."""
+NOT_COUNTED = "0"
+"""The tokens of a fact that assist did not tell, because a summary or the context has it."""
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 
 
@@ -99,7 +103,19 @@ def told_once(
         os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
     finally:
         os.close(once)
+    if ready.get("facts"):
+        _note_facts(os.path.join(told, session + ASSIST_STATE), ready["facts"].split(), now)
     return fenced(ready["body"])
+
+
+def _note_facts(path: str, facts: "list[str]", now: int) -> None:
+    """Note which facts of assist a context has: they are not told again."""
+    lines = "".join(f"{now // 1_000_000} start {fact} {NOT_COUNTED}\n" for fact in facts)
+    state = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(state, lines.encode("ascii"))
+    finally:
+        os.close(state)
 
 
 def fenced(body: str) -> str:

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.app.assist import facts_in
 from crystal.app.capture_switch import turn_off, turn_on
 from crystal.app.context import Machine, open_machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate
-from crystal.app.session_context import refresh
+from crystal.app.session_context import refresh, refresh_unless_changed
 from crystal.app.session_outcomes import outcome_of
 from crystal.context.choosing import (
     LastSession,
@@ -38,6 +39,7 @@ from crystal.store import Store, problems
 from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories import memories
 from crystal.store.sessions.contexts import injections
+from crystal.store.sessions.conversations import session_row
 from crystal.store.work.index import make_again
 from crystal.text.fence import HEADER, fenced
 from tests.support.capture_machine import NOW, line
@@ -86,7 +88,7 @@ def test_this_project_comes_first_then_keys_preferences_and_what_is_new() -> Non
 )
 def test_what_is_told_fits_is_fenced_and_counts_what_is_not(texts, titles, budget):
     ranked = rank(MemoryCandidate(memory(at, text, key=key), here) for at, (text, here, key) in enumerate(texts))
-    outcome = SessionOutcome("It fails since the port has changed.", True, "make test", ("a.py",) * 5)
+    outcome = SessionOutcome("It fails since the port has changed.", "f1", "make test", ("a.py",) * 5)
     sessions = [LastSession(f"s{at}", title, NOW, "main", "desk", outcome) for at, title in enumerate(titles)]
     told = choose(ranked, sessions, budget, "crystal, project x", timezone.utc)
     kept = [one for one in told.choices if one.chosen and one.kind == "memory"]
@@ -123,7 +125,7 @@ OUTCOMES = [
     (SessionOutcome(), ""),
     (SessionOutcome("The port is 8080 now, and all tests pass."),
      '; last answer: "The port is 8080 now, and all tests pass."'),
-    (SessionOutcome("I keep three because the queue drops more.", True, "make lint", ("a.py", "b.py", "c.py", "d.py")),
+    (SessionOutcome("I keep three because the queue drops more.", "f1", "make lint", ("a.py", "b.py", "c.py", "d.py")),
      ('; reason for an edit: "I keep three because the queue drops more."; still failed: "make lint"'
      "; edited: a.py, b.py, c.py and 1 more")),
 ]  # fmt: skip
@@ -139,22 +141,42 @@ def test_what_came_of_a_session_ends_its_line_where_there_is_room(outcome: Sessi
 
 
 @pytest.mark.slow
+def test_a_process_that_began_before_the_settings_changed_leaves_the_contexts(machine: Machine) -> None:
+    say(machine, "s1", line("fix the login, please."))
+    refresh(machine)
+    crystal("config", "set", "context.tokens", "700")
+    assert told(machine, session="first") is not None
+    refresh_unless_changed(machine)  # with the settings as they were
+    assert told(machine, session="second") is not None
+
+
+@pytest.mark.slow
 def test_what_came_of_a_session_is_its_decision_its_open_end_and_its_files(machine: Machine) -> None:
     run = {"command": "make lint"}
     reason = "I keep three retries because the queue drops a message after the fourth attempt."
     add_turn(machine.store, "how often do we retry?", ts=1, role="user", session="s", project=QUARTZ)
     add_turn(machine.store, reason, ts=2, role="assistant", session="s", project=QUARTZ)
     did(
-        machine.store, "s", 3, "Edit", {"file_path": f"{QUARTZ}/w.py", "old_string": "1", "new_string": "3"}, "", QUARTZ
+        machine.store,
+        "s",
+        3,
+        "Edit",
+        {"file_path": f"{QUARTZ}/w.py", "old_string": "1", "new_string": "RETRIES = 3  # attempts"},
+        "",
+        QUARTZ,
     )
     did(machine.store, "s", 5, "Bash", run, "Exit code 2\nLEAK", QUARTZ)
     make_again(machine.store)
-    found = outcome_of(machine.store, 1, "local")
-    assert found == SessionOutcome(reason, True, "make lint", ("w.py",))
+    session = session_row(machine.store, 1)
+    assert session is not None
+    found = outcome_of(machine.store, session, "local", b"k")
+    assert found == SessionOutcome(reason, found.reason_id, "make lint", ("w.py",))
+    [fact] = [one for one in facts_in(machine.store, "local", [1]) if one.session == "s"]
+    assert found.reason_id == fact.told(b"k")["id"]
     did(machine.store, "s", 7, "Bash", run, "fine", QUARTZ)
     add_turn(machine.store, "Done.", ts=9, role="assistant", session="s", project=QUARTZ)
     make_again(machine.store)
-    assert outcome_of(machine.store, 1, "local").failing == ""
+    assert outcome_of(machine.store, session, "local", b"k").failing == ""
 
 
 @each_row("tag", ["</Crystal-Memory>", "</ crystal-memory >", "< /CRYSTAL-MEMORY\t>", "<Crystal-Memory>"])

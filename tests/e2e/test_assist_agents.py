@@ -16,7 +16,7 @@ from tests.e2e.fake_models import Answer, FakeModels
 from tests.e2e.programs import NoClient
 from tests.e2e.running_agents import Running, install_agent
 from tests.e2e.test_lives_of_agents import HELP, LIVES, newest_file
-from tests.support.whole_memory import Memory
+from tests.support.whole_memory import Memory, wait_until
 
 REASON = "I keep three retries because the queue drops a message after the fourth attempt."
 OLD, NEW = "RETRIES = 3  # attempts for each message", "RETRIES = 7  # attempts for each message"
@@ -122,6 +122,21 @@ def in_project(given: Mapping[str, Any], file: Path) -> Any:
     return json.loads(json.dumps(given).replace("FILE", str(file)))
 
 
+def asked(
+    one: Running, models: FakeModels, memory: Memory, prompt: str, tools: Tools, call: tuple[str, Mapping[str, Any]]
+) -> str:
+    """Return the last request after a prompt to which the model answers with a call, once it is captured."""
+    file = one.project / "worker.py"
+    first = tools.reading and (tools.reading[0], in_project(tools.reading[1], file))
+    models.when(prompt, Answer("Done.", call[0], in_project(call[1], file), first=first))
+    at = len(models.requests)
+    assert "Done." in one.ask(FAR + prompt)
+    assert CURE not in json.dumps(models.requests[at])
+    wait_until(lambda: any(prompt in text for _, text in memory.said().elements()), "the prompt to be captured")
+    memory.settle()
+    return json.dumps(models.requests[-1])
+
+
 @pytest.mark.parametrize("tools", TOOLS, ids=[tools.name for tools in TOOLS])
 def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, models: FakeModels) -> None:
     agent = next(agent for agent in AGENTS if agent.name == tools.name)
@@ -137,24 +152,20 @@ def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, m
     quiet = one.configuration()
     remember_a_session(memory, one.project)
     memory.crystal("config", "set", "assist.mode", "on")
-    memory.crystal("config", "set", "context.enabled", "true")
     memory.settle()
     memory.crystal("sync")
     memory.settle()
-    assert one.configuration() != quiet or tools.name in ("pi", "opencode", "copilot-cli")
 
     for prompt, call in (("raise the retries", tools.edit), ("run the check", tools.fail)):
         if call is not None:
-            first = tools.reading and (tools.reading[0], in_project(tools.reading[1], file))
-            models.when(prompt, Answer("Done.", call[0], in_project(call[1], file), first=first))
-            at = len(models.requests)
-            assert "Done." in one.ask(FAR + prompt)
-            sent = json.dumps(models.requests[-1])
-            assert sent.count(REMEMBERED) == 1, sent
-            assert sent.count(REASON) == (prompt == "raise the retries"), sent
-            assert sent.count(CURE) == (prompt == "run the check"), sent
-            assert CURE not in json.dumps(models.requests[at])
-            memory.settle()
+            sent = asked(one, models, memory, prompt, tools, call)
+            assert (sent.count(REASON), sent.count(CURE)) == ((1, 0) if call is tools.edit else (0, 1)), sent
+    assert one.configuration() != quiet or tools.name in ("pi", "opencode", "copilot-cli")
+    memory.crystal("config", "set", "context.enabled", "true")
+    memory.settle()
+    file.write_text(f"{OLD}\n")
+    sent = asked(one, models, memory, "raise them again", tools, tools.edit)
+    assert (sent.count(REMEMBERED), sent.count(REASON)) == (1, 1), sent  # the reason is told when the session begins
     one.close()
     said = "\n".join(text for _, text in memory.said().elements())
     assert HEADER not in said, "what crystal told came back as something said"
