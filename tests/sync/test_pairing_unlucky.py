@@ -150,7 +150,8 @@ def test_a_relay_that_is_down_is_told_as_such(pairs: Pairs) -> None:
 
 
 @pytest.mark.slow
-def test_short_outages_on_the_way_do_no_harm(pairs: Pairs) -> None:
+def test_short_outages_on_the_way_do_no_harm(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_mailbox, "PATIENCE_SECONDS", 20.0)  # a busy machine needs more than the others wait
     seen: set[tuple[str, str]] = set()
 
     def flaky(request: httpx.Request) -> None:
@@ -166,7 +167,8 @@ def test_short_outages_on_the_way_do_no_harm(pairs: Pairs) -> None:
 
 
 @pytest.mark.slow
-def test_answers_that_are_lost_on_the_way_do_no_harm(pairs: Pairs) -> None:
+def test_answers_that_are_lost_on_the_way_do_no_harm(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_mailbox, "PATIENCE_SECONDS", 20.0)  # a busy machine needs more than the others wait
     seen: set[str] = set()
 
     def lost(request: httpx.Request, response: httpx.Response) -> httpx.Response:
