@@ -50,6 +50,8 @@ _numbers = itertools.count()
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests' folders in memory where there is room: a disk makes each commit wait."""
     config.pluginmanager.register(FailuresAtOnce(config))
+    # A worker that a test runs in this process would take its priority away for all tests that follow.
+    os.nice = lambda _: 0
     gc.disable()  # while tests are collected: looking through them again and again takes a fifth of that time
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))
