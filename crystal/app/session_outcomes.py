@@ -29,8 +29,9 @@ def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) ->
     done = steps_of_session(store, session.id, FOREVER)
     edits = [step for step in done if step.is_edit]
     files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
-    ran = [step for step in done if not step.is_edit and step.exit is not None and steps(step.what)]
-    open_end = command_key(ran[-1].what) if ran and ran[-1].exit else ""
+    ran = (step for step in reversed(done) if not step.is_edit and step.exit is not None and steps(step.what))
+    last = next(ran, None)
+    open_end = command_key(last.what) if last is not None and last.exit else ""
     known = calls(store, {step.turn for step in edits[-MAX_EDITS:]}, memory)
     given = [find_reason(known[turn].reason) for turn in sorted(known, reverse=True)]
     reason = next(filter(None, given), None)

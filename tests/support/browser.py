@@ -71,3 +71,10 @@ class Watched:
     def _request(self, request: Any) -> None:
         if not request.url.startswith((self.base, "about:", "data:")):
             self.problems.append(f"request: {request.url}")
+
+
+def shift_of(page: Page, address: str) -> float:
+    """Open a page; return how much of it moved until it stood still, if its context adds that up in ``shifted``."""
+    page.goto(address)
+    page.wait_for_timeout(50)
+    return float(page.evaluate("window.shifted ?? 0"))
