@@ -30,8 +30,8 @@ INDEX_SECONDS = 1.0
 """Time for the work index; a session that it does not know yet has only requests."""
 
 
-def packet_of(store: Store, session: int, folder: str, before: int) -> list[Fact]:
-    """Return what a session may be told of itself, as it was at a moment: its row, its folder, ms."""
+def packet_of(store: Store, session: int, folder: str, before: int | None = None) -> list[Fact]:
+    """Return what a session may be told of itself, now or as it was at a moment: its row, its folder, ms."""
     asked = requests_of(store, session, before)
     found = map(find_statement, chain.from_iterable(map(own_sentences, asked)))
     stated = [one.text for one in found if one is not None]
@@ -49,7 +49,7 @@ def refresh_packets(machine: Machine) -> None:
     for one in list_sessions(store, projects=None, since=since, before=None, limit=MAX_SESSIONS):
         is_name = re.fullmatch(SESSION_ID, one.session_id, re.ASCII) is not None
         if is_name and one.harness in PACKET_AGENTS and one.cwd is not None and not policy.is_private_folder(one.cwd):
-            facts = packet_of(store, one.id, one.cwd, 1 << 62)
+            facts = packet_of(store, one.id, one.cwd)
             content = encode_facts(one.cwd, SO_FAR, facts, bytes(16), store_key(store))
             write_facts(machine, folder / f"{one.session_id}{PACKET}", content, before)
             known.add(f"{one.session_id}{PACKET}")

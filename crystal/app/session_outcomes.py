@@ -18,7 +18,6 @@ MAX_EDITS = 3
 MIN_SAID, MAX_SAID = 20, 160
 """Characters of the reason or answer; "Done." tells nothing."""
 WORDS_READ = 4_000
-FOREVER = 1 << 62
 
 
 def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) -> SessionOutcome:
@@ -26,7 +25,7 @@ def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) ->
 
     Only words of the assistant, commands that ran and files that were edited: no tool's output.
     """
-    done = steps_of_session(store, session.id, FOREVER)
+    done = steps_of_session(store, session.id)
     edits = [step for step in done if step.is_edit]
     files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
     ran = (step for step in reversed(done) if not step.is_edit and step.exit is not None and steps(step.what))

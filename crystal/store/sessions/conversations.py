@@ -164,9 +164,10 @@ def last_answer(store: Store, session: int, characters: int) -> str | None:
     )
 
 
-def requests_of(store: Store, session: int, before: int) -> list[str]:
-    """Return the beginnings of what the user asked in a session until a moment, in order."""
-    sql = "SELECT id FROM turns WHERE session = ? AND role = 'user' AND subagent IS NULL AND ts < ? ORDER BY ts, offset"
+def requests_of(store: Store, session: int, before: int | None = None) -> list[str]:
+    """Return the beginnings of what the user asked in a session, until a moment (ms), in order."""
+    asked = "session = ?1 AND role = 'user' AND subagent IS NULL AND (?2 IS NULL OR ts < ?2)"
+    sql = f"SELECT id FROM turns WHERE {asked} ORDER BY ts, offset"
     turns = store.all(int, sql, (session, before))
     texts = turn_texts(store, turns, 2_000)
     return [texts[turn][1] for turn in turns if turn in texts]

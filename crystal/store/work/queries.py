@@ -212,13 +212,13 @@ def steps_after(store: Store, turn: int) -> list[WorkStep]:
     return _steps(store, "f.id = ? AND t.subagent IS f.subagent AND t.id > f.id", (turn, MAX_STEPS))
 
 
-def steps_of_session(store: Store, session: int, before: int) -> list[WorkStep]:
-    """Return what the agent of a session did until a moment, in order; without its subagents."""
+def steps_of_session(store: Store, session: int, before: int | None = None) -> list[WorkStep]:
+    """Return what the agent of a session did, until a moment (ms), in order; without its subagents."""
     row = "(SELECT min(id) FROM turns WHERE session = ?1)"
-    return _steps(store, f"f.id = {row} AND t.subagent IS NULL AND t.ts < ?2", (session, before, -1))
+    return _steps(store, f"f.id = {row} AND t.subagent IS NULL AND (?2 IS NULL OR t.ts < ?2)", (session, before, -1))
 
 
-def _steps(store: Store, condition: str, values: tuple[int, ...]) -> list[WorkStep]:
+def _steps(store: Store, condition: str, values: tuple[int | None, ...]) -> list[WorkStep]:
     return store.all(
         WorkStep,
         "SELECT c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM turns f JOIN turns t ON t.session = f.session"
