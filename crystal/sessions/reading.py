@@ -22,6 +22,7 @@ from crystal.store.search.candidates import candidates, chunks_around, texts_of
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
+from crystal.summarize.wording import without_introduction
 
 MEMORIES: tuple[Memory, ...] = ("local", "mirror")
 """Name the memories of a sequence of stores, in its order."""
@@ -299,7 +300,8 @@ def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
 
 
 def _summary(store: Store, row: conversations.Session) -> SessionSummary:
-    opening = " ".join((conversations.first_words(store, row.id, TITLE_CHARACTERS) or "").split())
+    said = conversations.first_words(store, row.id, TITLE_CHARACTERS) or ""
+    opening = " ".join(without_introduction(said).split())
     return SessionSummary(
         row.session_id, row.title or opening, row.project, row.cwd, row.branch, row.agent, row.harness, row.device,
         row.started_at, row.last_at, conversations.count_turns(store, row.id), opening=opening,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from crystal.store.sessions.sessions import SummaryTurn
 from crystal.summarize.markdown import Paragraph, SummaryText
 from crystal.summarize.topics import folded, topics, words
-from crystal.summarize.wording import cut, has_words, one_line, sentences
+from crystal.summarize.wording import cut, has_words, one_line, sentences, without_introduction
 
 TITLE_CHARACTERS = 80
 REQUEST_CHARACTERS = 400
@@ -77,7 +77,8 @@ def _topics(human: Sequence[SummaryTurn], answers: Sequence[SummaryTurn]) -> tup
 
 def first_words(text: str, limit: int) -> str:
     """Return the beginning of a turn as one line without code, or of the code if there is nothing else."""
-    return cut(" ".join(sentences(text[: limit * 20])) or one_line(text[: limit * 4]), limit)
+    text = without_introduction(text[: limit * 20])
+    return cut(" ".join(sentences(text)) or one_line(text[: limit * 4]), limit)
 
 
 def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
@@ -91,7 +92,7 @@ def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
 
 def _headline(turn: SummaryTurn) -> str:
     """Return the first meaningful sentence ("Hi!" is not), without its final punctuation; what it introduces, too."""
-    found = [sentence for sentence in sentences(turn.text) if has_words(sentence)]
+    found = [sentence for sentence in sentences(without_introduction(turn.text)) if has_words(sentence)]
     telling = (sentence for sentence in found if words(sentence))
     line = next(telling, found[0] if found else one_line(turn.text[:1000]))
     if line.endswith((":", "：")) and line != found[-1]:

@@ -15,6 +15,8 @@ from crystal.text.grapheme import boundary_before
 
 ELLIPSIS = "…"
 
+_INTRODUCTION = re.compile(r"\A[^\n]{1,80}:[ \t]*\n{1,3}#{1,6}[ \t]+(?=\S)")
+
 _FENCE = re.compile(r"^[ \t>]{0,12}(`{3,}|~{3,})")
 _MARKERS = re.compile(r"^(?:[ \t>]|#{1,6}[ \t]|[-*+•][ \t]|\d{1,3}[.)][ \t]|\[[ xX]\][ \t]){0,12}")
 _RULE = re.compile(r"^[\s|:=*_~+-]*$")
@@ -47,6 +49,11 @@ def _visible(character: str) -> str:
     if kind in ("Cs", "Cn", "Co"):
         return "\ufffd"
     return " "
+
+
+def without_introduction(text: str) -> str:
+    """Remove a first line that only introduces a heading: of "Implement this plan:" the heading says which."""
+    return _INTRODUCTION.sub("", text)
 
 
 def cut(text: str, limit: int) -> str:

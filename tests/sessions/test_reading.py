@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.sessions.reading import ShowTarget, find_session, find_target, read, sessions
-from crystal.store.sessions.conversations import place_of_chunk
+from crystal.store.sessions.conversations import last_answer, place_of_chunk
 from tests.support.examples import examples
 from tests.support.store_factory import DAY, HOUR, NOW, SESSION, add_turn, chunk_id, open_store
 from tests.support.table import each_row
@@ -163,7 +163,7 @@ def test_numbers_beyond_sqlite_are_no_chunks(store):
 
 def test_sessions_are_listed_newest_first_with_their_first_words_or_title(store):
     add_turn(store, "a thought", role="thinking", session="old", ts=NOW - 5 * DAY - 1)
-    add_turn(store, "fix  the\nlogin", session="old", ts=NOW - 5 * DAY)
+    add_turn(store, "Do  this:\n\n# fix  the\nlogin", session="old", ts=NOW - 5 * DAY)
     add_turn(store, "no human here", role="assistant", session="mid", ts=NOW - DAY)
     add_turn(store, "x", session="new", ts=NOW, title="Given title")
     found, notes = sessions([store])
@@ -174,6 +174,17 @@ def test_sessions_are_listed_newest_first_with_their_first_words_or_title(store)
     ]
     assert notes == ()
     assert (found[2].project, found[2].branch, found[2].last_at) == ("shop", "main", NOW - 5 * DAY)
+
+
+def test_what_goes_before_a_tool_call_is_no_answer(store):
+    said = [("user", "go"), ("assistant", "Ran it: two failed."), ("user", "more"), ("assistant", "Let me look:")]
+    for at, (role, text) in enumerate(said):
+        add_turn(store, text, role=role, session="s", ts=NOW + at)
+    assert last_answer(store, 1, 12) == "Let me look:"
+    add_turn(store, "ls", role="tool_call", session="s", ts=NOW + 8)
+    assert last_answer(store, 1, 40) == "Ran it: two failed."
+    add_turn(store, "It is a typo.", role="assistant", session="s", ts=NOW + 9)
+    assert last_answer(store, 1, 40) == "It is a typo."
 
 
 def test_sessions_are_narrowed_by_project_and_time(store):

@@ -120,6 +120,8 @@ def test_a_given_title_wins() -> None:
         ([("user", "Fix the parser. It fails.")], "Fix the parser"),
         ([("user", "```\ncode\n```\n## Why does this fail?")], "Why does this fail?"),
         ([("user", "\n\n- [ ] repair the parser\n- second")], "repair the parser"),
+        ([("user", "Implement the following plan:\n\n# Fix: empty repo\n\nIt fails.")], "Fix: empty repo"),
+        ([("user", "Repair these:\n\n- the parser\n- the reader")], "Repair these: the parser"),
         ([("user", "!!!"), ("user", "real words")], "real words"),
         ([("user", "修复解析器。它失败了。")], "修复解析器"),
         ([("user", "لماذا يفشل هذا الاختبار؟ أصلحه.")], "لماذا يفشل هذا الاختبار؟"),

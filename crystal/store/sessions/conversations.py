@@ -155,11 +155,13 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
 
 
 def last_answer(store: Store, session: int, characters: int) -> str | None:
-    """Return the beginning of the assistant's last message in a session."""
+    """Return the beginning of the assistant's last answer in a session; what goes before a tool call is none."""
     return store.find(
         str,
-        f"SELECT substr(c.text, 1, ?2) FROM {ALL_TURNS} t JOIN chunks c ON c.turn = t.id AND c.start = 0"
-        " WHERE t.role = 'assistant' AND t.subagent IS NULL ORDER BY t.ts DESC, t.offset DESC, t.part DESC LIMIT 1",
+        "SELECT substr(c.text, 1, ?2) FROM (SELECT *, lead(role) OVER (ORDER BY ts, offset, part) AS next"
+        f" FROM {ALL_TURNS} WHERE role IN ('user', 'assistant', 'tool_call') AND subagent IS NULL) t"
+        " JOIN chunks c ON c.turn = t.id AND c.start = 0 WHERE t.role = 'assistant' AND t.next IS NOT 'tool_call'"
+        " ORDER BY t.ts DESC, t.offset DESC, t.part DESC LIMIT 1",
         (session, characters),
     )
 
