@@ -46,13 +46,19 @@ _RUN = Lazy(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
 
 
 @cache
-def _lists() -> list[dict[bytes, int]]:
-    """Return the place of each word, by language; only the files, since importing the package takes 30 ms."""
+def _files() -> list[bytes]:
+    """Return the list of each language; only the files, since importing the package takes 30 ms."""
     package = importlib.util.find_spec("mnemonic")
     assert package is not None
     assert package.submodule_search_locations is not None
-    files = sorted(Path(package.submodule_search_locations[0], "wordlist").glob("*.txt"))
-    return [_places(file.read_text("utf-8")) for file in files]
+    folder = Path(package.submodule_search_locations[0], "wordlist")
+    return [file.read_bytes() for file in sorted(folder.glob("*.txt"))]
+
+
+@cache
+def _lists() -> list[dict[bytes, int]]:
+    """Return the place of each word, by language."""
+    return [_places(file.decode()) for file in _files()]
 
 
 def _places(words: str) -> dict[bytes, int]:
@@ -64,6 +70,12 @@ def _places(words: str) -> dict[bytes, int]:
 @cache
 def _words() -> frozenset[bytes]:
     return frozenset(chain.from_iterable(_lists()))
+
+
+@cache
+def _ascii_words() -> frozenset[bytes]:
+    """Return the words in ASCII, and some more: normalizing the others takes longer than cleaning a turn."""
+    return frozenset(chain.from_iterable(file.split() for file in _files() if b"a" in file))
 
 
 def holds_phrase(text: bytes) -> bool:
@@ -97,7 +109,9 @@ def _places_in(text: bytes) -> list[tuple[int, int]]:
 
 def _known_words(small: bytes, place: tuple[int, int]) -> bool:
     """Return whether twelve words of the list follow each other, whatever stands between them."""
-    return _ROW in bytes(map(_words().__contains__, _WORD_RAW.findall(small, *place)))
+    words, known = _WORD_RAW.findall(small, *place), _ascii_words()
+    maybe = _ROW in bytes([word in known or not word.isascii() for word in words])
+    return maybe and _ROW in bytes(map(_words().__contains__, words))
 
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -272,6 +272,10 @@ def test_a_recovery_phrase_goes_between_any_spaces_as_they_are_and_escaped(space
         assert phrase.split(space)[8].encode() not in clean
 
 
+def test_the_words_in_ascii_are_known_before_the_lists_are_normalized() -> None:
+    assert {word for word in mnemonics._words() if word.isascii()} <= mnemonics._ascii_words()
+
+
 def test_words_of_the_list_without_the_checksum_stay() -> None:
     words = Mnemonic("english").to_mnemonic(bytes(range(7, 23))).split()
     assert found(" ".join([*words[:-1], "zoo" if words[-1] != "zoo" else "zone"])) == {}
