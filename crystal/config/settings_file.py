@@ -9,6 +9,8 @@ from typing import Any
 from crystal.config.paths import refused
 from crystal.errors import UsageError
 
+MAX_DIGITS = 18
+
 
 def read_file(path: Path) -> dict[str, Any]:
     """Read the settings file as tables; a missing file gives none.
@@ -41,14 +43,50 @@ def read_text(path: Path) -> str:
 
 
 def _loads(text: str) -> dict[str, Any]:
-    """Parse TOML. Imported when there is a file: the hook's worker reads the settings at every turn."""
-    if not text:
-        return {}
+    """Parse TOML. The hook's worker reads the settings at every turn, and most files need no parser."""
+    plain = _plain(text)
+    return _by_parser(text) if plain is None else plain
+
+
+def _by_parser(text: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415 - as said above
+        import tomllib  # noqa: PLC0415 - takes longer than all settings of most files
     else:
         import tomli as tomllib  # noqa: PLC0415
     return tomllib.loads(text)
+
+
+def _plain(text: str) -> dict[str, Any] | None:
+    """Return the tables of a file as crystal writes it: a value on each line. None for what takes a parser of TOML."""
+    tables: dict[str, Any] = {}
+    table = tables
+    for line in text.split("\n"):
+        name, equals, value = line.partition(" = ")
+        if not line.replace("\t", "").isprintable():
+            return None
+        if not line or line[0] == "#":
+            continue
+        if line[0] == "[" and line[-1] == "]" and _is_name(line[1:-1]) and line[1:-1] not in tables:
+            table = tables[line[1:-1]] = {}
+        elif equals and _is_name(name) and name not in table and (found := _plain_value(value)) is not None:
+            table[name] = found
+        else:
+            return None
+    return tables
+
+
+def _is_name(text: str) -> bool:
+    return text.isascii() and text.isidentifier()
+
+
+def _plain_value(text: str) -> str | int | bool | None:
+    """Return a string without escapes, a small number or a boolean; None for any other value."""
+    inner = text[1:-1]
+    if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in inner and "\\" not in inner:
+        return inner
+    if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS and str(int(text)) == text:
+        return int(text)
+    return {"true": True, "false": False}.get(text)
 
 
 def parse(text: str, path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.config import settings_file
 from crystal.config.edit import set_value, unset_value, with_value
 from crystal.config.load import load_config
 from crystal.config.settings_file import parse, parse_fragment
@@ -264,3 +265,29 @@ def test_settings_written_at_once_are_all_kept(home: Path) -> None:
     assert [worker.wait() for worker in workers] == [0] * 4
     config = load_config({"CRYSTAL_CONFIG": str(file)}, home)
     assert (config.search_limit, config.agent_id, config.redact_enabled, config.summary_mode) == (7, "a", False, "llm")
+
+
+# -------------------------------------------------------------------------------------------- reading without a parser
+
+LINES = st.sampled_from([
+    "", "# a comment", "[search]", "[private]", "limit = 5", 'a = "b # c"', "b = true", "c = 0", "limit = 007", "d = -1",
+    'e = ""', 'a = "x\\n"', "[a]", "[a.b]", 'f = """', "g = 1 # one", "h = 1_0", 'a  = "b"', "[search] # s", "i = 1.5",
+])  # fmt: skip
+
+
+@given(st.lists(LINES | st.text("[]\"=# \\ab01.'\t\r\u00e9\x7f", max_size=12), max_size=6).map("\n".join))
+def test_what_is_read_without_a_parser_is_what_a_parser_reads(text: str) -> None:
+    plain = settings_file._plain(text)
+    assert plain is None or plain == settings_file._by_parser(text)
+
+
+def test_the_file_that_crystal_writes_needs_no_parser() -> None:
+    text = with_value("# Settings.\n", "agent_id", "cc-vm", FILE)
+    for key, value in (("search.limit", 7), ("redact.enabled", False), ("embedding.provider", "none")):
+        text = set_in(text, key, value)
+    assert settings_file._plain(text) == parse(text, FILE) == {
+        "agent_id": "cc-vm",
+        "search": {"limit": 7},
+        "redact": {"enabled": False},
+        "embedding": {"provider": "none"},
+    }  # fmt: skip
