@@ -22,7 +22,7 @@ from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.sessions.contexts import state_of_memory
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local

@@ -27,8 +27,8 @@ from crystal.store.sessions.conversations import (
     said_after,
     session_starts,
     session_turns,
-    turn_texts,
 )
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of

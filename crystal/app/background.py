@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.app import maintenance
 from crystal.app.context import Machine
@@ -24,8 +24,10 @@ from crystal.store.notes import count_unindexed
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
-from crystal.store.sessions.conversations import Session
-from crystal.store.sessions.sessions import due_sessions, sessions_summarized_as, stretches_unseen, unread_since
+from crystal.store.sessions import waiting
+
+if TYPE_CHECKING:
+    from crystal.store.sessions.conversations import Session
 
 SOON = 200
 """Maximum number of chunks that get their vectors while a person waits."""
@@ -33,8 +35,6 @@ SOON_SECONDS = 2.0
 """Maximum time that such a person waits."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
-MAX_SUMMARIES = 100_000
-"""Sessions that one round looks at. Its time usually ends it earlier."""
 MAX_PAUSE_SECONDS = 10.0
 
 
@@ -150,9 +150,9 @@ def _embed(machine: Machine, work: Round) -> str | None:
 def _vector_counter(machine: Machine, embedder: Embedder, work: Round) -> Callable[[int], None]:
     """Count from the chunks that have a vector to all chunks; if few are pending, from 0 to their number."""
     known = vectors.find_generation(machine.store, embedder.provider, embedder.model, embedder.dimension)
-    waiting = vectors.count_pending(machine.store, known.id if known else 0)
-    total = waiting if waiting <= SOON else stats.counts(machine.store)["chunks"]
-    made = max(0, total - waiting)
+    pending = vectors.count_pending(machine.store, known.id if known else 0)
+    total = pending if pending <= SOON else stats.counts(machine.store)["chunks"]
+    made = max(0, total - pending)
     work.tell("vectors", made, total)
 
     def advance(count: int) -> None:
@@ -190,7 +190,11 @@ def _index(machine: Machine, work: Round) -> None:
 def is_reflection_due(machine: Machine) -> bool:
     """Return True if sessions wait to be read, and the interval is over or one of them has ended. Cheap."""
     config = machine.config
-    if config.reflect_mode == "off" or config.role == "device" or (waits := unread_since(machine.store)) is None:
+    if (
+        config.reflect_mode == "off"
+        or config.role == "device"
+        or (waits := waiting.unread_since(machine.store)) is None
+    ):
         return False
     has_ended, last = waits
     if config.reflect_extractor == "model" and problems.find_waiting_retry(machine.store, "learning", machine.now()):
@@ -232,7 +236,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
     now = machine.now()
     idle_ms = machine.config.summary_idle_minutes * 60_000
     due = count_due(machine)
-    if not due and not sessions_summarized_as(machine.store, ["deferred"], limit=1):
+    if not due and not waiting.is_any_deferred(machine.store):
         return None
     from crystal.summarize.due import SummaryRun, is_due  # noqa: PLC0415 - reads transcripts: only where a session is due
 
@@ -254,7 +258,7 @@ def _summarize(machine: Machine, work: Round) -> str | None:
 def _log(machine: Machine, work: Round) -> str | None:
     """Write the daily log's lines that are missing."""
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    if not any(_is_new_part(*stretch, idle_ms) for stretch in stretches_unseen(machine.store)):
+    if not any(_is_new_part(*stretch, idle_ms) for stretch in waiting.stretches_unseen(machine.store)):
         return None
     from crystal.summarize.daily import DailyLog  # noqa: PLC0415 - the same
 
@@ -336,7 +340,7 @@ def enrich(
 def count_due(machine: Machine) -> int:
     """Return how many sessions wait for a summary."""
     idle_ms = machine.config.summary_idle_minutes * 60_000
-    return len(due_sessions(machine.store, now=machine.now(), idle_ms=idle_ms, limit=MAX_SUMMARIES))
+    return waiting.count_due(machine.store, now=machine.now(), idle_ms=idle_ms)
 
 
 def count_waiting(machine: Machine) -> int:

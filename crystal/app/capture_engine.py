@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.capture.engine import Capture, Sink, WholeFiles
 from crystal.capture.safe_open import Folders
 from crystal.capture.spool import PrivateNotes
@@ -20,7 +20,6 @@ from crystal.model.capture import Segment
 from crystal.store import Store
 from crystal.store.capture.privacy import store_key
 from crystal.store.health.stats import has_home
-from crystal.store.sync.relay_peers import home_peer
 
 if TYPE_CHECKING:
     from crystal.sync.sending import Link
@@ -38,8 +37,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         lane: Whether the captured text is new, or past text that is sent after new text.
     """
     config, store = machine.config, machine.store
-    sends = config.role == "device" and home_peer(store) is not None
-    sink, ended = _device_sinks(machine, lane) if sends else (_store_sink(machine), lambda *_: None)
+    sink, ended = _device_sinks(machine, lane) if _sends(machine) else (_store_sink(machine), lambda *_: None)
     folders = machine.transcript_folders
     redactor = cache(machine.redactor)  # its rules are loaded with the first line: often nothing is new
     return Capture(
@@ -58,6 +56,14 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         whole_files=_whole_files,
         projects=lambda: _project_roots(machine),
     )
+
+
+def _sends(machine: Machine) -> bool:
+    if machine.config.role != "device":
+        return False
+    from crystal.store.sync.relay_peers import home_peer  # noqa: PLC0415 - only a device has a home
+
+    return home_peer(machine.store) is not None
 
 
 def _whole_files() -> WholeFiles:
@@ -141,6 +147,8 @@ class _DeviceLink:
         self._link: Link | None = None
 
     def __call__(self) -> Link:
+        from crystal.store.sync.relay_peers import home_peer  # noqa: PLC0415 - as above
+
         peer = home_peer(self._machine.store)
         if self._link is None or peer is None or self._link.peer.generation != peer.generation:
             from crystal.app.relay_links import device_link  # noqa: PLC0415 - the same

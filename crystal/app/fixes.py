@@ -11,7 +11,7 @@ from crystal.app.context import Machine
 from crystal.model.capture import Memory
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import hash_for, tools_of
 from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, steps_after
 from crystal.work.calls import calls_of

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.capture.engine import Capture, Tally
 from crystal.config.harnesses import HARNESSES
 from crystal.errors import UnavailableError, UsageError

@@ -13,7 +13,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader, this_config
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.mirror import open_mirror
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known

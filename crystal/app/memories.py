@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from crystal.app.context import Machine
 from crystal.app.memory_queries import find_by_key, find_by_words, find_one, is_folder_word, mirror_of
 from crystal.app.mirror import open_mirror
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.app.session_context import refresh
 from crystal.errors import CrystalError, NotFoundError, UsageError, WatermarkMovedError
 from crystal.memories.rules import (

@@ -17,7 +17,8 @@ from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.memory_changes import deprecate, edit
 from crystal.app.memory_queries import list_memories
-from crystal.app.projects import find_home, project_finder
+from crystal.app.project_finder import project_finder
+from crystal.app.projects import find_home
 from crystal.app.session_context_content import seen_by
 from crystal.app.vault import Side
 from crystal.app.vault_files import EVERY, LOCK_SECONDS
@@ -30,7 +31,7 @@ from crystal.memories.rules import cleaned_text
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store.memories.memories import forgotten_memories
-from crystal.store.search.scope import is_within
+from crystal.text.folders import is_within
 from crystal.vault.block import STATES, TITLE, BlockRow, MemoryBlock, compare, parse_block, render_item
 from crystal.vault.listed_files import read_files, save_files
 

@@ -20,7 +20,7 @@ from crystal.store.memories import memories
 from crystal.store.memories.history import history_of
 from crystal.store.memories.memories import claim_of, order_of
 from crystal.store.notes import ALIAS, read_note
-from crystal.store.search.scope import is_folder, is_within
+from crystal.text.folders import is_folder, is_within
 
 SHOWN = 8
 """Maximum number of ids in an error about an ambiguous beginning."""

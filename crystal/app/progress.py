@@ -7,8 +7,8 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from crystal.app.context import now_ms
 from crystal.config.paths import write_derived
@@ -23,8 +23,7 @@ MIN_WRITE_SECONDS = 0.2
 Report = Callable[["Progress"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Progress of one step. Times are ms since the epoch.
 
     Attributes:
@@ -108,7 +107,7 @@ class ProgressFile:
 
     def _write(self, progress: Progress) -> None:
         with contextlib.suppress(OSError):  # on a full disk the work itself says so
-            write_derived(self._file, json.dumps(asdict(progress)).encode())
+            write_derived(self._file, json.dumps(progress._asdict()).encode())
 
     def clear(self) -> None:
         """Delete the file: no process is working any more."""

@@ -1,17 +1,19 @@
 """Projects: find the one of a folder, list them, rename, join and split them."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from crystal.app.project_finder import project_finder
 from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture import projects
-from crystal.store.search.scope import home_of, is_folder, project_ids, project_named
+from crystal.store.search.scope import home_of, project_ids, project_named
 from crystal.store.sessions.contexts import project_rows
+from crystal.text.folders import is_folder
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 
 MAX_NAME_CHARS = 100
@@ -30,28 +32,6 @@ class ProjectChange(NamedTuple):
     name: str
     folders: int
     sessions: int
-
-
-def project_finder(store: Store) -> Callable[[str], Project]:
-    """Return a function that finds the project of a folder, with the identity that the store or git knows of it."""
-
-    def find(cwd: str) -> Project:
-        found = find_project(cwd)
-        if found.git_root is None:
-            return found
-        if found.remote is None:
-            return found._replace(
-                remote=projects.identity_of_root(store, found.git_root) or first_commit(found.git_root)
-            )
-        former = projects.former_identity(store, found.git_root, found.remote)
-        return found._replace(former=former if former and _is_still(former, found.git_root) else None)
-
-    return find
-
-
-def _is_still(former: str | None, root: str) -> bool:
-    """Return whether a folder is the project that was known by an identity: another repository may be there now."""
-    return former is not None and (not former.startswith("commit:") or former == first_commit(root))
 
 
 def find_home(stores: Sequence[Store], folder: str) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from crystal.app.capture import LOCK_SECONDS
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config

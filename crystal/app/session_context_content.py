@@ -34,7 +34,7 @@ from crystal.store.capture.privacy import marks, store_key
 from crystal.store.forget.forgetting import is_work_left
 from crystal.store.memories.learned import confidence_of, evidence_for
 from crystal.store.memories.memories import forgotten_memories
-from crystal.store.search.isolated import isolated_projects, outermost
+from crystal.store.search.isolated import isolated_projects
 from crystal.store.sessions.contexts import (
     Injection,
     add_injection,
@@ -46,6 +46,7 @@ from crystal.store.sessions.contexts import (
 )
 from crystal.store.sessions.conversations import first_words, list_sessions
 from crystal.summarize.simple import first_words as shortened
+from crystal.text.folders import outermost
 
 MAX_FOLDERS = 50
 MAX_MEMORIES = 10_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from crystal.app.background import enrich
 from crystal.app.context import Machine
 from crystal.app.forget import forget_context
-from crystal.app.projects import project_finder
+from crystal.app.project_finder import project_finder
 from crystal.app.source_list import VAULT_MARK, list_sources, listed_row
 from crystal.capture.lock import wait_lock
 from crystal.errors import CrystalError, NotFoundError, UsageError
@@ -31,10 +31,11 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.capture.projects import project_row
 from crystal.store.health.checks import chunks_with_wrong_hash
 from crystal.store.notes import drop_note, read_note, write_note
-from crystal.store.search.scope import SOURCES, is_within
+from crystal.store.search.scope import SOURCES
 from crystal.store.search.space import delete_chunks
 from crystal.store.sources import source_files, source_queries
 from crystal.store.sources.source_files import FileSource, Maker
+from crystal.text.folders import is_within
 from crystal.vault.folder import read_kept
 
 SOURCES_LOCK = "sources.lock"

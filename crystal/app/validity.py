@@ -27,11 +27,10 @@ from crystal.store import Store
 from crystal.store.capture.projects import places_of
 from crystal.store.memories import learned, memories
 from crystal.store.memories.history import history_of
-from crystal.store.search.isolated import outermost
-from crystal.store.search.scope import is_folder, is_within
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work import queries
 from crystal.store.work.index import hash_for, tools_of
+from crystal.text.folders import is_folder, is_within, outermost
 from crystal.transcript.project import find_project, work_tree
 from crystal.work.calls import ToolCall, calls_of, file_name
 from crystal.work.validity import KnownEdit, named_files, path_below, worst

@@ -30,7 +30,7 @@ from crystal.model.recall import Remembered
 from crystal.sources.file_content import encoded, text_of
 from crystal.sources.scan import SkippedFile
 from crystal.store.memories import memories
-from crystal.store.search.scope import is_within
+from crystal.text.folders import is_within
 from crystal.vault.folder import KeptFile
 from crystal.vault.note import MemoryNote, changed_fields, parse_note, text_of_memory, unfinished, with_id
 

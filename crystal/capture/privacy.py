@@ -16,8 +16,7 @@ from crystal.config.table import Config
 from crystal.model.capture import ID_END, Origin
 from crystal.store import Store
 from crystal.store.capture.privacy import PrivatePeriod, marks
-from crystal.store.search.isolated import outermost
-from crystal.store.search.scope import is_within
+from crystal.text.folders import is_within, outermost
 from crystal.transcript.reader import LineFacts
 
 BY_PROJECT = "private-project"

@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Iterable
 from itertools import count
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 MAX_WORD = 100
 """Characters; a longer word is one unknown token, as in the reference."""
 CACHED_WORDS = 200_000
@@ -21,7 +23,7 @@ CACHED_WORDS = 200_000
 
 _ASCII_DROPPED = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 _ASCII_WORDS = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
-_CJK = re.compile(
+_CJK = lazy_pattern(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import re2
+
+from crystal.text.lazy_pattern import lazy_pattern
 
 _AUTOMATON_BYTES = 32 << 20
 """Memory that RE2 may use. With less it starts over and over on long input; more gains nothing."""
@@ -23,21 +25,7 @@ Search = Callable[..., Any]
 """``search(text, start)``: the first match at or after ``start``, or None."""
 
 
-class _LazyPattern:
-    __slots__ = ("_pattern", "findall", "finditer", "fullmatch", "match", "search", "split", "sub")
-
-    def __init__(self, pattern: bytes) -> None:
-        self._pattern = pattern
-
-    def __getattr__(self, name: str) -> Any:
-        real = re.compile(self._pattern)
-        for method in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub"):
-            object.__setattr__(self, method, getattr(real, method))
-        return object.__getattribute__(self, name)
-
-
-Lazy = cast("Callable[..., re.Pattern[bytes]]", _LazyPattern)
-"""A pattern of ``re`` that is compiled when one of its methods is first asked for."""
+Lazy = lazy_pattern
 
 
 @cache

@@ -22,6 +22,7 @@ from crystal.store.search.candidates import candidates, chunks_around, texts_of
 from crystal.store.search.scope import agents_named, project_ids, scope_of, session_matches
 from crystal.store.sessions import conversations
 from crystal.store.sessions.sessions import session_named
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.summarize.wording import without_introduction
 
 MEMORIES: tuple[Memory, ...] = ("local", "mirror")
@@ -309,7 +310,7 @@ def _summary(store: Store, row: conversations.Session) -> SessionSummary:
 
 
 def _shown(store: Store, turns: Sequence[conversations.TurnRow], focus: int | None) -> tuple[ShownTurn, ...]:
-    texts = conversations.turn_texts(store, [turn.id for turn in turns])
+    texts = turn_texts(store, [turn.id for turn in turns])
     return tuple(
         ShownTurn(
             hit=texts[turn.id][0], uuid=turn.uuid, part=turn.part, role=turn.role, text=texts[turn.id][1],

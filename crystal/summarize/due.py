@@ -16,7 +16,7 @@ from crystal.errors import CrystalError, TextRefusedError, UnavailableError
 from crystal.llm.ask import InvalidAnswerError, PaidModel, retry_at
 from crystal.store import Store
 from crystal.store.problems import clear_problem, find_waiting_retry, record_problem
-from crystal.store.sessions import sessions
+from crystal.store.sessions import sessions, waiting
 from crystal.store.sessions.conversations import Session
 from crystal.summarize.actions import session_actions
 from crystal.summarize.llm import CHARACTERS, ROLES, build_prompt, parse_answer
@@ -96,8 +96,8 @@ class SummaryRun:
             self.instead = resting.message
         self._write_all(sessions.due_sessions(self.store, now=self.now, idle_ms=idle_ms, limit=MAX_DUE), should_stop)
         if self.paid is not None and self.instead is None:
-            waiting = sessions.sessions_summarized_as(self.store, ["deferred"], limit=MAX_DUE)
-            self._write_all(waiting, lambda: self.instead is not None or should_stop())
+            deferred = sessions.sessions_summarized_as(self.store, ["deferred"], limit=MAX_DUE)
+            self._write_all(deferred, lambda: self.instead is not None or should_stop())
         return self.report
 
     def write_again(self) -> SummaryReport:
@@ -190,7 +190,6 @@ class SummaryRun:
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
     """Return True if ``SummaryRun.write_due`` has work, or a model may be tried again. Cheap."""
-    if sessions.due_sessions(store, now=now, idle_ms=idle_ms, limit=1):
+    if waiting.count_due(store, now=now, idle_ms=idle_ms):
         return True
-    waiting = sessions.sessions_summarized_as(store, ["deferred"], limit=1)
-    return bool(waiting) and find_waiting_retry(store, PART, now) is None
+    return waiting.is_any_deferred(store) and find_waiting_retry(store, PART, now) is None

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 FILE_TOOLS = {
     **dict.fromkeys(("read", "notebookread", "read_file", "read_text_file"), "read"),
     **dict.fromkeys(("write", "write_file", "create_file", "create", "write_to_file"), "written"),
@@ -29,15 +31,15 @@ MAX_COMMAND = 400
 MAX_PATH = 400
 MAX_ABOUT = 200
 
-_MORE_ARGUMENTS = re.compile(
+_MORE_ARGUMENTS = lazy_pattern(
     r"\n(?:description|timeout|run_in_background|dangerouslyDisableSandbox|sandbox|is_background|workdir|yield_time_ms"
     r"|max_output_tokens|summary|riskLevel|working_directory|type|cwd|cd|explanation|requires_approval"
     r"|__tool_use_purpose): "
 )
-_COMMANDS = re.compile(r"(?:\A|\n)commands: ")
+_COMMANDS = lazy_pattern(r"(?:\A|\n)commands: ")
 """Cline's argument, once for each command."""
-_ABOUT = re.compile(r"\n(?:description|summary): ([^\n]+)")
-_ARGUMENT = re.compile(
+_ABOUT = lazy_pattern(r"\n(?:description|summary): ([^\n]+)")
+_ARGUMENT = lazy_pattern(
     r"^(path|file_path|filePath|notebook_path|target_file|(?:old|new)(?:_string|String|_str|_text|Text)|content|contents"
     r"|new_source|file_text|replace_all|replaceAll|expected_replacements|cell_id|cell_type|edit_mode|instruction): ?",
     re.MULTILINE,
@@ -48,15 +50,17 @@ _NEW = frozenset({
     "new_string", "newString", "new_str", "new_text", "newText", "content", "contents", "new_source", "file_text",
     "text",
 })  # fmt: skip
-_ONLY_TEXT = re.compile(r"(?<=\n)(text): ")
+_ONLY_TEXT = lazy_pattern(r"(?<=\n)(text): ")
 """The argument of Kiro and VS Code; other tools have files with such lines."""
 _EDITORS = ("str_replace", "create", "insert", "write")
 """What editors with several commands call those that edit; it stands before the path."""
-_PATCH = re.compile(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add) File: (.+)\n", re.MULTILINE)
+_PATCH = lazy_pattern(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
+_PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add) File: (.+)\n", re.MULTILINE)
 
-_MOVES = re.compile(r"cd (?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)\s*(?:&&|;)\s*")
-_TRIMMED = re.compile(r"\s*(?:[0-9&]?>&[0-9]|2>/dev/null|\|\s*(?:tail|head)(?:\s+-\S+(?:\s+\d+)?)?|;\s*echo\b.*)\s*\Z")
+_MOVES = lazy_pattern(r"cd (?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)\s*(?:&&|;)\s*")
+_TRIMMED = lazy_pattern(
+    r"\s*(?:[0-9&]?>&[0-9]|2>/dev/null|\|\s*(?:tail|head)(?:\s+-\S+(?:\s+\d+)?)?|;\s*echo\b.*)\s*\Z"
+)
 
 
 class ToolCall(NamedTuple):

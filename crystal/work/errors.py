@@ -6,6 +6,8 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 MAX_TEXT = 1 << 20
 MAX_LINES = 400
 """Lines that are compared, of those that may tell of an error."""
@@ -15,37 +17,37 @@ MIN_CHARACTERS, MIN_WORDS = 15, 3
 AFTER, BEFORE = 2, 3
 """How far from an error the line may stand that has its place, as Rust, pytest and Python print it."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_TELLS = re.compile(
+_COLOUR = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TELLS = lazy_pattern(
     r"error|exception|fail|fatal|panic|undefined|not found|no such|no module|cannot|can't|could ?n[o']t|unable|invalid"
     r"|denied|refused|missing|expected|unknown|unrecognized|conflict|unused|duplicate|must |should |needed|required"
     r"|not (?:enough|used|checked|allowed|installed|defined|a )|timed? ?out|\([a-z]+\)$",
     re.IGNORECASE,
 )
-_SUMS_UP = re.compile(
+_SUMS_UP = lazy_pattern(
     r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^error: 0$"
     r"|(?<!port )\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
     r"|^error: \(none\)$"
 )
 """Lines that say only that something failed, and what programs log."""
 _CHANGING = (
-    (re.compile(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
-    (re.compile(
+    (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
+    (lazy_pattern(
         r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
         r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
     ), r"\1\2: command not found"),  # each shell says it in its own way
-    (re.compile(r"\w+://\S+"), "<url>"),
-    (re.compile(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
-    (re.compile(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),
-    (re.compile(r"(?<![\w+-])[\w+-]+\.[A-Za-z]\w{0,4}(?:[:(]\d+[:,)\d]*):?"), "<path> "),
-    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
-    (re.compile(r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)[0-9a-f]{7,64})\b"), "<id>"),
-    (re.compile(r"\d+(?:[.,:]\d+)*"), "0"),
-    (re.compile(r"\s+"), " "),
+    (lazy_pattern(r"\w+://\S+"), "<url>"),
+    (lazy_pattern(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
+    (lazy_pattern(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),
+    (lazy_pattern(r"(?<![\w+-])[\w+-]+\.[A-Za-z]\w{0,4}(?:[:(]\d+[:,)\d]*):?"), "<path> "),
+    (lazy_pattern(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<id>"),
+    (lazy_pattern(r"\b(?:0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)[0-9a-f]{7,64})\b"), "<id>"),
+    (lazy_pattern(r"\d+(?:[.,:]\d+)*"), "0"),
+    (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
-_WORD = re.compile(r"[a-z]{2,}")
-_PLACE = re.compile(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(]\d+")
-_PLACE_ALONE = re.compile(
+_WORD = lazy_pattern(r"[a-z]{2,}")
+_PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(]\d+")
+_PLACE_ALONE = lazy_pattern(
     r"(?:--> )?(?:[^\s:]*[/\\])?([^\s:/\\]+\.[A-Za-z]\w{0,4}):\d+(?::\d+|: \w+)"
     r"|File \"(?:[^\"]*[/\\])?([^\"/\\]+)\", line \d+(?:, in .+)?"
 )

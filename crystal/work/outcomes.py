@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_FAILED = re.compile(
+from crystal.text.lazy_pattern import lazy_pattern
+
+_FAILED = lazy_pattern(
     r"\s*(?:<tool_use_error>|Error\b|The user doesn't want|\[Request interrupted|Command (?:failed|timed out)"
     r"|Permission|API Error)",
     re.IGNORECASE,
 )
-_EXIT = re.compile(  # Claude Code; Codex
+_EXIT = lazy_pattern(  # Claude Code; Codex
     r"\s*(?:Chunk ID: .*\nWall time: .*\n)?(?:Exit code:?|Process exited with code) (-?\d{1,9})", re.IGNORECASE
 )
-_EXIT_AT_END = re.compile(  # Gemini CLI and Qwen Code; Copilot CLI; Droid, Pi and OpenClaw; Cline
+_EXIT_AT_END = lazy_pattern(  # Gemini CLI and Qwen Code; Copilot CLI; Droid, Pi and OpenClaw; Cline
     r"^(?:Exit Code: (-?\d{1,9})\n(?:Signal|Background PIDs|Process Group PGID): "
     r"|<shellId: \S+ completed with exit code (\d{1,9})>$"
     r"|[(\[]?(?:Process|Command) exited with code (\d{1,9})[)\]]?$|success: (false)\Z)",
@@ -21,16 +23,16 @@ _EXIT_AT_END = re.compile(  # Gemini CLI and Qwen Code; Copilot CLI; Droid, Pi a
 )
 NEAR_END = 500
 """Characters at the end of a result in which its exit status stands."""
-_STOPPED = re.compile(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Code
+_STOPPED = lazy_pattern(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Code
     r"(?:<error>Command was aborted before completion</error>\s*(?:Command running in background .*)?"
     r"|\nUser aborted the command(?:\n.*)?\n</\w+>\s*|(?:\A|\n)aborted by user(?: after [\d.]+s)?\s*)\Z"
     r"|\A(?:Command|Tool) was cancelled by user before it could complete",
 )
 STOPPED = 130
 """The exit status of a command that Ctrl-C ended; also of one that the user stopped while it ran."""
-_REFUSED = re.compile(r"\s*(?:<tool_use_error>|The user doesn't want|\[Request interrupted|Permission to )")
+_REFUSED = lazy_pattern(r"\s*(?:<tool_use_error>|The user doesn't want|\[Request interrupted|Permission to )")
 
-_COUNTS = re.compile(  # pytest, jest, vitest, mocha, cargo; unittest; go
+_COUNTS = lazy_pattern(  # pytest, jest, vitest, mocha, cargo; unittest; go
     r"(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
     r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
     r"|^\s*--- (?P<go>PASS|FAIL):|^(?P<package>ok|FAIL)\s+\S+(?:/\S+)*\s+(?:[\d.]+s|\(cached\)|\[build failed\])",

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from crystal.app.doctor import Check
-from crystal.app.projects import find_home, project_finder
+from crystal.app.project_finder import project_finder
+from crystal.app.projects import find_home
 from crystal.cli.render import Look
 from crystal.model.capture import Project
 from crystal.store import Store

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from crystal.model.capture import Project
 from crystal.model.recall import Filters
 from crystal.search.index import bring_up_to_date
-from crystal.store.search.scope import home_of, is_within, project_ids, roles_named
+from crystal.store.search.scope import home_of, project_ids, roles_named
+from crystal.text.folders import is_within
 from tests.support.examples import examples
 from tests.support.ranked_by import PARAMS, each_way, search, using  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, NOW, SESSION, Meaning, add_turn, embed_all, open_store

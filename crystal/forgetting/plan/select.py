@@ -20,8 +20,9 @@ from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces
 from crystal.store.memories.memories import memories_by_key, memories_like, memory_of, memory_of_chunk
 from crystal.store.search.candidates import place_of_file_chunk
-from crystal.store.search.scope import is_folder, matching_projects, session_matches
+from crystal.store.search.scope import matching_projects, session_matches
 from crystal.store.sessions.conversations import place_of_chunk
+from crystal.text.folders import is_folder
 
 SHOWN = 8
 

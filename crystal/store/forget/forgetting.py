@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.connection import Store
 from crystal.store.notes import read_note, write_note
-from crystal.store.search.scope import is_within
+from crystal.text.folders import is_within
 
 FORGOTTEN = "forgotten"
 """The reason of marks that a tombstone makes: capture is not off because of them."""

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.search.scope import is_within
+from crystal.text.folders import is_within
 
 LARGE_CHUNKS = 2_000
 LARGE_ARCHIVE_BYTES = 2 << 20

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from crystal.model.capture import Project
 from crystal.store.connection import Store
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 
 ROLES = ("user", "assistant", "tool_call", "tool_result")
 READ_CHARACTERS = 2_100

@@ -1,23 +1,11 @@
 """Find isolated projects: by the folders that the settings name, and by the repositories in them."""
 
-import fnmatch
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.search.scope import is_within, project_ids
-
-
-def outermost(patterns: Iterable[str], path: str) -> str | None:
-    """Return the outermost folder above a path, or the path itself, that matches a pattern; None if none does."""
-    folder, found = path.rstrip("/\\") or path, None
-    while True:
-        found = folder if any(fnmatch.fnmatchcase(folder, one) for one in patterns) else found
-        parent = os.path.dirname(folder)  # noqa: PTH120 (patterns are text)
-        if parent == folder or not parent:
-            return found
-        folder = parent
+from crystal.store.search.scope import project_ids
+from crystal.text.folders import is_within, outermost
 
 
 class IsolatedProjects(NamedTuple):

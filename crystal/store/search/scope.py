@@ -5,7 +5,6 @@ The condition is used inside the candidate search of both engines, so it names c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -15,6 +14,7 @@ from crystal.model.capture import Project, Role
 from crystal.store.capture.projects import root_with_identity, with_same_identity
 from crystal.store.connection import Store, as_json
 from crystal.store.sessions.conversations import AgentNames
+from crystal.text.folders import is_folder, is_root, is_same_folder, is_within
 
 if TYPE_CHECKING:
     from crystal.model.recall import Filters
@@ -186,7 +186,7 @@ def home_of(store: Store, here: Project) -> tuple[str, str] | None:
     rows = store.rows("SELECT cwd, git_root, name FROM projects ORDER BY id")
     if here.git_root is not None:
         for _, root, name in rows:
-            if root is not None and _same_folder(root, here.git_root):
+            if root is not None and is_same_folder(root, here.git_root):
                 return root, name
     moved = None if here.remote is None else root_with_identity(store, here.remote)
     if moved is not None:
@@ -194,31 +194,6 @@ def home_of(store: Store, here: Project) -> tuple[str, str] | None:
     above = [(folder, name) for known, root, name in rows for folder in (known, root)
              if folder and not is_root(folder) and is_within(here.cwd, folder)]  # fmt: skip
     return max(above, key=lambda found: len(found[0]), default=None)
-
-
-def is_folder(text: str) -> bool:
-    """Return True if a project filter means a folder: an absolute path."""
-    return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Return True if ``path`` is ``folder`` or below it; by text alone, with either separator."""
-    path, folder = _plain(path), _plain(folder)
-    return path == folder or path.startswith(folder + "/") or folder == ""
-
-
-def is_root(folder: str) -> bool:
-    """Return True if a folder is the root of a file system, which contains everything and so identifies no project."""
-    return re.fullmatch(r"|[A-Za-z]:", _plain(folder)) is not None
-
-
-def _same_folder(one: str, other: str) -> bool:
-    return _plain(one) == _plain(other)
-
-
-def _plain(path: str) -> str:
-    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:|\\\\", path) else path
-    return plain.rstrip("/")
 
 
 def _project_scope(store: Store, wanted: str) -> SearchScope:

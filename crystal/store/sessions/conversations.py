@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from crystal.model.capture import Chunk, Memory
+from crystal.model.capture import Memory
 from crystal.store.connection import Row, Store
-from crystal.text.chunking import merge
+from crystal.store.sessions.turn_texts import turn_texts
 
 ALL_TURNS = (
     "(SELECT *, 0 AS copied FROM turns WHERE session = ?1"
@@ -225,21 +225,6 @@ def _is_sorted_by_time(store: Store, session: int) -> bool:
     return not store.has(f"{undated} UNION ALL SELECT 1 FROM turn_copies WHERE session = ?1 LIMIT 1", (session,))
 
 
-def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:
-    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn.
-
-    At most ``most`` characters of each; None for all.
-    """
-    found: dict[int, list[tuple[int, int, str]]] = {}
-    for turn, chunk, start, text in store.rows(
-        "SELECT turn, id, start, text FROM chunks WHERE turn IN (SELECT value FROM json_each(?1))"
-        " AND (?2 IS NULL OR start < ?2) ORDER BY turn, start",
-        ([*turns], most),
-    ):
-        found.setdefault(turn, []).append((chunk, start, text))
-    return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
-
-
 def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple[int, str]]:
     """Return the beginnings of what user and assistant said and called in a session from a moment on, with its time."""
     sql = (
@@ -275,15 +260,6 @@ def chunk_of_uuid(store: Store, uuid: str) -> int | None:
         "SELECT c.id FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.uuid = ? ORDER BY t.part, c.start LIMIT 1",
         (uuid,),
     )
-
-
-def _laid_together(parts: list[tuple[int, int, str]]) -> str:
-    """Join the text of chunks; an ellipsis stands for a stretch that is in none of them (the store is damaged)."""
-    chunks = [Chunk(start, text) for _, start, text in parts]
-    try:
-        return merge(chunks)
-    except ValueError:
-        return "\n[...]\n".join(chunk.text for chunk in chunks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 
 from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
-from crystal.store.sessions.conversations import ALL_TURNS, SESSION, Session, turn_texts
+from crystal.store.sessions.conversations import ALL_TURNS, SESSION, Session
+from crystal.store.sessions.turn_texts import turn_texts
+from crystal.store.sessions.waiting import DUE
 
 SummaryMode = Literal["simple", "llm", "deferred"]
 """``deferred``: simple for now, because the model was unavailable; it is tried again later."""
@@ -48,16 +50,10 @@ def session_named(store: Store, session_id: str) -> Session | None:
 
 
 def due_sessions(store: Store, *, now: int, idle_ms: int, limit: int) -> list[Session]:
-    """Return sessions with turns that no summary covers, and that have ended or been idle; latest first.
-
-    The time of a session without usable times (none, or more than a day ahead) is that of its capture.
-    """
+    """Return the sessions that ``count_due`` counts, latest first."""
     return store.all(
         Session,
-        f"{SESSION} WHERE s.last_turn > s.summarized_turn AND (s.ended_at IS NOT NULL OR ?1 >="
-        " CASE WHEN s.last_at <= ?2 THEN s.last_at ELSE coalesce("
-        "(SELECT max(c.updated_at) FROM capture_state c WHERE c.session_id = s.session_id), 0) END)"
-        " ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
+        f"{SESSION} WHERE {DUE} ORDER BY s.last_at DESC, s.id DESC LIMIT ?3",
         (now - idle_ms, now + DAY_MS, limit),
     )
 
@@ -182,19 +178,6 @@ def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Session]:
     return store.all(Session, sql, (after, limit))
 
 
-def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
-    """Return, of each session with turns newer than its log: the last time logged, the first and the last since; ms.
-
-    None if nothing was logged, or no turn has a time.
-    """
-    return store.rows(
-        "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
-        " (SELECT min(ts) FROM turns WHERE session = s.id AND id > s.logged_turn),"
-        " (SELECT max(ts) FROM turns WHERE session = s.id AND id > s.logged_turn)"
-        " FROM sessions s WHERE s.last_turn > s.logged_turn"
-    )
-
-
 def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[int, int]]:
     """Return (time, turn id) of the session's turns from ``reach`` ms before the earliest unlogged one, in order.
 
@@ -232,13 +215,3 @@ def mark_logged(store: Store, sessions: Sequence[Session]) -> None:
         "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
         [(session.last_turn, session.id) for session in sessions],
     )
-
-
-def unread_since(store: Store) -> tuple[bool, int] | None:
-    """Return whether a session with turns that were not read for memories has ended, and when sessions were last read.
-
-    Returns:
-        None if every turn was read.
-    """
-    ended = store.value("SELECT max(ended_at IS NOT NULL) FROM sessions WHERE last_turn > reflected_turn")
-    return None if ended is None else (bool(ended), int(store.value("SELECT max(at) FROM reflector_runs") or 0))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from crystal.store.capture.privacy import store_key
 from crystal.store.connection import Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.call_results import Pair, PairedTurn, pair
 from crystal.work.calls import calls_of
 from crystal.work.errors import error_lines

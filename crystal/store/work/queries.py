@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from crystal.model.capture import Memory
 from crystal.store.connection import Store
-from crystal.store.sessions.conversations import turn_texts
+from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.blame import FileEdit
 from crystal.work.calls import file_name
 from crystal.work.command_ranking import CommandRun

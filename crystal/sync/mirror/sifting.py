@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, Tombstones, read_blocks
 from crystal.store.memories.memories import forgotten_memories
-from crystal.store.search.scope import is_within
 from crystal.store.sync import mirror_apply, relay_forgotten
 from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row
+from crystal.text.folders import is_within
 
 _AT = {kind: {column: at for at, column in enumerate(one.columns)} for kind, one in KINDS.items()}
 

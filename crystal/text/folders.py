@@ -1,0 +1,43 @@
+"""Which folder a path is in, by text alone: the paths may be those of another machine."""
+
+import fnmatch
+import os
+import re
+from collections.abc import Iterable
+
+
+def is_folder(text: str) -> bool:
+    """Return True if a project filter means a folder: an absolute path."""
+    return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Return True if ``path`` is ``folder`` or below it; by text alone, with either separator."""
+    path, folder = _plain(path), _plain(folder)
+    return path == folder or path.startswith(folder + "/") or folder == ""
+
+
+def is_root(folder: str) -> bool:
+    """Return True if a folder is the root of a file system, which contains everything and so identifies no project."""
+    return re.fullmatch(r"|[A-Za-z]:", _plain(folder)) is not None
+
+
+def is_same_folder(one: str, other: str) -> bool:
+    """Return True if two paths are one folder, by text alone."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(path: str) -> str:
+    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:|\\\\", path) else path
+    return plain.rstrip("/")
+
+
+def outermost(patterns: Iterable[str], path: str) -> str | None:
+    """Return the outermost folder above a path, or the path itself, that matches a pattern; None if none does."""
+    folder, found = path.rstrip("/\\") or path, None
+    while True:
+        found = folder if any(fnmatch.fnmatchcase(folder, one) for one in patterns) else found
+        parent = os.path.dirname(folder)  # noqa: PTH120 (patterns are text)
+        if parent == folder or not parent:
+            return found
+        folder = parent
