@@ -140,7 +140,7 @@ def _progress(progress: dict[str, Any]) -> str:
     share = 100 * progress["done"] // max(1, progress["total"])
     words = f"{progress['step']}: {share} % ({progress['done']:,} of {progress['total']:,})"
     left = progress["seconds_left"]
-    if left is None:
+    if not left:
         return words
     minutes, seconds = divmod(left, 60)
     return f"{words}, about {f'{minutes} min {seconds} s' if minutes else f'{seconds} s'} left"
