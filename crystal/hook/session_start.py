@@ -22,6 +22,8 @@ ASSIST_STATE = ".assist"
 NOT_COUNTED = "0"
 """The tokens of a fact that assist did not tell, because a summary or the context has it."""
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
+SYSTEM_PROMPT_AGENTS = ("opencode",)
+"""Their system prompt has the context, is not kept, and is made by each process, which asks once for a session."""
 
 
 def context_file(cwd: str) -> str:
@@ -98,24 +100,22 @@ def told_once(
         return None
     told = os.path.join(data_dir, "told")
     os.makedirs(told, mode=0o700, exist_ok=True)
-    once = os.open(os.path.join(told, f"{session}.{source}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(once, f"{now // 1_000_000} {ready['told']}\n".encode("ascii"))
-    finally:
-        os.close(once)
-    if ready.get("facts"):
-        _note_facts(os.path.join(told, session + ASSIST_STATE), ready["facts"].split(), now)
+    again = os.O_TRUNC if harness in SYSTEM_PROMPT_AGENTS else os.O_EXCL
+    at = now // 1_000_000
+    _write(os.path.join(told, f"{session}.{source}"), again, f"{at} {ready['told']}\n")
+    if ready.get("facts"):  # of assist, which are not told again
+        lines = "".join(f"{at} start {fact} {NOT_COUNTED}\n" for fact in ready["facts"].split())
+        _write(os.path.join(told, session + ASSIST_STATE), os.O_APPEND, lines)
     return fenced(ready["body"])
 
 
-def _note_facts(path: str, facts: "list[str]", now: int) -> None:
-    """Note which facts of assist a context has: they are not told again."""
-    lines = "".join(f"{now // 1_000_000} start {fact} {NOT_COUNTED}\n" for fact in facts)
-    state = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def _write(path: str, how: int, text: str) -> None:
+    """Write to a file, which only its user may read; ``how`` is a flag of ``os.open``."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     try:
-        os.write(state, lines.encode("ascii"))
+        os.write(file, text.encode("ascii"))
     finally:
-        os.close(state)
+        os.close(file)
 
 
 def fenced(body: str) -> str:

@@ -166,6 +166,13 @@ def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, m
     file.write_text(f"{OLD}\n")
     sent = asked(one, models, memory, "raise them again", tools, tools.edit)
     assert (sent.count(REMEMBERED), sent.count(REASON)) == (1, 1), sent  # the reason is told when the session begins
+    if tools.name == "opencode":  # which keeps no system prompt: a new process has to ask again
+        life = next(life for life in LIVES if life.name == tools.name)
+        assert life.resume is not None
+        models.when("go on with it", "Going on.")
+        at = len(models.requests)
+        assert one.go("go on with it", life.resume(newest_file(life, home))).code == 0
+        assert max(json.dumps(body).count(REMEMBERED) for body in models.requests[at:]) == 1
     one.close()
     said = "\n".join(text for _, text in memory.said().elements())
     assert HEADER not in said, "what crystal told came back as something said"

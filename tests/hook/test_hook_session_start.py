@@ -48,6 +48,14 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in door.data.rglob("*.json")} == {0o600}
 
 
+@pytest.mark.slow
+def test_an_agent_whose_system_prompt_is_made_anew_is_told_again(door: Hook) -> None:
+    door.lay_ready({"default": "for all"})
+    for agent, is_told in [("opencode", True), ("opencode", True), ("codex", False)]:
+        answer = door.run(START, agent=agent)
+        assert ("for all" in str(answer)) == is_told
+
+
 @pytest.mark.parametrize(
     "said",
     [
