@@ -163,15 +163,7 @@ def choose(
     lines = [(_session_line(one, tz), _outcome(one.outcome)) for one in sessions[:MAX_SESSIONS]]
     reserved = _fitting([line for line, _ in lines], room // 4)
     kept = _fitting([line for _, line, _ in told], room - sum(_cost(lines[at][0]) for at in reserved))
-    left = room - sum(_cost(told[at][1]) for at in kept)
-    last, shown_last, facts = list[tuple[str, str, str]](), set[int](), list[str]()
-    for at, (one, (line, outcome)) in enumerate(zip(sessions, lines, strict=False)):
-        whole = line + outcome if _cost(line + outcome) <= left else line
-        last.append((one.id, whole, "among the latest"))
-        if MIN_LINE <= left >= _cost(whole):
-            shown_last.add(at)
-            left -= _cost(whole)
-            facts += [one.outcome.reason_id] if whole != line and one.outcome.reason_id else []
+    last, shown_last, facts = _with_outcomes(sessions, lines, room - sum(_cost(told[at][1]) for at in kept))
     choices = [_choice("memory", one, at in kept) for at, one in enumerate(told)]
     choices += [_choice("session", one, at in shown_last) for at, one in enumerate(last)]
     omitted = len(told) - len(kept)
@@ -183,6 +175,21 @@ def choose(
         shown.append(f"(+{omitted} {'memory' if omitted == 1 else 'memories'} omitted)")
     body = "\n".join([head, *shown])
     return SessionContext(body, tuple(choices), omitted, count_tokens(fenced(body, WORST_NONCE)), tuple(facts))
+
+
+def _with_outcomes(
+    sessions: Sequence[LastSession], lines: Sequence[tuple[str, str]], room: int
+) -> tuple[list[tuple[str, str, str]], set[int], list[str]]:
+    """Return lines of sessions, with the outcome where it fits, which of them fit, and the reasons that they tell."""
+    rows, kept, facts = list[tuple[str, str, str]](), set[int](), list[str]()
+    for at, (one, (line, outcome)) in enumerate(zip(sessions, lines, strict=False)):
+        whole = line + outcome if _cost(line + outcome) <= room else line
+        rows.append((one.id, whole, "among the latest"))
+        if MIN_LINE <= room >= _cost(whole):
+            kept.add(at)
+            room -= _cost(whole)
+            facts += [one.outcome.reason_id] if whole != line and one.outcome.reason_id else []
+    return rows, kept, facts
 
 
 def _section(title: str, rows: Sequence[tuple[str, str, str]], kept: set[int]) -> list[str]:

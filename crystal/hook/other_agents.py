@@ -109,15 +109,23 @@ def _patched(patch: str) -> "Said":
 
 def _error(told: "Said", harness: "str | None") -> str:
     """Return the output of a command that failed; empty if it did not, or if that cannot be known."""
-    output = told.get("error") or told.get("tool_response") or told.get("toolResult")
+    error = told.get("error")
+    output = error or told.get("tool_response") or told.get("toolResult")
     if isinstance(output, dict):
         output = output.get("llmContent") or output.get("textResultForLlm")
-    if not isinstance(output, str) or told.get("error"):
-        return output if isinstance(output, str) else ""
-    if harness == "codex":  # which says no exit code
-        given = told.get("tool_input")
-        words = str(given.get("command")).split() if isinstance(given, dict) else []
-        return output if words and words[0] not in _READERS else ""
-    lines = (line.rstrip(">") for line in output[-MAX_END:].splitlines() if line.startswith(_STATUS))
-    code = [line.rpartition(" ")[2] for line in lines][-1:]
-    return output if code and code[0].lstrip("-").isdigit() and code != ["0"] else ""
+    if not isinstance(output, str):
+        return ""
+    is_failure = error or (_is_run(told.get("tool_input")) if harness == "codex" else _says_failure(output))
+    return output if is_failure else ""
+
+
+def _is_run(given: object) -> bool:
+    """Return True if a command does more than read; Codex says no exit code, so the error in its output tells."""
+    words = str(given.get("command")).split() if isinstance(given, dict) else []
+    return bool(words) and words[0] not in _READERS
+
+
+def _says_failure(output: str) -> bool:
+    """Return True if the last status in an output is not 0."""
+    ends = [line.rstrip(">").rpartition(" ")[2] for line in output[-MAX_END:].splitlines() if line.startswith(_STATUS)]
+    return bool(ends) and ends[-1] != "0" and ends[-1].lstrip("-").isdigit()
