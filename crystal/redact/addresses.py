@@ -46,66 +46,41 @@ _PLAIN_PASSWORDS = Lazy(
 )
 """What documentation writes in the place of a password."""
 
+_BASIC = rb"""(?x) \b(?i:basic)[\t\x20]{1,64}
+    (?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"""
+_AUTHORIZATION = rb"""(?xi) authorization["'`\]]?\s{0,64}[:=,]{1,8}\s{0,64}["'`]?
+    (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)
+    [\s:=]{1,64})? (?P<v>[^\s"'`,\x00\xff]{8,})"""
+_COOKIE = rb"""(?xi) \b(?:set-)?cookie["'`]?\s{0,64}[:=]\s{0,64}["'`]?
+    (?P<v>(?=[^=;\s"'`\\]{1,256}=)[^\n\r"'`\x00\xff]{8,4096})"""
 HEADERS = (
     (b"bearer", "bearer-token", rb"(?i)\bbearer(?:\s{1,64}|%20)(?P<v>[A-Za-z0-9._~+/=\-]{8,})"),
-    (
-        b"basic",
-        "basic-auth",
-        (
-            rb"\b(?i:basic)[\t ]{1,64}"
-            rb"(?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"
-        ),
-    ),
-    (
-        b"authorization",
-        "authorization",
-        rb"""(?xi) authorization["'`\]]?\s{0,64}[:=,]{1,8}\s{0,64}["'`]?
-        (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)
-        [\s:=]{1,64})? (?P<v>[^\s"'`,\x00\xff]{8,})""",
-    ),
-    (
-        b"cookie",
-        "cookie",
-        (
-            rb"(?i)\b(?:set-)?cookie[\"'`]?\s{0,64}[:=]\s{0,64}[\"'`]?"
-            rb"(?P<v>(?=[^=;\s\"'`\\]{1,256}=)[^\n\r\"'`\x00\xff]{8,4096})"
-        ),
-    ),
+    (b"basic", "basic-auth", _BASIC),
+    (b"authorization", "authorization", _AUTHORIZATION),
+    (b"cookie", "cookie", _COOKIE),
 )
 """Each header: the word that every match begins with, in lower case; the kind; the pattern."""
 
 _PAIR = rb"(?<=[^=;\s])=([^;\s]{16,})"
 _VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
-_CURL = tuple(b"curl wget http xh lftp ab smbclient".split())
+_CURL = tuple(b"curl wget http xh lftp ab smbclient https".split())
 _LOGIN = tuple(b"docker podman az helm oc skopeo buildah".split())
+_USER_OPTION = rb"(?<=\s)(?:-u|--user|--proxy-user)[\s=]{0,64}[\"']?[^\s:\"'=/\x00\xff]{1,80}:" + _VALUE
+_CHPASSWD = rb"""(?x) \becho\s{1,64}["']?[\w.-]{1,40}:(?P<v>[^\s"'\\\x00\xff]{3,256})["']?
+    \s{0,64}\|\s{0,64}(?:sudo\s{1,64})?chpasswd"""
+_AUTH_PAIR = (
+    rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE
+)
 COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
     (b"sshpass", (), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
     (b"-a", (b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
     (b"-p", (b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
-    (
-        b"-u",
-        (*_CURL, b"https"),
-        b"|;",
-        rb"(?<=\s)(?:-u|--user|--proxy-user)[\s=]{0,64}[\"']?[^\s:\"'=/\x00\xff]{1,80}:" + _VALUE,
-    ),
+    (b"-u", _CURL, b"|;", _USER_OPTION),
     (b"-p", _LOGIN, b"\n|;", rb"(?<=\s)-p[\s=]{0,64}[\"']?" + _VALUE),
-    (
-        b"chpasswd",
-        (),
-        b"",
-        (
-            rb"\becho\s{1,64}[\"']?[\w.-]{1,40}:(?P<v>[^\s\"'\\\x00\xff]{3,256})[\"']?\s{0,64}\|"
-            rb"\s{0,64}(?:sudo\s{1,64})?chpasswd"
-        ),
-    ),
+    (b"chpasswd", (), b"", _CHPASSWD),
     (b"pass:", (), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
     (b"requirepass", (), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),
-    (
-        b"(",
-        (),
-        b"",
-        rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE,
-    ),
+    (b"(", (), b"", _AUTH_PAIR),
 )
 """Each option: a literal of it; the commands of which one stands before it (none: the pattern says it); what would
 end the command between them; the pattern."""
@@ -113,13 +88,12 @@ end the command between them; the pattern."""
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 _FILE_HOST = Lazy(rb"(?i).*\.(?:py|jsx?|tsx?|c|h|cc|[ch]pp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
-_PGPASS_HINT = rb"[\w.*\]\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}"
+PGPASS_HINTS = (rb"[\w.*\]\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}",)
 _PGPASS = (
     rb"(?m)(?:^[ \t+]{0,16}(?:\d{1,6}(?:\t|\xe2\x86\x92))?|(?P<quote>[\"']))"
     rb"(?P<host>[\w.*/\-]{1,128}|\[[0-9a-fA-F:\\]{2,40}\]):(?P<port>\d{4,5}|\*):[\w*.\-]{1,64}:[\w*.@\-]{1,64}"
     rb":(?P<v>[^\s\"'\x00\xff]{3,256})(?(quote)[\"']|[ \t\r]{0,16}$)"
 )
-PGPASS_HINTS = (_PGPASS_HINT,)
 
 
 def pgpass_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -34,6 +34,9 @@ _ASKED = 64
 microseconds, because the automata grow."""
 
 
+_MIN_SECRET = 7
+"""Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""
+
 _STRING_END = re.escape(STRING_END)
 _WHOLE_MARKER = Lazy(_STRING_END + rb"\[(?:redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}|private|recalled)\](?=\n\xff)")
 _HARMLESS = Lazy(
@@ -99,7 +102,13 @@ class JsonStrings:
 
     def joined(self, group: range) -> bytes:
         """Return the text that strings are read as."""
-        return STRING_END.join([self.line[self.starts[number] : self.ends[number]] for number in group])
+        places = zip(self.starts[group.start : group.stop], self.ends[group.start : group.stop], strict=True)
+        return STRING_END.join([self.line[start:end] for start, end in places])
+
+    def names_in(self, group: range) -> dict[int, bytes]:
+        """Return the names that tell of a secret, by the place of the strings under them in the group."""
+        names = self.names
+        return {at: names[number] for at, number in enumerate(group) if number in names}
 
     def placed(self, cuts: Iterable[Cut], group: range) -> Iterator[Cut]:
         """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
@@ -122,7 +131,9 @@ class JsonStrings:
         named = {number for number in group if number in self.names}
         if not named and not may_hold(text):
             return []
-        short = _WHOLE_MARKER.sub(STRING_END + _MARKED, STRING_END + text + STRING_END)
+        short = STRING_END + text + STRING_END
+        if b"[" in text:
+            short = _WHOLE_MARKER.sub(STRING_END + _MARKED, short)
         strings = _HARMLESS.sub(STRING_END + _PLAIN, short).split(STRING_END)[1:-1]
         goes = [
             string != _MARKED and (number in named or (string != _PLAIN and self._may_hold(string, may_hold)))
@@ -137,6 +148,8 @@ class JsonStrings:
 
     def _may_hold(self, string: bytes, may_hold: Callable[[bytes], bool]) -> bool:
         """Ask about one string, if all those asked about before are a small part of the line."""
+        if len(string) < _MIN_SECRET:
+            return False
         self._left_to_ask -= len(string)
         return self._left_to_ask < 0 or may_hold(string)
 
@@ -163,7 +176,7 @@ def strings_of(source: bytes) -> JsonStrings | None:
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
     """Return what stands between the strings of a line, and how long each string is."""
-    if len(line) > LARGE:  # slower, without a copy
+    if len(line) > max(LARGE, line.count(b'"') * _MANY_BYTES):  # slower, without a copy
         quotes = (found.start() for found in _QUOTE.finditer(line) if found[0] == b'"')
         spans = list(pairwise([-1, *quotes, len(line)]))
         return [line[before + 1 : at] for before, at in spans[::2]], [at - before - 1 for before, at in spans[1::2]]
@@ -172,36 +185,66 @@ def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
     return parts[::2], [*map(len, parts[1::2])]
 
 
+_MANY_BYTES = 64
+"""A huge line with more bytes than this between two quotes has a copy that is larger than its columns."""
+
+
 def _telling_names(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
-    """Return the names that tell of a secret, by the number of the value that stands under each."""
+    """Return the names that tell of a secret, by the number of the value that stands under each.
+
+    Each different key is judged once.
+    """
+    keys = [
+        (number, line[starts[number] : ends[number]][:_MAX_NAME])
+        for number, gap in enumerate(gaps[1:-1])
+        if gap[:1] == b":"
+    ]
+    different = {key for _, key in keys}
+    telling = {key for key in different if strength(key) is not None}
     names: dict[int, bytes] = {}
-    key = owner = b""
-    for number in [number for number, gap in enumerate(gaps[1:-1]) if gap[:1] == b":"]:
-        before, behind, value = gaps[number], gaps[number + 1], number + 1
+    for number, key in keys:
+        if key in telling and gaps[number + 1] in _VALUE_BEHIND:
+            names[number + 1] = key
+            if gaps[number + 1] == b":[":
+                names |= dict.fromkeys(_rest_of_list(gaps, number + 1), key)
+    if not different.isdisjoint(_VALUE_KEYS):
+        names |= _owners(line, starts, ends, gaps, keys)
+    return names | _flags(line, starts, ends, gaps)
+
+
+def _owners(
+    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], keys: list[tuple[int, bytes]]
+) -> dict[int, bytes]:
+    """Return the telling names of values in fields of their own, by the number of the value."""
+    owners: dict[int, bytes] = {}
+    last = owner = b""
+    for number, key in keys:
+        before = gaps[number]
         if before == b":{":
-            owner = key
+            owner = last
         elif b"{" in before or b"}" in before:
             owner = b""
-        key = line[starts[number] : min(ends[number], starts[number] + _MAX_NAME)]
-        if behind not in (b":", b":["):
+        last = key
+        if gaps[number + 1] not in _VALUE_BEHIND:
             continue
-        if strength(key) is not None:
-            names[value] = key
-            if behind == b":[":
-                names |= dict.fromkeys(_rest_of_list(gaps, value), key)
         if key in _NAMING_KEYS:
-            owner = line[starts[value] : min(ends[value], starts[value] + _MAX_NAME)]
-        elif owner and key in _VALUE_KEYS:
-            names[value] = owner
-    names |= _flags(line, starts, ends, gaps)
-    return {number: name for number, name in names.items() if strength(name) is not None and number < len(starts)}
+            owner = line[starts[number + 1] : ends[number + 1]][:_MAX_NAME]
+        elif owner and key in _VALUE_KEYS and strength(owner) is not None:
+            owners[number + 1] = owner
+    return owners
+
+
+_VALUE_BEHIND = (b":", b":[")
 
 
 def _flags(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
-    """Return the flags of a list of arguments, by the number of the string behind each."""
-    dashes = [number for number, start in enumerate(starts) if line.startswith(b"-", start)]
+    """Return the telling flags of a list of arguments, by the number of the string behind each."""
+    if b'"-' not in line:
+        return {}
+    dashes = [number for number, start in enumerate(starts[:-1]) if line.startswith(b"-", start)]
     texts = {number + 1: line[starts[number] : ends[number]] for number in dashes if gaps[number + 1] == b","}
-    return {number: text.lstrip(b"-") for number, text in texts.items() if _FLAG.fullmatch(text)}
+    flags = {number: text.lstrip(b"-") for number, text in texts.items() if _FLAG.fullmatch(text)}
+    return {number: flag for number, flag in flags.items() if strength(flag) is not None}
 
 
 def _rest_of_list(gaps: list[bytes], value: int) -> Iterator[int]:

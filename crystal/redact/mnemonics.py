@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import unicodedata
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 
-from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
+from crystal.redact.regex_engines import Lazy, scanner, stretches
 from crystal.redact.spans import FORMAT, Span
 from crystal.redact.work_limit import FINDING, RedactionWork
 
@@ -27,21 +28,20 @@ MIN_PHRASE_BYTES = 12 * 3 + 11
 """The shortest phrase: twelve words of three letters and what separates them."""
 
 _LETTER = rb"[A-Za-z\x80-\xf4]"
-_BETWEEN = rb"(?:[\s,\"'|*-]|\n\xff|(?<!\d)\d{1,2}(?!\d)[.:)]?)"
+_BETWEEN = Lazy(rb"(?:[\s,\"'|*-]|\n\xff|(?<!\d)\d{1,2}(?!\d)[.:)]?){1,24}")
 _GAP_RAW = rb"(?:\n\xff|[\s,\"'|*-]|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
-MNEMONIC_HINTS = (rb"(?:" + _LETTER + rb"{3,40}" + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
-MAX_READ = 500
-"""Words read at once: a pattern without a limit takes 75 bytes of memory for each byte of a long run of words."""
-_PHRASE = _LETTER + rb"{3,40}(?:" + _BETWEEN + rb"{1,24}" + _LETTER + rb"{3,40}){11,%d}" % (MAX_READ - 1)
-
-_SPACE = Lazy(rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80")
+_WORD_RAW = rb"(?:[A-Za-z]{3,9}|[A-Za-z]{0,9}[\x80-\xf4]" + _LETTER + rb"{1,40})"
+"""A word of a list: those of ASCII letters alone have nine of them at most, and few sentences twelve such in a row."""
+MNEMONIC_HINTS = (rb"(?:" + _WORD_RAW + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
+_SPACE = rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80"
 """Spaces other than ASCII's. BIP-39 itself writes U+3000 between Japanese words."""
 _ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")
 
 _WORD = Lazy(_LETTER + rb"{3,}")
-_WORD_RAW = Lazy(rb"(?:(?<=\\)[nrt])?(" + _LETTER + rb"{3,})")
+_ESCAPED_SPACES = (b"\\n", b"\\r", b"\\t")
+_TO_WORDS = bytes(byte if 0x61 <= byte <= 0x7A or 0x80 <= byte <= 0xF4 else 0x20 for byte in bytes(range(256)).lower())
 _ROW = b"\1" * SIZES[-1]
-_RUN = Lazy(rb"(?<!\x01)\x01{%d,%d}(?!\x01)" % (SIZES[-1], MAX_WORDS))
+_RUN = Lazy(_ROW + b"\1*")
 """Known words in a row, where each word of a text is a byte."""
 
 
@@ -94,8 +94,8 @@ def _letter(digits: bytes) -> bytes:
 
 def _with_plain_spaces(text: bytes) -> bytes:
     """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
-    for space in set() if text.isascii() else set(_SPACE.findall(text)):
-        text = text.replace(space, b" " * len(space))
+    while (found := scanner((_SPACE,))(text)) is not None:
+        text = text.replace(found.group(), b" " * len(found.group()))
     return text
 
 
@@ -103,13 +103,15 @@ def _places_in(text: bytes) -> list[tuple[int, int]]:
     """Return the stretches of a text with plain spaces that may hold a phrase; none if no twelve words follow."""
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return []
-    small, places = text.lower(), [*stretches(text, MNEMONIC_HINTS)]
-    return places if any(_known_words(small, place) for place in places) else []
+    places = [*stretches(text, MNEMONIC_HINTS)]
+    return places if any(_holds_row(text[start:end]) for start, end in places) else []
 
 
-def _known_words(small: bytes, place: tuple[int, int]) -> bool:
-    """Return whether twelve words of the list follow each other, whatever stands between them."""
-    words, known = _WORD_RAW.findall(small, *place), _ascii_words()
+def _holds_row(part: bytes) -> bool:
+    """Return whether twelve words of the list follow each other, with no other word between them."""
+    for escape in _ESCAPED_SPACES:
+        part = part.replace(escape, b"  ")
+    words, known = part.translate(_TO_WORDS).split(), _ascii_words()
     maybe = _ROW in bytes([word in known or not word.isascii() for word in words])
     return maybe and _ROW in bytes(map(_words().__contains__, words))
 
@@ -117,25 +119,32 @@ def _known_words(small: bytes, place: tuple[int, int]) -> bool:
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
     text = _with_plain_spaces(text)
-    small = text.lower()
     for place in _places_in(text):
-        at, end = place
-        while (found := compiled(_PHRASE).search(text, at, end)) is not None:
-            work.spend(FINDING + 40 * len(found.group()))
-            spans = [word.span() for word in _WORD.finditer(text, *found.span())]
-            known = bytes(map(_words().__contains__, _WORD.findall(small, *found.span())))
-            at = found.end()
-            if len(spans) == MAX_READ and known[-1]:  # read again from the last run on, which may be cut here
-                last = MAX_READ - 1 - known.rfind(0)
-                at, known = spans[-min(last, MAX_WORDS + 1)][0], known[:-last]
-            for run in _RUN.finditer(known):
-                yield from _phrases([(small[slice(*one)], *one) for one in spans[slice(*run.span())]], work)
+        work.spend(FINDING + 20 * (place[1] - place[0]))
+        starts, known = array("L"), bytearray()
+        for word in _WORD.finditer(text, *place):
+            starts.append(word.start())
+            known.append(word.group().lower() in _words())
+        for run in _RUN.finditer(known):
+            yield from _in_run(text, starts[slice(*run.span())], work)
+
+
+def _in_run(text: bytes, starts: Sequence[int], work: RedactionWork) -> Iterator[Span]:
+    """Yield the phrases among known words, of which those belong together that nothing but a gap divides."""
+    row: list[tuple[bytes, int, int]] = []
+    for start in starts:
+        word = _WORD.match(text, start).group()  # type: ignore[union-attr]
+        if row and _BETWEEN.fullmatch(text, row[-1][2], start) is None:
+            yield from _phrases(row, work)
+            row = []
+        row.append((word.lower(), start, start + len(word)))
+    yield from _phrases(row, work)
 
 
 def _phrases(run: list[tuple[bytes, int, int]], work: RedactionWork) -> Iterator[Span]:
     """Yield the phrases in a run of words, each with its start and its end."""
     at = 0
-    while at + SIZES[-1] <= len(run):
+    while at + SIZES[-1] <= len(run) <= MAX_WORDS:
         work.spend(FINDING)
         size = next((size for size in SIZES if _is_phrase([word for word, _, _ in run[at : at + size]], size)), 0)
         if size:

@@ -185,9 +185,7 @@ def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | N
     work.spend(50 * len(value))
     if not _good_bare(found.strong, value, tight, shouted=_SHOUTED.fullmatch(found.name) is not None):
         return None
-    end = start + len(value)
-    if len(value) >= _JUDGED - 8:
-        end += len(_rest_of(found.text, end))
+    end = _end_of(found.text, start, value)
     if found.symbol == b">" and not (found.before == b"<" and found.text.startswith(b"</", end)):
         return None
     return start, end
@@ -240,9 +238,11 @@ def _quoted(text: bytes, at: int) -> _Quoted | None:
 _MAX_ESCAPED_QUOTES = 16
 
 
-def _rest_of(text: bytes, end: int) -> bytes:
-    """Return what follows of a value that was only read to the length that it is judged by."""
-    return _until_escape(_BARE_REST.match(text, end).group())  # type: ignore[union-attr]
+def _end_of(text: bytes, start: int, value: bytes) -> int:
+    """Return where a value ends that was only read to the length that it is judged by."""
+    end = start + len(value)
+    rest = _BARE_REST.match(text, end) if len(value) >= _JUDGED - 8 else None
+    return end if rest is None else end + len(_until_escape(rest.group()))
 
 
 _BARE_OPERATORS = frozenset((b"=", b":", b">", None))
@@ -322,11 +322,10 @@ def _beside(text: bytes, start: int, work: RedactionWork) -> Span | None:
         return None
     work.spend(FINDING)
     begin = value_at.start()
-    end = begin + len(value)
-    if len(value) >= _JUDGED - 8:
-        end += len(_rest_of(text, end))
     name = found["flag"] or found["declared"]
-    return Span(begin, end, _kind(name) if name and strength(name) != "password" else "password", NAMED)
+    return Span(
+        begin, _end_of(text, begin, value), _kind(name) if name and strength(name) != "password" else "password", NAMED
+    )
 
 
 def _value_beside(found: re.Match[bytes], word: bytes) -> bytes | None:

@@ -17,20 +17,20 @@ _PLAIN = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff]|\\+u[0-9a-fA-F]{4})"
 _MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xfe]" + _RUN + rb"*[0-9]" + _RUN + rb"*[0-9]|[0-9]" + _RUN + rb"*[A-Za-z])"
 _RANDOM = rb"(?:" + _MIXED + rb"|" + _RUN + rb"{16})"
 _LONG = rb"(?:[A-Za-z+/=_\\\-]{0,8}[0-9][A-Za-z0-9+/=_\\\-]{11}|[A-Za-z+/=_\\\-]{9,19}[0-9])"
-_ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
+ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
 _STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
 _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
 _SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
 
-_FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + _ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
+_FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
 _SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`\xff]*[0-9!@#$%^&*]"
 _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
 _NETRC = rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"passw(?:or)?d)"
-_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + _ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
+_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
 _LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
 _TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
-_PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + _ANY_NAME + rb"\"\s*,[^{}]*\"[vV]alue\"\s*:"
-_NESTED = _ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
+_PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + ANY_NAME + rb"\"\s*,[^{}]*\"[vV]alue\"\s*:"
+_NESTED = ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 _QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
@@ -74,7 +74,7 @@ _LISTED_BY = rb"[\"'`]\s?[\])]?\s*,"
 _WEAK_NAME = rb"(?:" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
 ASSIGNED = b"|".join(
     (
-        _ANY_NAME + rb"(?:" + _LISTED_BY + rb"|" + _GAP + _SIBLING + rb")",
+        ANY_NAME + rb"(?:" + _LISTED_BY + rb"|" + _GAP + _SIBLING + rb")",
         PASSWORD_NAME + _GAP + rb"[=:>]",
         _WEAK_NAME + rb"(?:" + _GAP + rb"[=:>]|" + _TYPED + rb")" + _FILLER + _RUN + rb"{8}",
         _NESTED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from itertools import chain
 
 from crystal.redact import regex_engines
@@ -32,6 +32,7 @@ from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.spans import Span
+from crystal.redact.tables import TABLE_HINTS, table_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
@@ -47,7 +48,7 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     dump_spans: DUMP_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
-_LOOKING = (format_spans, named_spans, encoded_spans, mnemonic_spans)
+_LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
@@ -88,48 +89,44 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, (*_CUT_HINTS, *format_hints()), encoded_hints()
+    return (
+        (*_PRIVATE_HINTS, *chain(*_HINTS.values())),
+        (*NAMED_HINTS, *TABLE_HINTS),
+        (*_CUT_HINTS, *format_hints()),
+        encoded_hints(),
+    )
 
 
-@lru_cache(maxsize=1)
+@cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    return _through_percent(_prefilter(secret_hints(), holds_phrase))
+    return _prefilter(secret_hints(), holds_phrase, MAX_LEVELS)
 
 
-@lru_cache(maxsize=1)
+@cache
 def private_prefilter() -> Prefilter:
     """Return the prefilter for private spans and recalled text alone."""
-    return _prefilter((_PRIVATE_HINTS,), lambda _: False)
+    return _prefilter((_PRIVATE_HINTS,), lambda _: False, 0)
 
 
-def _prefilter(groups: tuple[tuple[bytes, ...], ...], holds_more: Prefilter) -> Prefilter:
-    """Return the prefilter that lets through what matches a hint, with colours left out, and what ``holds_more``."""
+def _prefilter(groups: tuple[tuple[bytes, ...], ...], holds_more: Prefilter, url_levels: int) -> Prefilter:
+    """Return the prefilter that lets through what matches a hint, with colours left out, and what ``holds_more``.
+
+    Args:
+        groups: The hints.
+        holds_more: Asked if none matches.
+        url_levels: How many levels of the encoding of URLs are undone, if it still is none.
+    """
     searches = [regex_engines.scanner(hints) for hints in groups]
 
-    def seen(text: bytes) -> bool:
+    def seen(text: bytes, levels: int = url_levels) -> bool:
         if b"\x1b[" in text:
             text = COLOUR.sub(b"", text)
         if b"\\u001" in text:
             text = _ESCAPED_COLOUR.sub(b"", text)
-        return any(search(text) is not None for search in searches) or holds_more(text)
+        if any(search(text) is not None for search in searches) or holds_more(text):
+            return True
+        view = percent_decoded(text) if levels else None
+        return view is not None and seen(view.text, levels - 1)
 
     return seen
-
-
-def _through_percent(seen: Prefilter) -> Prefilter:
-    def seen_when_decoded(text: bytes) -> bool:
-        if seen(text):
-            return True
-        if b"%" not in text:
-            return False
-        for _ in range(MAX_LEVELS):
-            view = percent_decoded(text)
-            if view is None:
-                return False
-            text = view.text
-            if seen(text):
-                return True
-        return False
-
-    return seen_when_decoded

@@ -139,11 +139,7 @@ class Redactor:
     def _worth_a_look(self, source: bytes) -> bool:
         """Return whether the source may hold something beside its markers, which attract most rules."""
         source = readable(source)
-        for start, end in windows(source, 0, len(source)):
-            text = source[start:end]
-            if self._may_hold(text) and ((plain := masked(text)) is text or self._may_hold(plain)):
-                return True
-        return False
+        return any(self._may_hold(masked(source[start:end])) for start, end in windows(source, 0, len(source)))
 
     def _mark(self, source: bytes, cut: Cut) -> bytes:
         if cut.instead is not None:
@@ -169,11 +165,9 @@ class Redactor:
             return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         cuts: list[Cut] = []
         for group in strings.groups():
-            first, names = group.start, {}
-            if self._secrets:
-                names = {number - first: strings.names[number] for number in group if number in strings.names}
+            names = strings.names_in(group) if self._secrets else {}
             if len(group) == 1:
-                place, name = (strings.starts[first], strings.ends[first]), names.get(0, b"")
+                place, name = (strings.starts[group.start], strings.ends[group.start]), names.get(0, b"")
                 cuts += self._cuts_in(line, *place, name, work, again, unescaped)
                 continue
             joined = strings.joined(group)
@@ -226,11 +220,14 @@ class Redactor:
             work: What may be spent.
             again: All was looked at before.
         """
-        if MARKER.fullmatch(text) or (again and not names and not self._may_hold(masked(text))):
+        if MARKER.fullmatch(text):
             return []
-        work.spend(_LEAF + len(names) * FINDING)
-        near = near_markers(text) if again else None
-        cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
+        cuts: list[Cut] = []
+        if self._may_hold(masked(text)):
+            work.spend(_LEAF)
+            near = near_markers(text) if again else None
+            cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
+        work.spend(len(names) * FINDING)
         return cuts + _named_cuts(names, text, work) if names else cuts
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
@@ -284,13 +281,13 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
 def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
     """Judge the strings of each string that is itself JSON by the keys that they stand under, and JSON in them too."""
     cuts: list[Cut] = []
-    for begin in _JSON_START.finditer(text):
-        start, end = string_around(text, begin.end() - 1)
+    for begin in _JSON_START.finditer(STRING_END + text):
+        start, end = string_around(text, begin.end() - 1 - len(STRING_END))
         cuts += _moved(_json_cuts(text[start:end], work, level), None, start)
     return cuts
 
 
-_JSON_START = Lazy(rb"(?:\A|" + STRING_END + rb")[ \t\r\n]*[{\[\"]")
+_JSON_START = Lazy(STRING_END + rb"[ \t\r\n]*[{\[\"]")
 
 
 def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:

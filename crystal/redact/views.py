@@ -153,7 +153,7 @@ class _LongForms(dict[bytes, bytes]):
 _LONG_FORMS = _LongForms()
 _FEW_FORMS, _SAMPLE, _MAX_FORMS, _MAX_ESCAPE = 16, 4096, 100_000, 12
 _CODE = rb"(?:[2-7][0-9A-Fa-f]|0[9AaDd])"
-_PERCENT = Lazy(rb"((?:%" + _CODE + rb"){1,500}|%\xfe+" + _CODE + rb")")
+_PERCENT = Lazy(rb"(%(?:" + _CODE + rb"(?:%" + _CODE + rb"){0,499}|\xfe+" + _CODE + rb"))")
 
 
 class _PercentForms(dict[bytes, bytes]):

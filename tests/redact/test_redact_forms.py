@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mnemonic import Mnemonic
 
 from crystal.redact import Redactor, mnemonics
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS, SHORT_LITERALS
-from crystal.redact.work_limit import RedactionWork
 from tests.support import redact_samples as samples
 from tests.support.table import each_row
 
@@ -335,23 +332,3 @@ def test_each_string_of_a_line_is_asked_whatever_stands_in_the_others() -> None:
     )
     assert findings == {"password": 2, "recovery-phrase": 2, "api-key": 2}
     assert b"hunter2x" not in clean
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from([128, 160, 256]).flatmap(lambda bits: st.binary(min_size=bits // 8, max_size=bits // 8)),
-            st.lists(st.sampled_from(["zoo", "abandon", "lorem", "xyzzyq", "12", "ab"]), min_size=1, max_size=45),
-        ),
-        max_size=6,
-    )
-)
-def test_a_long_run_of_words_is_read_in_pieces_with_the_same_result(parts: list[bytes | list[str]]) -> None:
-    english = Mnemonic("english")
-    words = [" ".join(part) if isinstance(part, list) else english.to_mnemonic(part) for part in parts]
-    text = " ".join(words).encode()
-    whole = list(mnemonics.mnemonic_spans(text, RedactionWork(10**9)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mnemonics, "_PHRASE", mnemonics._PHRASE.replace(b"{11,499}", b"{11,49}"))
-        patch.setattr(mnemonics, "MAX_READ", 50)
-        assert list(mnemonics.mnemonic_spans(text, RedactionWork(10**9))) == whole

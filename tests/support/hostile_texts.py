@@ -30,7 +30,7 @@ PREFIXES = (
     *("mysql -p", "sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----"),
     *("<private>", "<private ", "< private ", "\\u003cprivate "),
     *("<crystal-memory>", "\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"'),
-    *("QUtJQ", "414b4941", ""),
+    *("user,password\na,b\n", "|a|password|\n|--|--|\n|b|c|\n", "QUtJQ", "414b4941", ""),
 )
 ALPHABETS = {
     "lower case": ascii_lowercase,
