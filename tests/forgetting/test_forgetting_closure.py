@@ -17,7 +17,7 @@ from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match import query_terms
-from crystal.forgetting.match.query_terms import Terms, folded, readable
+from crystal.forgetting.match.query_terms import Terms, folded, may_hold, readable
 from crystal.forgetting.request import ForgetRequest
 from tests.support.forgetting_machine import DATA, NOW, Desk, said
 from tests.support.table import each_row
@@ -60,6 +60,41 @@ def test_a_query_means_whole_words_in_any_case(query: str, text: str, found: boo
         json.dumps(text, ensure_ascii=False),
     ):
         assert Terms.of(query).are_in(readable(line.encode())) is found
+
+
+SIMILAR = (
+    "ae-",
+    "\u0301",
+    "\u00e9",
+    "\ufb01",
+    "\uff21",
+    "\u2122",
+    "\u2014",
+    "\u3000",
+    "\x1b[0m",
+    "\U0001d41a",
+    "的",
+    "\\",
+    "\n",
+    '"',
+)
+
+
+@given(
+    st.lists(st.sampled_from([*SIMILAR, *"aefi tm"]), max_size=12).map("".join),
+    st.text("aefitm的-", min_size=1, max_size=4),
+)
+def test_the_fast_look_at_lines_lets_every_line_with_the_words_through(text: str, query: str) -> None:
+    terms = Terms.of(query)
+    for line in (json.dumps({"a": text}), json.dumps([json.dumps(text)], ensure_ascii=False), text):
+        raw_line = line.encode()
+        assert may_hold(terms, raw_line) or not terms.are_in(readable(raw_line))
+
+
+def test_dashes_and_emoji_do_not_hide_a_word_from_the_fast_look() -> None:
+    line = json.dumps({"a": "done \u2014 that\u2019s \u2713 \u2500\u2500 \u4e2d"}, ensure_ascii=False).encode()
+    assert not may_hold(Terms.of("zebra"), line)
+    assert may_hold(Terms.of("that"), line)
 
 
 @given(st.text("ae\u0301\u0308ﬁＡ的가\u3000 İ\n"))

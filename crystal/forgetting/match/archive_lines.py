@@ -113,7 +113,8 @@ class ArchiveSearch:
         """Return the numbers of the lines that may match, or of all; an escape may hide an id."""
         if self._scopes or self._every or row.harness not in READ_ALONE:
             return range(len(lines))
-        worth = [b"\\u" in line or (self._terms is not None and may_hold(self._terms, line)) for line in lines]
+        terms, has_ids = self._terms, bool(self._lines)
+        worth = [(has_ids and b"\\u" in line) or (terms is not None and may_hold(terms, line)) for line in lines]
         return [number for number, is_worth_it in enumerate(worth) if is_worth_it or number in found]
 
     def _repeats(self, row: KeptRow, line: bytes, turns: tuple[str, ...], *, is_hit: bool) -> Because | None:

@@ -32,7 +32,8 @@ class MultiPatternMatcher:
 
     def find(self, data: bytes) -> Iterator[Hit]:
         """Yield every position of ``data`` where one of the strings starts, in no order."""
-        for number, start, _ in self._automaton.find_matches_as_indexes(data, overlapping=True):
+        hits = self._automaton.find_matches_as_indexes(data, overlapping=True) if self.strings else ()
+        for number, start, _ in hits:
             yield start, number
 
     def is_in(self, data: bytes) -> bool:

@@ -7,12 +7,15 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import accumulate, islice
 
 from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, MultiPatternMatcher
 from crystal.forgetting.request import Selection
+from crystal.redact.regex_engines import scanner
 from crystal.redact.views import unescaped
 from crystal.store.forget.forgotten_rows import ForgottenSource
+from crystal.text.lazy_pattern import lazy_pattern
 
 SAME = 12
 """Minimum characters of a text whose repetition is no coincidence, unlike "yes" or "go on". Half if it has a digit."""
@@ -103,14 +106,40 @@ def readable(line: bytes) -> str:
 
 def may_hold(terms: Terms, data: bytes) -> bool:
     """Return False if some lines certainly lack one of the words. A fast check without false negatives."""
-    if not data.isascii() or b"\\u" in data:
-        return True
-    lower = data.lower()
-    for term in (*terms.words, *terms.phrases):
-        longest = max(re.findall(r"[\w.:-]+", term, re.ASCII), key=len, default="")
-        if not term.isascii() or longest.encode() not in lower:
-            return False
-    return True
+    return all(_may_say(piece, data) for piece in map(_longest_piece, (*terms.words, *terms.phrases)))
+
+
+@cache
+def _longest_piece(term: str) -> str:
+    return max(re.findall(r"[\w.:-]+", term), key=len, default="")
+
+
+def _may_say(piece: str, data: bytes) -> bool:
+    """Return False if no text of some lines has a piece of a word, nor one that reads like it."""
+    plain = (rb"(?i)" + re.escape(piece.encode()),) if piece.isascii() else ()
+    if scanner((*plain, *_UNUSUAL))(data) is None:
+        return False
+    return bool(plain and scanner(plain)(data)) or any(_may_be_in(piece, char) for char in _unusual_chars(data))
+
+
+_UNUSUAL = (rb"[\x80-\xff\x1b]", rb"\\u")
+_USUAL = bytes(code for code in range(128) if code != 0x1B)
+_JOINING = "\x1b\ufffd"
+"""What begins a colour, which is left out; what stands for bytes that are no text."""
+_ESCAPE = lazy_pattern(rb"\\u([0-9a-fA-F]{4})")
+
+
+def _unusual_chars(data: bytes) -> set[str]:
+    """Return the characters of some lines that are not in ASCII, and those that are written as escapes."""
+    escaped = {chr(int(digits, 16)) for digits in set(_ESCAPE.findall(data))}
+    return escaped.union(data.translate(None, _USUAL).decode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=4096)
+def _may_be_in(piece: str, char: str) -> bool:
+    """Return whether a character may stand for one of a piece, or for nothing between two of them."""
+    apart = [part for part in unicodedata.normalize("NFKD", char.casefold()) if not unicodedata.combining(part)]
+    return char in _JOINING or "\ud800" <= char <= "\udfff" or not apart or not set(piece).isdisjoint(apart)
 
 
 # ------------------------------------------------------------------------------------------------------- repetition
