@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -24,6 +24,7 @@ from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Transcr
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
+from crystal.search.index import folder_of, why_unusable
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
 from crystal.timewords.parse import parse_when
@@ -43,6 +44,33 @@ STEPS = {
     "index": "making the index",
     "summaries": "writing summaries",
 }
+
+
+class Deferred(NamedTuple):
+    """Work that waits, or was done: chunks without vector, sessions without summary, and whether the index is made."""
+
+    vectors: int
+    summaries: int
+    search_index: bool
+
+    def made_since(self, left: Deferred) -> Deferred:
+        """Return what was done, if ``left`` is what waits now."""
+        done = max(0, self.vectors - left.vectors), max(0, self.summaries - left.summaries)
+        return Deferred(*done, self.search_index and not left.search_index)
+
+    @property
+    def words(self) -> str:
+        """Return what was done in words, empty for nothing."""
+        index = "made the search index" if self.search_index else ""
+        vectors = f"made {count_words(self.vectors, 'vector')}" if self.vectors else ""
+        summaries = f"wrote {self.summaries:,} {'summary' if self.summaries == 1 else 'summaries'}"
+        return ", ".join(filter(None, (index, vectors, summaries if self.summaries else "")))
+
+
+def _deferred(machine: Machine) -> Deferred:
+    with machine.store.reading():
+        waits = why_unusable(machine.store, folder_of(machine.store.path)) is not None
+    return Deferred(_count_waiting(machine), count_due(machine), waits)
 
 
 def sync(
@@ -81,18 +109,23 @@ def sync(
         show = not (quiet or as_json)
         reports, failed = _read_sources(machine, show=show)
         problems += failed
+        before = _deferred(machine)
         if wait is False:
             problems += follow_up(machine, say=show)
         else:
             problems += enrich_here(machine, seconds=None if wait else SYNC_SECONDS, show=show)
         if summaries:
             problems += write_summaries_again(machine)
+        made = before.made_since(_deferred(machine))
     if as_json:
-        print_json({**_tally(tally), "sources": [counts_of(one) for one in reports], "warnings": problems})
+        sources = [counts_of(one) for one in reports]
+        print_json({**_tally(tally), "sources": sources, "made": made._asdict(), "warnings": problems})
     elif not quiet:
         changed = changed_lines(reports)
-        if tally.bytes_captured or tally.bytes_private or not changed:
+        if tally.bytes_captured or tally.bytes_private:
             typer.echo(tally_words(tally))
+        elif not changed:
+            typer.echo(f"nothing new to capture; {made.words}" if made.words else tally_words(tally))
         say(*changed)
     warn_of(tally, problems)
 

@@ -129,6 +129,17 @@ def test_yes_alone_does_not_replay_the_past_and_backfill_does(projects: Path) ->
     assert "nothing new" in crystal("backfill").out
 
 
+def test_sync_says_what_it_made_when_there_is_nothing_to_capture(projects: Path) -> None:
+    say(projects, "s", "feldspar is old")
+    crystal("backfill", "--no-embed")
+    assert crystal("sync").out == "nothing new to capture; made 1 vector, wrote 1 summary\n"
+    assert crystal("sync").out == "nothing new\n"
+    with open_machine() as machine, machine.store.transaction():
+        machine.store.execute("UPDATE index_state SET format = 0")
+    made = json.loads(crystal("sync", "--json").out)["made"]
+    assert made == {"vectors": 0, "summaries": 0, "search_index": True}
+
+
 def test_a_line_that_was_never_finished_is_not_offered_for_import(projects: Path) -> None:
     with say(projects, "s", "feldspar is old").open("ab") as file:
         file.write(b'{"type": "user", "mess')
