@@ -107,7 +107,7 @@ def look_at_files(machine: Machine) -> AgentFiles:
     """Return the agents' files on this machine."""
     states, folders = ledger.all_states(machine.store), capture_folders(machine)
     marks = _watermarks([state for state in states if state.origin.device == machine.config.device])
-    there = [(found, root) for root in folders.roots for found in finder.in_root(root, folders)]
+    there = [(found, root) for root in finder.existing(folders.roots) for found in finder.in_root(root, folders)]
     offsets = [_read_offset(marks, found) for found, _ in there]
     files = [
         AgentFile(found, root, offset, _unread_bytes(machine, offset, found, root))

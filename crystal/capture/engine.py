@@ -149,9 +149,13 @@ class Capture:
                 beginning, also when crystal was installed in the middle of them.
         """
         met = ledger.met_roots(self.store)
-        for root in self.roots:
-            if met_name(root) in met:
-                continue
+        new = [root for root in self.roots if met_name(root) not in met]
+        there = finder.existing(new)
+        if len(there) < len(new):
+            with self.store.transaction():
+                for root in (root for root in new if root not in there):
+                    ledger.meet_root(self.store, Path(met_name(root)), self.clock())
+        for root in there:
             if root.place.form != "lines" and self.whole_files is not None:
                 self.whole_files().meet(self, root)
             seen = []

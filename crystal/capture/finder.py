@@ -138,9 +138,15 @@ def all_transcripts(
         known: Size, device and inode of files, by path, that are left out while they have these.
     """
     search = _Search(folders or Folders(tuple(roots)), refusal, known=known or {})
-    for root in roots:
-        if root.place.form == "lines":
-            yield from _in_root(root, root.place.files, search)
+    for root in existing(root for root in roots if root.place.form == "lines"):
+        yield from _in_root(root, root.place.files, search)
+
+
+def existing(roots: Iterable[Root]) -> list[Root]:
+    """Return the roots without those whose folder is not there."""
+    asked = list(roots)
+    absent = safe_open.absent_folders(root.folder for root in asked)
+    return [root for root in asked if root.folder not in absent]
 
 
 def in_root(root: Root, folders: Folders, refusal: Refusal = _pass_over) -> Iterator[TranscriptFile]:

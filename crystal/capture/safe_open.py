@@ -123,14 +123,9 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     """
     name = str(path)
     if name not in _blocked:
-        try:
-            worker = _idle.pop()
-        except IndexError:
-            worker = _Worker()
-        if worker.has_done(step, DEADLINE_SECONDS if seconds is None else max(0.0, seconds)):
-            succeeded, result = worker.outcome
-            worker.outcome = _NOTHING
-            _idle.append(worker)  # from here on another thread may use it
+        outcome = _outcome_of(step, DEADLINE_SECONDS if seconds is None else max(0.0, seconds))
+        if outcome is not None:
+            succeeded, result = outcome
             if succeeded:
                 return cast("Result", result)
             raise cast("BaseException", result)
@@ -139,6 +134,39 @@ def call_with_deadline(step: Callable[[], Result], path: Path | str, seconds: fl
     raise TranscriptBlockedError(
         f"{name} does not answer", hint="check the disk or network mount that it is on; crystal tries again by itself"
     )
+
+
+def absent_folders(folders: Iterable[Path]) -> set[Path]:
+    """Return which folders are not there, in one wait for all: most agents are on no machine.
+
+    One that may not answer is left to the call that lists it, which has its own deadline and is reported.
+    """
+    asked = [folder for folder in folders if str(folder) not in _blocked]
+    outcome = _outcome_of(lambda: set(filter(_is_absent, asked)), DEADLINE_SECONDS)
+    return cast("set[Path]", outcome[1]) if outcome else set()
+
+
+def _is_absent(folder: Path) -> bool:
+    try:
+        os.stat(folder)  # noqa: PTH116 - a quarter of the time of the method's
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _outcome_of(step: Callable[[], object], seconds: float) -> tuple[bool, object] | None:
+    """Run a step in another thread. Return whether it succeeded, and its result or error; None if it did not end."""
+    try:
+        worker = _idle.pop()
+    except IndexError:
+        worker = _Worker()
+    if not worker.has_done(step, seconds):
+        return None
+    outcome, worker.outcome = worker.outcome, _NOTHING
+    _idle.append(worker)  # from here on another thread may use it
+    return outcome
 
 
 class _Worker:

@@ -47,9 +47,9 @@ def containers(
     ``tally`` gets what is unreadable.
     """
     refusal = tally.fail if tally is not None else lambda *_: None
-    for root in capture.roots if roots is None else roots:
-        if root.place.form != "lines":
-            yield from (Container(found, root) for found in finder.in_root(root, capture.folders, refusal))
+    among = capture.roots if roots is None else roots
+    for root in finder.existing(root for root in among if root.place.form != "lines"):
+        yield from (Container(found, root) for found in finder.in_root(root, capture.folders, refusal))
 
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:

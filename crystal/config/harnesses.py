@@ -4,6 +4,7 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -250,6 +251,7 @@ def searched_places() -> list[tuple[str, int, Place]]:
     return [found for found in places_of_all() if not HARNESSES[found[0]].is_export]
 
 
+@lru_cache(maxsize=8)
 def usual_roots(home: Path) -> tuple[Root, ...]:
     """Return the folders of conversations of a user who has moved none."""
     return distinct_roots(

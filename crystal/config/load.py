@@ -7,6 +7,7 @@ ever replaced by a default in silence.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,12 @@ Found = tuple[Any, str]
 """A value and where it came from."""
 
 NO_FLAGS: Mapping[str, object] = {}
+
+_BY_VARIABLE: dict[str, set[str]] = defaultdict(set)
+"""The keys that a variable may set: most variables are not set, and asking for each takes half of the time."""
+for _setting in SETTINGS.values():
+    for _alias in _setting.variables:
+        _BY_VARIABLE[_alias.variable].add(_setting.key)
 
 
 def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, object] = NO_FLAGS) -> Config:
@@ -48,8 +55,9 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     written = dict(_from_file(tables, places.config_file))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
     for key, setting in SETTINGS.items():
-        variable = _from_environment(setting, env, values)
+        variable = _from_environment(setting, env, values) if key in in_environment else None
         value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
