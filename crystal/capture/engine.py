@@ -158,8 +158,8 @@ class Capture:
         for root in there:
             if root.place.form != "lines" and self.whole_files is not None:
                 self.whole_files().meet(self, root)
-            seen = []
-            for found in finder.all_transcripts([root], folders=self.folders):
+            seen, files = [], [*finder.all_transcripts([root], folders=self.folders)]
+            for found in [] if self._was_moved_here(files) else files:
                 key, origin = self.origin_of(found.path)
                 if living & {origin.session_id, found.path.stem, str(found.path)}:
                     continue
@@ -173,6 +173,14 @@ class Capture:
                 for origin, path, mark in seen:
                     ledger.mark_seen(self.store, origin, str(path), mark, self.clock())
                 ledger.meet_root(self.store, Path(met_name(root)), self.clock())
+
+    def _was_moved_here(self, files: Sequence[finder.TranscriptFile]) -> bool:
+        """Return whether most files of a new folder are known: a home folder that was moved, copied or restored.
+
+        What is unknown in it was said since, and nobody has asked to leave it out.
+        """
+        known = sum(self.state_for(found) is not None for found in files)
+        return known > len(files) - known
 
     def context_at(self, path: Path, file: BinaryIO, start: int, origin: Origin) -> Context | None:
         """Return what holds before the line at ``start``; None if the harness's lines need no context."""

@@ -78,7 +78,7 @@ def set_(
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
     from crystal.app.session_context import settings_changed
-    from crystal.config.edit import set_value
+    from crystal.config.edit import below_home, set_value
     from crystal.install.setup_plan import has_hooks, live_agents
 
     setting = setting_for(key)
@@ -86,9 +86,9 @@ def set_(
         raise UsageError(f"{key} takes one value, {len(values)} were given", hint="put quotes around it")
     path = default_paths().config_file
     before = _items_in(path, key) if setting.kind.is_list else []
-    value = set_value(path, key, values if len(values) > 1 else values[0])
+    value = set_value(path, key, values if len(values) > 1 else values[0], this_home())
     print(f"{key} = {shown(value)}")
-    gone = [one for one in before if one not in value]
+    gone = [one for one in before if not {one, below_home(str(one), this_home())} & {*value}]
     if gone:
         note(f"no longer in the list: {shown(gone)}")
     note(*settings_changed(key))

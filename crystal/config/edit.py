@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from crystal.config.kinds import FOLDERS
 from crystal.config.load import checked, parse_text
 from crystal.config.paths import alone_in, make_private_dir, write_private
 from crystal.config.settings_file import parse, parse_fragment, read_text
@@ -22,21 +23,26 @@ FIRST_LINE = "# Settings of crystal. All keys, their values and where these come
 Tables = dict[str, Any]
 
 
-def set_value(config_file: Path, key: str, value: object) -> Any:
+def set_value(config_file: Path, key: str, value: object, home: Path | None = None) -> Any:
     """Write one setting into the settings file, which is made if need be. Return the value as it was checked.
 
-    Text stands for the value as it does in a variable: ``"20"`` sets a number.
+    Text stands for the value as it does in a variable: ``"20"`` sets a number. Patterns of folders below ``home`` are
+    written with ``~``, so that they hold where the home folder is moved to.
 
     Raises:
         UsageError: There is no such key, the value is none of its values, or the file is not TOML. Nothing changed.
         UnavailableError: The system refuses to write. Nothing changed.
     """
-    return set_values(config_file, {key: value})[key]
+    return set_values(config_file, {key: value}, home)[key]
 
 
-def set_values(config_file: Path, values: Mapping[str, object]) -> dict[str, Any]:
+def set_values(config_file: Path, values: Mapping[str, object], home: Path | None = None) -> dict[str, Any]:
     """Write several settings at once, all or none; None takes one out. Otherwise as ``set_value``."""
     good = {key: None if value is None else _checked(key, value) for key, value in values.items()}
+    if home is not None:
+        for key, patterns in good.items():
+            if patterns and setting_for(key).kind is FOLDERS:
+                good[key] = [below_home(pattern, home) for pattern in patterns]
     make_private_dir(config_file.parent)
     with alone_in(config_file.parent):
         before = after = read_text(config_file)
@@ -162,6 +168,12 @@ def _checked(key: str, value: object) -> Any:
         raise UsageError(f"{key} cannot be set in a file, because the hook reads none", hint=hint)
     good = parse_text(setting, value, "") if isinstance(value, str) else checked(setting, value, "")
     return list(good) if isinstance(good, tuple) else good
+
+
+def below_home(pattern: str, home: Path) -> str:
+    """Return a pattern of folders with ``~`` for the home folder."""
+    inside = pattern.removeprefix(f"{home}/")
+    return pattern if inside == pattern else f"~/{inside}"
 
 
 def _write(path: Path, before: str, after: str) -> None:

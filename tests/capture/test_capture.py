@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crystal.capture.drain import drain
+from crystal.config.harnesses import Root
 from crystal.store.capture import ledger
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.capture_steps import backfill
@@ -16,6 +18,25 @@ def test_a_transcript_born_after_the_meeting_is_captured_from_its_first_byte(mac
     machine.transcript("s").write_bytes(line("first words"))
     machine.capture().sweep()
     assert machine.texts() == ["first words"]
+
+
+def test_what_was_said_in_a_home_folder_after_it_was_moved_is_captured(machine: CaptureMachine) -> None:
+    for name in ("a", "b"):
+        machine.transcript(name).write_bytes(line(f"said in {name}"))
+    machine.capture().sweep()
+    machine.transcript("new").write_bytes(line("said before crystal ran at the new place"))
+    with machine.transcript("a").open("ab") as file:
+        file.write(line("said there in a"))
+    machine.root.rename(machine.home / "moved")
+    moved = Root(machine.home / "moved")
+    replace(machine.capture(), roots=(moved,)).sweep()
+    said = ["said before crystal ran at the new place", "said in a", "said in b", "said there in a"]
+    assert machine.texts() == said
+    stranger = machine.home / "stranger"
+    (stranger / "p").mkdir(parents=True)
+    (stranger / "p" / "x.jsonl").write_bytes(line("never asked for"))
+    replace(machine.capture(), roots=(moved, Root(stranger))).sweep()
+    assert machine.texts() == said
 
 
 def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_path: Path) -> None:

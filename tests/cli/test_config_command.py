@@ -183,8 +183,13 @@ def test_set_writes_the_file_and_get_reads_it(run: Run, home: Path) -> None:
     assert run("get", "search.limit")[0] == "10\n"
 
 
-def test_set_says_what_it_takes_out_of_a_list(run: Run) -> None:
-    assert run("set", "private.projects", "/a", "/b") == ("private.projects = /a, /b\n", "")
+def test_set_says_what_it_takes_out_of_a_list(run: Run, home: Path, file: Path) -> None:
+    file.write_text(f'[private]\nprojects = ["{home}/a"]\n')
+    assert run("set", "private.projects", f"{home}/a", "/b") == ("private.projects = ~/a, /b\n", "")
+    assert run("set", "private.projects", "/a", "/b") == (
+        "private.projects = /a, /b\n",
+        "crystal: note: no longer in the list: ~/a\n",
+    )
     assert run("set", "private.projects", "/b", "/c") == (
         "private.projects = /b, /c\n",
         "crystal: note: no longer in the list: /a\n",

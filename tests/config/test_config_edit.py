@@ -249,6 +249,14 @@ def test_a_tilde_is_written_as_a_tilde(home: Path, file: Path) -> None:
     assert load_config({}, home).private_projects == (f"{home}/a",)
 
 
+def test_a_private_folder_stays_private_where_the_home_folder_is_moved(home: Path, file: Path) -> None:
+    shown = set_value(file, "private.projects", [f"{home}/secret", f"{home}work/*", "/srv/x"], home)
+    assert shown == ["~/secret", f"{home}work/*", "/srv/x"]
+    moved = home.rename(home.with_name("moved"))
+    config = load_config({"CRYSTAL_CONFIG": str(moved / file.relative_to(home))}, moved)
+    assert config.private_projects == (f"{moved}/secret", f"{home}work/*", "/srv/x")
+
+
 def test_a_misspelt_key_can_be_taken_out(file: Path) -> None:
     file.write_text("[serch]\nlimit = 3\n")
     assert unset_value(file, "serch.limit") is True

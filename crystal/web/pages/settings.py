@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from crystal.app.context import Machine
+from crystal.app.context import Machine, this_home
 from crystal.app.session_context import settings_changed
 from crystal.config.edit import set_value
 from crystal.config.kinds import shown
@@ -54,7 +54,7 @@ def _set_private(machine: Machine, patterns: list[str]) -> Redirect:
     origin = machine.config.origin(PRIVATE)
     if origin.startswith("environment"):
         raise UsageError(f"{PRIVATE} comes from the {origin}, which wins over the file", hint="change it there")
-    set_value(machine.places.config_file, PRIVATE, list(dict.fromkeys(patterns)))
+    set_value(machine.places.config_file, PRIVATE, list(dict.fromkeys(patterns)), this_home())
     settings_changed(PRIVATE)
     return Redirect("/settings#private")
 
