@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
+from crystal.embedding.wordpiece import words_of
 from crystal.errors import CrystalError
 from crystal.text.query import MARKS
 
@@ -114,6 +115,22 @@ class TokenComparer:
         share = _shares(list(weighed.values()))
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)
         return [Likeness(float(next(best)) if tokens else 0.0, tokens) for tokens in said]
+
+
+class LiteralComparer:
+    """Stands in for ``TokenComparer`` where only what is written counts: the tokens of a text are its words."""
+
+    knows_context = False
+
+    def late(
+        self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
+    ) -> list[Likeness]:
+        """Return that no text is more like the question than another."""
+        del question, weight_of, beside
+        return [Likeness(0.0, [hash(word) for word in words_of(text)]) for text in texts]
+
+
+Comparer = TokenComparer | LiteralComparer
 
 
 def _weighed(words: Iterable[tuple[Sequence[int], float]]) -> dict[int, float]:

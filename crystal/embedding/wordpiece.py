@@ -47,7 +47,7 @@ class WordPiece:
         if len(known) > CACHED_WORDS:
             known.clear()
         found: list[int] = []
-        for word in _ascii_words(text) if text.isascii() else _words(text):
+        for word in words_of(text):
             pieces = known.get(word)
             if pieces is None:
                 pieces = known[word] = self._cut(word)
@@ -72,8 +72,11 @@ class WordPiece:
         return tuple(pieces)
 
 
-def _ascii_words(text: str) -> list[str]:
-    return _ASCII_WORDS.findall(text.translate(_ASCII_DROPPED).lower())
+def words_of(text: str) -> list[str]:
+    """Return the words and signs of a text, as they are cut into tokens."""
+    if text.isascii():
+        return _ASCII_WORDS.findall(text.translate(_ASCII_DROPPED).lower())
+    return text.translate(_CHARACTERS).split(" ")
 
 
 class _Characters(dict[int, str]):
@@ -102,7 +105,3 @@ def _is_punctuation(char: str) -> bool:
 
 
 _CHARACTERS = _Characters()
-
-
-def _words(text: str) -> list[str]:
-    return text.translate(_CHARACTERS).split(" ") if text else []

@@ -31,11 +31,13 @@ REFERENCE = b"\x02"
 BLOCK_SIZE = 32_000
 """Characters of a block: more take little less space, and reading one text reads the whole block."""
 BLOCK_LEVEL = 9
-MAX_BLOCKS = 16
-"""So many blocks are remembered."""
+MAX_BLOCKS = 64
+"""So many blocks are remembered: a search reads the texts of some of its candidates twice."""
 
 _PLACE = struct.Struct(">IH")
 _LENGTH = struct.Struct("<I")
+Block = tuple[bytes, tuple[int, ...]]
+"""Its bytes, and the length of each text in them."""
 
 _FILE = Path(__file__).with_name("texts-1.dictionary")
 
@@ -80,7 +82,7 @@ class TextReader:
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = weakref.ref(db)
-        self._blocks: dict[int, list[bytes]] = {}
+        self._blocks: dict[int, Block] = {}
 
     def text_of(self, body: Any) -> Any:
         """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
@@ -89,18 +91,21 @@ class TextReader:
         block = block_of(body)
         if block is None:
             return _decoded(_decompressed(body))
-        texts, place = self._texts_of(block), _PLACE.unpack(body[1:])[1]
-        return _decoded(texts[place]) if place < len(texts) else ""
+        (data, lengths), place = self._block(block), _PLACE.unpack(body[1:])[1]
+        if place >= len(lengths):
+            return ""
+        start = _LENGTH.size * (1 + len(lengths)) + sum(lengths[:place])
+        return _decoded(data[start : start + lengths[place]])
 
-    def _texts_of(self, block: int) -> list[bytes]:
+    def _block(self, block: int) -> Block:
         known = self._blocks.pop(block, None)
         db = self._db()
         if known is None and db is not None:
             found = list(db.execute("SELECT body FROM text_blocks WHERE id = ?", (block,)))
-            known = _unpacked(found[0][0]) if found else []
+            known = _unpacked(found[0][0]) if found else (b"", ())
             if db.txn_state("main") == apsw.SQLITE_TXN_WRITE:
                 return known  # a transaction that is undone gives the number away again
-        self._blocks[block] = known or []
+        self._blocks[block] = known or (b"", ())
         if len(self._blocks) > MAX_BLOCKS:
             del self._blocks[next(iter(self._blocks))]
         return self._blocks[block]
@@ -140,16 +145,13 @@ def _decoded(data: bytes) -> str:
 
 
 @lru_cache(maxsize=2)
-def _unpacked(body: bytes) -> list[bytes]:
-    """Return the texts of a block, encoded. SQLite asks for each text while the block is being written."""
+def _unpacked(body: bytes) -> Block:
+    """Return a block as it was packed. SQLite asks for each text while the block is being written."""
     data = _decompressed(body)
-    count = _LENGTH.unpack_from(data)[0] if data else 0
-    at = _LENGTH.size * (count + 1)
-    texts = []
-    for (length,) in _LENGTH.iter_unpack(data[_LENGTH.size : at]):
-        texts.append(data[at : at + length])
-        at += length
-    return texts
+    try:
+        return data, struct.unpack_from(f"<{_LENGTH.unpack_from(data)[0]}I", data, _LENGTH.size)
+    except struct.error:  # damaged
+        return b"", ()
 
 
 @cache

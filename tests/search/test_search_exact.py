@@ -2,10 +2,12 @@
 
 import pytest
 
+from crystal.embedding.late import TokenComparer
 from crystal.search.index.open_index import Index
 from crystal.search.ranking import order, verbatim
+from crystal.search.request import SearchOptions
 from crystal.store.search.candidates import texts_of
-from tests.support.ranked_by import each_way, search  # noqa: F401 - a fixture
+from tests.support.ranked_by import each_way, late_model, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn
 
 pytestmark = pytest.mark.usefixtures("ranked_by")
@@ -197,15 +199,24 @@ def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store
     monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
     assert len(found(store, query, limit=2)) == 2
     assert 16 < len(read) < 37, "eight different ones are enough of all 37; copies count once"
-    monkeypatch.setattr(verbatim, "ENOUGH_CHUNKS", 2)
+    monkeypatch.setattr(verbatim, "MANY_READ", 2)
     read.clear()
     assert len(found(store, query, limit=2)) == 2
     assert len(read) < 16, "after some a quarter of them"
     assert found(store, f'"so {words}"', limit=2) == [only], "what one text has is found wherever it is"
 
 
+def test_a_name_that_enough_texts_have_needs_no_model(store, monkeypatch):
+    late, asked = TokenComparer.late, []
+    monkeypatch.setattr(TokenComparer, "late", lambda *given: asked.append(given[1]) or late(*given))
+    fill(store, *(f"{word} calls parse_row()" for word in "alpha beta gamma delta".split()), "parse a row of epsilon")
+    for limit, models in ((4, []), (5, ["parse_row()"])):
+        hits = search(store, None, "parse_row()", now=NOW, limit=limit, how=SearchOptions(late=late_model)).hits
+        assert (["exact" in hit.ranks for hit in hits], asked) == ([True] * 4 + [False] * (limit - 4), models)
+
+
 def test_a_name_in_its_own_case_is_found_behind_very_many_in_another(store, monkeypatch):
-    monkeypatch.setattr(verbatim, "ENOUGH_CHUNKS", 5)
+    monkeypatch.setattr(verbatim, "MANY_READ", 5)
     monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
     exact = add_turn(store, f"{'and much else was said ' * 20}of obj.getUser", session="old", ts=NOW - 9 * DAY)
     fill(store, *(f"obj.getuser obj.getuser {number}" for number in range(20)))

@@ -13,6 +13,7 @@ these alone (docs/adr/0017-derived-index.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ Terms = Sequence[tuple[Sequence[bytes], float]]
 """For each word its alternatives, counted together, and its weight."""
 Best = Callable[[Floats, Floats, float], "Array | None"]
 """Given the scores so far, and what the other words weigh, returns the documents to count these in, None for all."""
+Spots = tuple[IndexPart, int, "Array | None"]
+"""A part, its first ordinal, and those of its documents that are counted, None for all."""
 
 K1, FLAT = 0.8, 0.25
 FREE, SPAN = 30, 100
@@ -70,7 +73,7 @@ class Scorer:
             if len(only) * SELECTIVE >= self.size:
                 only, hidden = None, ~mask
         times = np.zeros(self.size + 2, np.float32)  # with a zero before the first and after the last document
-        parts = self._parts_with(only)
+        spots = self._spots(only)
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
@@ -78,8 +81,8 @@ class Scorer:
                 if hidden is not None:
                     own[hidden], padded[hidden] = 0.0, 0.0
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))
-                parts = self._parts_with(only)
-            self._scatter(words, times[1:-1], parts)
+                spots = self._spots(only)
+            self._scatter(words, times[1:-1], spots)
             if only is None and is_frequent:
                 self._add_all(times, weight, own, padded)
             else:
@@ -91,9 +94,9 @@ class Scorer:
     def own(self, places: Array, terms: Terms) -> Floats:
         """Return the scores of some documents, each alone."""
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
-        times, parts = np.zeros(self.size, np.float32), self._parts_with(places)
+        times, spots = np.zeros(self.size, np.float32), self._spots(places)
         for words, weight in terms:
-            self._scatter(dict.fromkeys(words), times, parts)
+            self._scatter(dict.fromkeys(words), times, spots)
             scores += _gain(times[places], saturation, weight)
             times.fill(0.0)
         return scores
@@ -141,22 +144,28 @@ class Scorer:
             found.append(np.add(part.words.documents(first, last), start, dtype=np.int64))
         return np.concatenate(found)
 
-    def _parts_with(self, only: Array | None) -> Sequence[tuple[IndexPart, int]]:
-        """Return the parts that hold some documents and so their neighbours, or all, with their first ordinals."""
-        parts = list(zip(self.parts, self._starts, strict=False))
+    def _spots(self, only: Array | None) -> Sequence[Spots]:
+        """Return some documents and their neighbours by the parts that hold them, None for all of each part."""
         if only is None:
-            return parts
-        return [parts[at] for at in np.unique(np.searchsorted(self._starts, only, "right") - 1).tolist()]
+            return [(part, start, None) for part, start in zip(self.parts, self._starts, strict=False)]
+        near = np.zeros(self.size + 2, np.bool_)
+        near[only] = near[only + 1] = near[only + 2] = True
+        some = np.flatnonzero(near[1:-1])
+        cuts = pairwise(np.searchsorted(some, self._starts).tolist())
+        places = zip(self.parts, self._starts, cuts, strict=False)
+        return [(part, start, some[first:last] - start) for part, start, (first, last) in places if first < last]
 
-    def _scatter(self, words: Iterable[bytes], times: Floats, parts: Sequence[tuple[IndexPart, int]]) -> None:
-        """Write how often the documents of some parts have words."""
+    def _scatter(self, words: Iterable[bytes], times: Floats, spots: Sequence[Spots]) -> None:
+        """Write how often some documents have words; others may get a number, too."""
         for number, word in enumerate(words):
-            for part, start in parts:
+            for part, start, some in spots:
                 first, last = part.words.find(word)
                 if first == last:
                     continue
                 here = times[start : start + part.size]
-                if number:
+                if some is not None and len(some) < last - first:
+                    here[some] += part.words.times_in(first, last, some)
+                elif number:
                     here[part.words.documents(first, last)] += part.words.times(first, last)
                 else:
                     here[part.words.documents(first, last)] = part.words.times(first, last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -172,6 +172,12 @@ class Index:
             found = np.where(places >= 0, places + start, found)
         found[np.isin(found, self._void)] = -1
         return found
+
+    def having(self, ids: Iterable[int]) -> Mask:
+        """Return which documents are some chunks."""
+        mask, places = np.zeros(self.size, np.bool_), self.find(list(ids))
+        mask[places[places >= 0]] = True
+        return mask
 
     @_damage_told
     def mask(self, scope: SearchScope) -> Mask | None:

@@ -227,19 +227,53 @@ class PartWords:
     def _read(self, start: int, end: int) -> Array:
         if start == end:
             return self._document[:0]
+        at, is_frequent = self._place(start)
+        if is_frequent:
+            return self._unpacked(at)
+        before = int(self._before[at])
+        return np.asarray(self._document[start - before : end - before])
+
+    def _place(self, start: int) -> tuple[int, bool]:
+        """Return how many frequent words come before a word, and whether it is one."""
         word = int(self.start.searchsorted(self.start.dtype.type(start), "right")) - 1  # of another type it is copied
         at = int(self._frequent.searchsorted(word))
-        if at == len(self._frequent) or self._frequent[at] != word:
-            before = int(self._before[at])
-            return np.asarray(self._document[start - before : end - before])
-        return self._unpacked(at)
+        return at, at < len(self._frequent) and self._frequent[at] == word
+
+    def _packed(self, at: int) -> tuple[Array, bool]:
+        """Return the documents of a frequent word as they are stored, and whether that is bits."""
+        packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
+        return packed, len(packed) < self._before[at + 1] - self._before[at]
 
     def _unpacked(self, at: int) -> Array:
         """Return the documents of a frequent word."""
-        packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
-        if len(packed) < self._before[at + 1] - self._before[at]:
+        packed, is_bits = self._packed(at)
+        if is_bits:
             return np.flatnonzero(np.unpackbits(packed, bitorder="little").view(np.bool_)).astype(np.uint32)
         return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
+
+    def among(self, start: int, end: int, documents: Array) -> tuple[Array, Array]:
+        """Return which of some documents, which come ascending, are in a range of postings, and where in it."""
+        at, is_frequent = self._place(start) if start < end else (0, False)
+        packed, is_bits = self._packed(at) if is_frequent else (self._steps, False)
+        if is_bits:
+            some = np.flatnonzero(documents < 8 * len(packed))
+            is_set, places = _ranked(packed, documents[some])
+            return some[is_set], places[is_set]
+        listed = self.documents(start, end)
+        places = np.searchsorted(listed, documents.astype(listed.dtype))
+        some = np.flatnonzero(places < len(listed))
+        some = some[listed[places[some]] == documents[some]]
+        return some, places[some]
+
+    def times_in(self, start: int, end: int, documents: Array) -> Array:
+        """Return how often some documents, which come ascending, have a word; 0 where one does not."""
+        found, (some, places) = np.zeros(len(documents), np.uint8), self.among(start, end, documents)
+        first = start // RANKED * RANKED
+        has_more, before = _ranked(self._more[first // 8 : (end + 7) // 8], places + (start - first))
+        found[some] = 1
+        at = before[has_more] + int(self._more_before[start // RANKED])
+        found[some[has_more]] = TIMES.take(self._times[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15)
+        return found
 
     def all_documents(self) -> Array:
         """Return the documents of all postings."""
@@ -286,9 +320,7 @@ class PartWords:
         spans = sorted(map(self.find, words), key=lambda span: span[1] - span[0])
         found = self.documents(*spans[0]).astype(np.int64)
         for start, end in spans[1:]:
-            listed = self.documents(start, end)
-            at = np.minimum(np.searchsorted(listed, found.astype(listed.dtype)), max(0, end - start - 1))
-            found = found[listed[at] == found] if len(listed) else found[:0]
+            found = found[self.among(start, end, found)[0]]
         return found
 
     def containing(self, part: bytes) -> list[tuple[int, int]]:
@@ -322,6 +354,14 @@ class PartWords:
 def _lengths(ends: Array) -> Array:
     ends = ends.astype(np.int64)
     return np.asarray(ends[1:] - ends[:-1])
+
+
+def _ranked(bits: Array, places: Array) -> tuple[Array, Array]:
+    """Return which of some bits are set, and how many are set before each."""
+    words = np.frombuffer(bits.tobytes() + bytes(-len(bits) % 8), "<u8")
+    ahead = words[places >> 6] >> (places & 63).astype(np.uint64)
+    before = np.cumsum(np.bitwise_count(words), dtype=np.int64)[places >> 6] - np.bitwise_count(ahead)
+    return (ahead & np.uint64(1)).astype(np.bool_), before
 
 
 def _after(prefix: bytes) -> bytes | None:

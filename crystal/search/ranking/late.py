@@ -15,7 +15,7 @@ from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crystal.embedding.late import Likeness, TokenComparer
+    from crystal.embedding.late import Comparer, Likeness
 
 
 LATE_TOGETHER = 24_000
@@ -62,7 +62,7 @@ BY_CONTEXT = Weights(
 """For token vectors that know the words around them: they tell more, and so count for more."""
 
 
-def weights_of(model: TokenComparer | None) -> Weights:
+def weights_of(model: Comparer | None) -> Weights:
     """Return the weights that fit a model."""
     return BY_CONTEXT if model is not None and model.knows_context else BY_TABLE
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from crystal.embedding.late import LiteralComparer
 from crystal.search.index.open_index import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
@@ -30,7 +31,7 @@ from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import Query, completions, in_short, without_phrases
 
 if TYPE_CHECKING:
-    from crystal.embedding.late import TokenComparer
+    from crystal.embedding.late import Comparer
 
 EXACT = 10.0
 """What is added to the score of an answer that has the very thing looked for; less for each tier below."""
@@ -104,13 +105,28 @@ def _field(
 
 
 def rank(
-    places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: TokenComparer | None
+    places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: Comparer | None
 ) -> tuple[list[RankedAnswer], tuple[str, ...]]:
     """Order the answers of one or two memories; give also what the reader should know of the words.
 
     Raises:
         IndexDamagedError: Rank without the files of the index.
     """
+    if wanted.asked.is_literal and model is not None and sum(len(one.exact) for one in fields) >= wanted.enough:
+        # An identifier is there or not: where it is, meaning adds nothing, and no other text is better.
+        having = [replace(one, mask=one.index.having(one.exact)) for one in fields]
+        found = _rank(places, having, wanted, LiteralComparer())
+        if len(found[0]) >= wanted.enough:
+            return found
+    return _rank(places, fields, wanted, model)
+
+
+def _rank(
+    places: Sequence[SearchedStore],
+    fields: Sequence[Field],
+    wanted: RankingRequest,
+    model: Comparer | None,
+) -> tuple[list[RankedAnswer], tuple[str, ...]]:
     asked, weights = wanted.asked, weights_of(model)
     store, indexes = places[0].source.store, [field.index for field in fields]
     words, begun, stems = _words(store, indexes, wanted)
@@ -214,7 +230,7 @@ def read_answers(places: Sequence[SearchedStore], pool: Pool, scores: Floats, mo
 class _SecondLook:
     """Late interaction with the best answers."""
 
-    model: TokenComparer
+    model: Comparer
     places: Sequence[SearchedStore]
     fields: Sequence[Field]
     asked: Query

@@ -24,8 +24,9 @@ from crystal.text.query import UNSPACED, Query
 MAX_READ = 10_000
 """Texts that are read for a phrase or a name at most: the best of those with all its words."""
 ENOUGH_CHUNKS = 1_000
-"""Chunks with a phrase or a name, in any spelling, that are enough. After as many texts were read, a quarter of the
-wanted hits is enough."""
+"""Chunks with a phrase or a name, in any spelling, that are enough."""
+MANY_READ = 250
+"""After so many texts were read, a quarter of the wanted hits is enough."""
 FIRST_PAGE = 50
 """Texts that are read first; each further page is twice as long, because a page reads each block once."""
 
@@ -109,9 +110,7 @@ def with_phrases(
     for phrase in wanted:
         places = phrase.among(index, places)
     found = _found(_texts(store, index, places, terms), tier_of, enough, good=1)
-    having = np.zeros(index.size, np.bool_)
-    having[index.find(list(found))] = True
-    return having, {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
+    return index.having(found), {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
 
 
 def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:
@@ -149,7 +148,7 @@ def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: 
         if tier is not None:
             found[ident] = tier
             texts[tier].add(text)
-        is_enough = count >= ENOUGH_CHUNKS and 4 * sum(map(len, texts[: good + 1])) >= enough
+        is_enough = count >= MANY_READ and 4 * sum(map(len, texts[: good + 1])) >= enough
         if is_enough or len(texts[0]) >= enough or len(found) >= ENOUGH_CHUNKS:
             break
     return found
