@@ -16,7 +16,6 @@ from crystal.app.authors import commits_by
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
 from crystal.app.search import prepare_search
-from crystal.app.work import relative
 from crystal.assist.decisions import find_reason
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Memory
@@ -30,6 +29,7 @@ from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
 from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
+from crystal.work.validity import relative
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 

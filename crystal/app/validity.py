@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.projects import working_folder
-from crystal.app.work import relative
 from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
@@ -22,7 +21,6 @@ from crystal.model.capture import MIRROR_IDS, Project
 from crystal.model.recall import Hit, Remembered, Validity
 from crystal.reflect.compare import contradicts
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
-from crystal.sessions.reading import Conversation
 from crystal.store import Store
 from crystal.store.capture.projects import places_of
 from crystal.store.memories import learned, memories
@@ -33,7 +31,10 @@ from crystal.store.work.index import hash_for, tools_of
 from crystal.text.folders import is_folder, is_within, outermost
 from crystal.transcript.project import find_project, work_tree
 from crystal.work.calls import ToolCall, calls_of, file_name
-from crystal.work.validity import KnownEdit, named_files, path_below, worst
+from crystal.work.validity import KnownEdit, named_files, path_below, relative, worst
+
+if TYPE_CHECKING:
+    from crystal.sessions.reading import Conversation
 
 LOOK_SECONDS = 0.5
 Look = Callable[[str], "tuple[Project, tuple[str, str | None] | None]"]

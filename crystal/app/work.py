@@ -13,6 +13,7 @@ from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
 from crystal.store.work.queries import RecordedCall
 from crystal.work.command_ranking import RankedCommand, rank_commands, steps
+from crystal.work.validity import relative
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
@@ -136,13 +137,3 @@ def _changed_file(path: str, project: str | None, edits: Sequence[queries.Change
     sessions = tuple(dict.fromkeys(one.session_id for one in reversed(edits)))[::-1]
     added, removed = sum(one.added for one in edits), sum(one.removed for one in edits)
     return ChangedFile(path, project, len(edits), added, removed, sessions, edits[-1].at)
-
-
-def relative(path: str, *folders: str | None) -> str:
-    """Return a path below the first of some folders that it is in, with slashes; else as it is."""
-    plain = path.replace("\\", "/")
-    for folder in folders:
-        start = (folder or "").replace("\\", "/").rstrip("/") + "/"
-        if len(start) > 1 and plain.startswith(start):
-            return plain[len(start) :]
-    return plain

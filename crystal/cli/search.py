@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import textwrap
@@ -90,6 +91,7 @@ def search(
     Inside the folder of a project that crystal knows, that project is searched first, and everything if it has
     nothing. The exit code is 0 also when nothing is found.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy reads it when it is loaded; more threads only wait
     question = " ".join(query or ())
     if not question.strip():
         raise UsageError("the question is empty", hint='try: crystal search "database migration"')

@@ -15,7 +15,6 @@ from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import list_memories, memory_of
 from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
-from crystal.app.work import relative
 from crystal.capture.finder import look_at
 from crystal.cli import render
 from crystal.memories.rules import is_memory_id
@@ -27,6 +26,7 @@ from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock, local
 from crystal.work.calls import calls_of
 from crystal.work.outcomes import is_failed
+from crystal.work.validity import relative
 
 HITS, ENOUGH, SESSIONS, EVENTS, MEMORIES = 50, 20, 300, 100, 300
 PER_PAGE = 60
