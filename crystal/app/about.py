@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from crystal.app.authors import commits_by
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
+from crystal.app.projects import relative
 from crystal.app.search import prepare_search
 from crystal.assist.decisions import find_reason
 from crystal.errors import UsageError
@@ -29,7 +30,6 @@ from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
 from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
-from crystal.work.validity import relative
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 

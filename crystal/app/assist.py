@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, KnownFix, known_cures
+from crystal.app.projects import relative
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
@@ -26,7 +27,6 @@ from crystal.store.work.index import tools_of
 from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local
 from crystal.work.calls import calls_of, file_name
-from crystal.work.validity import relative
 
 MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""

@@ -10,6 +10,7 @@ from itertools import chain
 from crystal.app.assist import facts_in
 from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
+from crystal.app.projects import relative
 from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.assist import facts as wording
@@ -31,7 +32,6 @@ from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
-from crystal.work.validity import relative
 
 MAX_TURNS = 100_000
 REPAIR = "run: crystal verify --repair"

@@ -219,3 +219,13 @@ def _first_line(path: Path) -> str | None:
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if " " in text else text
+
+
+def relative(path: str, *folders: str | None) -> str:
+    """Return a path below the first of some folders that it is in, with slashes; else as it is."""
+    plain = path.replace("\\", "/")
+    for folder in folders:
+        start = (folder or "").replace("\\", "/").rstrip("/") + "/"
+        if len(start) > 1 and plain.startswith(start):
+            return plain[len(start) :]
+    return plain

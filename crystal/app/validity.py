@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.app.context import Machine
-from crystal.app.projects import working_folder
+from crystal.app.projects import relative, working_folder
 from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
@@ -31,7 +31,7 @@ from crystal.store.work.index import hash_for, tools_of
 from crystal.text.folders import is_folder, is_within, outermost
 from crystal.transcript.project import find_project, work_tree
 from crystal.work.calls import ToolCall, calls_of, file_name
-from crystal.work.validity import KnownEdit, named_files, path_below, relative, worst
+from crystal.work.validity import KnownEdit, named_files, path_below, worst
 
 if TYPE_CHECKING:
     from crystal.sessions.reading import Conversation

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
+from crystal.app.projects import relative
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
@@ -13,7 +14,6 @@ from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
 from crystal.store.work.queries import RecordedCall
 from crystal.work.command_ranking import RankedCommand, rank_commands, steps
-from crystal.work.validity import relative
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""

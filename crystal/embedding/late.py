@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -122,11 +123,8 @@ class LiteralComparer:
 
     knows_context = False
 
-    def late(
-        self, question: str, texts: Sequence[str], weight_of: WeightOf, beside: Sequence[Sequence[int]] = ()
-    ) -> list[Likeness]:
+    def late(self, _question: str, texts: Sequence[str], *_: object) -> list[Likeness]:
         """Return that no text is more like the question than another."""
-        del question, weight_of, beside
         return [Likeness(0.0, [hash(word) for word in words_of(text)]) for text in texts]
 
 
@@ -160,10 +158,6 @@ def _met(asked: TokenRows, said: TokenRows) -> Floats:
 
 
 def _readable(texts: Sequence[str]) -> list[str]:
-    left, read = READ_CHARACTERS, []
-    for text in texts:
-        read.append(text[:READ_EACH])
-        left -= len(read[-1])
-        if left < 0:
-            break
-    return read
+    beginnings = [text[:READ_EACH] for text in texts]
+    starts = accumulate(map(len, beginnings), initial=0)
+    return [text for text, start in zip(beginnings, starts, strict=False) if start <= READ_CHARACTERS]

@@ -68,16 +68,6 @@ def find_path(name: str, known: Collection[str]) -> str | None:
     return name if name in known else found[0] if len(found) == 1 else None
 
 
-def relative(path: str, *folders: str | None) -> str:
-    """Return a path below the first of some folders that it is in, with slashes; else as it is."""
-    plain = path.replace("\\", "/")
-    for folder in folders:
-        start = (folder or "").replace("\\", "/").rstrip("/") + "/"
-        if len(start) > 1 and plain.startswith(start):
-            return plain[len(start) :]
-    return plain
-
-
 def path_below(path: str, cwd: str, folder: str) -> str | None:
     """Return a path that a tool named, below its project's folder; None for one that is not in it.
 

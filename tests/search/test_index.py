@@ -144,8 +144,8 @@ def test_neighbours_are_those_of_the_same_conversation(world):
     world.refresh()
     index = world.open()
     places = index.find([*first, *other, *alone])
-    assert index.take("prev", places).tolist() == [-1, *places[:3], -1, places[4], -1, -1]
-    assert index.take("next", places).tolist() == [*places[1:4], -1, places[5], -1, -1, -1]
+    assert np.diff(places)[[0, 1, 2, 4]].tolist() == [1] * 4
+    assert index.take("first", places).tolist() == [1, 0, 0, 0, 1, 0, 1, 1]
 
 
 def test_beginnings_come_most_frequent_first(world):

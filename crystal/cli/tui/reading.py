@@ -14,6 +14,7 @@ from crystal.app.blame import blame
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import list_memories, memory_of
+from crystal.app.projects import relative
 from crystal.app.search import EMPTY_MEMORY, is_memory_empty, prepare_search
 from crystal.capture.finder import look_at
 from crystal.cli import render
@@ -26,7 +27,6 @@ from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock, local
 from crystal.work.calls import calls_of
 from crystal.work.outcomes import is_failed
-from crystal.work.validity import relative
 
 HITS, ENOUGH, SESSIONS, EVENTS, MEMORIES = 50, 20, 300, 100, 300
 PER_PAGE = 60

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index.attributes import NAMES, NO_TIME
-from crystal.search.index.index_files import Array
 from crystal.search.index.index_parts import IndexPart
 from crystal.store import Store
 from crystal.store.search import index_source
@@ -36,7 +35,7 @@ def _fulfilling(store: Store, parts: Sequence[IndexPart], condition: ScopeCondit
         return [_mask(part, condition) for part in parts]
     if condition.kind == "session":
         turns = np.array(sorted(index_source.copied_turns(store, int(values[0]))), np.int64)
-        return [_numbered(part, "session", values) | _among(part.arrays["turn"], turns) for part in parts]
+        return [_numbered(part, "session", values) | np.isin(part.arrays["turn"], turns) for part in parts]
     ids = np.array(index_source.ids_where(store, column, values), np.int64)
     return [part.holding(ids) for part in parts]
 
@@ -70,11 +69,4 @@ def _named(part: IndexPart, name: str, values: Sequence[str]) -> Mask:
 
 
 def _numbered(part: IndexPart, name: str, values: Sequence[int]) -> Mask:
-    wanted = np.array(sorted(values), np.int64)
-    if len(wanted) == 1:
-        return np.asarray(part.arrays[name] == wanted[0])
-    return _among(part.arrays[name], wanted)
-
-
-def _among(numbers: Array, wanted: Array) -> Mask:
-    return np.isin(numbers, wanted) if len(wanted) else np.zeros(len(numbers), np.bool_)
+    return np.isin(part.arrays[name], np.array(sorted(values), np.int64))

@@ -75,15 +75,10 @@ class IndexPart:
         found = order[at].astype(np.int64)
         return np.where(known[found] == ids, found, -1)
 
-    def attribute(self, name: str, places: Array, start: int) -> Array:
-        """Return an attribute of documents, see ``Index.take``; ``start`` is the ordinal of the first one."""
+    def attribute(self, name: str, places: Array) -> Array:
+        """Return an attribute of documents, see ``Index.take``."""
         if name in NAMES:
             return np.array(self.names[name], object)[self.arrays[name][places]]
-        if name in ("prev", "next"):
-            before = places - 1 if name == "prev" else places
-            joined = np.append(self.joined, False)  # the last one has nothing after it; -1 is the last one
-            other = places + (1 if name == "next" else -1)
-            return np.where(joined[before], other + start, -1)
         return self.arrays[name][places]
 
     def holding(self, ids: Array) -> npt.NDArray[np.bool_]:

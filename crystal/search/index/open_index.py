@@ -127,11 +127,13 @@ class Index:
         self._read: dict[int, dict[int, bytes | None]] = {}
         self.size = int(self._starts[-1])
         self._void = self._stale_places()
-        self._seen: Mask | None = None
         if store.hidden:
             self._void = distinct(np.concatenate([self._void, self._hidden_places()]))
-            self._seen = np.ones(self.size, np.bool_)
-            self._seen[self._void] = False
+        self._shown: Mask | None = None
+        if len(self._void):
+            self._shown = np.ones(self.size, np.bool_)
+            self._shown[self._void] = False
+        self._seen = self._shown if store.hidden else None
         self.documents = self.size - len(self._void)
 
     # --------------------------------------------------------------------------------------------------- documents
@@ -141,8 +143,8 @@ class Index:
         """Return an attribute of documents.
 
         id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
-        for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; prev and next
-        are ordinals of the neighbours in the same conversation, -1 where there is none.
+        for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; first is 1
+        where a conversation begins.
         """
         ordinals = np.asarray(ordinals, np.int64)
         found = np.empty(len(ordinals), object if name in NAMES else np.int64)
@@ -150,7 +152,7 @@ class Index:
         for number in distinct(which).tolist():
             part, start = self._parts[number], int(self._starts[number])
             here = which == number
-            found[here] = part.attribute(name, ordinals[here] - start, start)
+            found[here] = part.attribute(name, ordinals[here] - start)
         return found
 
     @_damage_told
@@ -183,15 +185,8 @@ class Index:
     def mask(self, scope: SearchScope) -> Mask | None:
         """Return which documents a filter leaves; None for all of them."""
         if not scope.conditions:
-            return self._not_void()
+            return self._shown
         mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
-        mask[self._void] = False
-        return mask
-
-    def _not_void(self) -> Mask | None:
-        if not len(self._void):
-            return None
-        mask = np.ones(self.size, np.bool_)
         mask[self._void] = False
         return mask
 
@@ -232,7 +227,7 @@ class Index:
     @_damage_told
     def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
         """Return the documents that have all of some words, ascending; all documents if there are no words."""
-        mask = self._not_void() if mask is None else mask
+        mask = self._shown if mask is None else mask
         words = [_bytes(term) for term in dict.fromkeys(terms)]
         found = [np.empty(0, np.int64)]
         for part, start in zip(self._parts, self._starts.tolist(), strict=False):
@@ -298,7 +293,7 @@ class Index:
             best: Chooses the documents in which frequent words are counted.
         """
         own, padded = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
-        mask = self._not_void() if mask is None else mask
+        mask = self._shown if mask is None else mask
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
         for start, scorer in self._scorers() if words else ():
             here, chosen = slice(start, start + scorer.size), None if start else best
@@ -332,7 +327,7 @@ class Index:
     @_damage_told
     def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
         """Return the documents nearest to a vector, best first, with their cosines."""
-        mask = self._not_void() if mask is None else mask
+        mask = self._shown if mask is None else mask
         pieces = self._meanings(generation)
         rows = likely(
             [one.meanings for one in pieces], turned(query).astype(np.float32), k, [one.mask(mask) for one in pieces]

@@ -11,8 +11,9 @@ that sorting numbers is all there is to do.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -37,19 +38,11 @@ _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
 
 
-class Vocabulary(dict[str, int]):
-    """A number for each word, given when it is first asked for."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = len(self)
-        return number
-
-
 class WordCollector:
     """The words of documents as they come, some thousand documents at once."""
 
     def __init__(self) -> None:
-        self._vocabulary = Vocabulary()
+        self._vocabulary = defaultdict[str, int](count().__next__)  # numbered as they come
         self._blocks: list[Keys] = []
         self._numbers: list[int] = []
         self._ends: list[int] = []

@@ -266,13 +266,14 @@ class _SecondLook:
         """Return for each answer the indexes of its direct neighbours in the conversation."""
         places = {(int(pool.field[one.row]), int(pool.ordinal[one.row])): at for at, one in enumerate(answers)}
         found: list[list[int]] = [[] for _ in answers]
-        for name in ("prev", "next"):
-            for number, one in enumerate(self.fields):
-                here = [(ordinal, at) for (where, ordinal), at in places.items() if where == number]
-                others = one.index.take(name, np.array([ordinal for ordinal, _ in here], np.int64)).tolist()
-                for (_, at), other in zip(here, others, strict=True):
-                    if (number, other) in places:
-                        found[at].append(places[number, other])
+        for number, one in enumerate(self.fields):
+            here = [(ordinal, at) for (where, ordinal), at in places.items() if where == number]
+            is_first = one.index.take("first", np.array([ordinal for ordinal, _ in here], np.int64)).tolist()
+            for (ordinal, at), begins in zip(here, is_first, strict=True):
+                other = places.get((number, ordinal - 1))
+                if other is not None and not begins:
+                    found[at].append(other)
+                    found[other].append(at)
         return found
 
 
