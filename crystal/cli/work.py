@@ -115,7 +115,7 @@ def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
             continue
         say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
         if call.uuid not in told:
-            say(*_why(call))
+            say(*_why(call), _show(call, "  "))
         told.add(call.uuid)
 
 
@@ -147,7 +147,8 @@ def how(
         perhaps = "" if one.certainty >= SURE else "perhaps: "
         say(f"{perhaps}{look.bold(one_line(one.command))}")
         count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
-        say(f"  {count}, last {_place(one.call, now)}", *([f"  {one_line(one.about)}"] if one.about else []))
+        told = [f"  {one_line(one.about)}"] if one.about else []
+        say(f"  {count}, last {_place(one.call, now)}", *told, _show(one.call, "  "))
 
 
 def fix(
@@ -182,12 +183,12 @@ def fix(
         return
     for one in found:
         say(look_of(sys.stdout).bold(one_line(one.error)))
-        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}")
+        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}", _show(one.failed, "    "))
         for step in one.steps:
-            say(f"  then: {one_line(step.command or f'edited {step.file}')}", f"    turn {step.call.uuid}")
+            say(f"  then: {one_line(step.command or f'edited {step.file}')}", _show(step.call, "    "))
             say(*(f"    - {one_line(line)}" for line in step.removed))
             say(*(f"    + {one_line(line)}" for line in step.added))
-        say(f"  then it succeeded: turn {one.succeeded.uuid}")
+        say("  then it succeeded", _show(one.succeeded, "    "))
 
 
 def about(
@@ -266,7 +267,12 @@ def _note_behind(machine: Machine, project: str | None) -> None:
 
 
 def _place(call: RecordedCall, now: int) -> str:
-    return ", ".join(part for part in (clock(call.at, now), call.project, call.device, f"turn {call.uuid}") if part)
+    return ", ".join(part for part in (clock(call.at, now), call.project, call.device) if part)
+
+
+def _show(call: RecordedCall, indent: str) -> str:
+    """Return the line that says how to read a call."""
+    return f"{indent}crystal show {call.uuid}"
 
 
 def _why(call: RecordedCall) -> list[str]:

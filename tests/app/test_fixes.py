@@ -76,7 +76,7 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     told = crystal("fix", ASKED)
     assert told.out == crystal("fix", typed=f"$ make test\n{ASKED}\n").out == crystal("fix", "-", typed=ASKED).out
     for line in ("  failed: make test 2>&1 | tail", "  then: edited /a/shop/cart.py", "    - return a + b",
-                 "    + return int(a) + b", f"  then it succeeded: turn one-{NOW + 20}"):  # fmt: skip
+                 "    + return int(a) + b", "  then it succeeded", f"    crystal show one-{NOW + 20}"):  # fmt: skip
         assert line in told.out.splitlines()
     (found,) = json.loads(crystal("fix", ASKED, "--json").out)["fixes"]
     assert (found["failures"], found["steps"][0]["added"]) == (1, ["    return int(a) + b"])
