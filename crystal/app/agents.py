@@ -23,7 +23,7 @@ from crystal.install.live.changes import is_live
 from crystal.model.capture import BEFORE_CRYSTAL
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harness
-from crystal.transcript.framing import last_newline
+from crystal.transcript.framing import end_of_lines
 
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""
@@ -187,7 +187,7 @@ def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, in
     for found, root, offset, _ in look.files:
         if root.place.form == "lines" and offset < found.size and now - found.modified > REST_MS:
             with contextlib.suppress(OSError, CrystalError), finder.opened(found.path) as file:
-                end = last_newline(file, found.size)
+                end = end_of_lines(file, found.size)
                 if end == offset:
                     yield found.path, found.size - end, end
 

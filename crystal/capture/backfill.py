@@ -17,7 +17,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.turns import harness_of
 from crystal.store.forget.forgetting import is_session_forgotten
-from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.framing import end_of_lines, read_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders =
     with contextlib.suppress(OSError, CrystalError):
         if found.size > offset:
             with finder.opened(found.path, folders) as file:
-                return max(0, last_newline(file, found.size) - offset)
+                return max(0, end_of_lines(file, found.size) - offset)
     return 0
 
 

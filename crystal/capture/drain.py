@@ -307,7 +307,7 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
     if found is None:
         return False
     state = capture.state_for(found)
-    offset = state.mark.offset if state is not None and state.mark.offset <= found.size else 0
+    offset = state.mark.offset if state is not None and state.mark.offset <= found.size + 1 else 0
     start = max(0, offset - LOOK_BACK_BYTES, found.size - MAX_LOOK_BYTES)
     try:
         with finder.opened(path, capture.folders) as file:

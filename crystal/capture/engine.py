@@ -24,7 +24,7 @@ from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
-from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.framing import end_of_lines, read_segment
 from crystal.transcript.line_context import Context
 from crystal.transcript.reader import TranscriptReader, identify, reader_of
 
@@ -165,7 +165,7 @@ class Capture:
                     continue
                 with contextlib.suppress(OSError, CrystalError):
                     with finder.opened(found.path, self.folders) as file:
-                        offset = last_newline(file, found.size)
+                        offset = end_of_lines(file, found.size)
                         tail_hash = tail.tail_hash(file, offset, self.cleaner)
                     mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
                     seen.append((origin, found.path, mark))

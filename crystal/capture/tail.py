@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
-from crystal.transcript.framing import read_segment
+from crystal.transcript.framing import read_lines, read_segment
 from crystal.transcript.line_context import Context
 from crystal.transcript.reader import TranscriptReader, advanced, completed, reader_of
 
@@ -59,7 +59,7 @@ def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, 
     A file moved to another folder or disk keeps its bytes and so its watermark. One that is shorter, or has other
     bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless.
     """
-    if size >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash:
+    if size + 1 >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash:
         return mark._replace(dev=dev, inode=inode)
     return Watermark(mark.transcript, 0, dev, inode, mark.generation + 1, b"")
 
@@ -68,9 +68,7 @@ def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:
     """Return the keyed hash of the bytes just before ``offset``, empty at 0."""
     if offset == 0:
         return b""
-    start = max(0, offset - TAIL_BYTES)
-    file.seek(start)
-    return cleaner.hash(file.read(offset - start))
+    return cleaner.hash(read_lines(file, max(0, offset - TAIL_BYTES), offset))
 
 
 def cut_at(raw: RawSegment, until: int) -> RawSegment:

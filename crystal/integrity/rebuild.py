@@ -29,7 +29,7 @@ from crystal.store.capture.snapshots import SeenRecord
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
 from crystal.text import chunking
-from crystal.transcript.framing import last_newline
+from crystal.transcript.framing import end_of_lines
 from crystal.transcript.line_context import Context, parse_completed, without_context
 from crystal.transcript.reader import (
     FORGOTTEN,
@@ -195,7 +195,7 @@ class Rebuild:
         reader = reader_of(state.origin.harness)
         archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
         with finder.opened(found.path) as file:
-            end = last_newline(file, found.size)
+            end = end_of_lines(file, found.size)
             file.seek(0)
             stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
             kept = stretches[-1][1] if stretches else 0
@@ -231,7 +231,7 @@ def leave_out_rest(capture: Capture) -> int:
     for found in finder.all_transcripts(capture.roots):
         state = capture.state_for(found)
         with finder.opened(found.path) as file, capture.store.transaction():
-            end = last_newline(file, found.size)
+            end = end_of_lines(file, found.size)
             if state is None:
                 key, origin = capture.origin_of(found.path)
                 mark = Watermark(key, end, found.dev, found.inode, 0, tail.tail_hash(file, end, capture.cleaner))
@@ -306,7 +306,7 @@ def _stretches(
     lines: list[tuple[int, int, str]] = []
     at, rule, count = 0, RESTORED, 0
     for line in file:
-        start, at = at, at + len(line)
+        start, at = at, at + len(line) + (not line.endswith(b"\n"))
         if at > end:
             break
         names = _names_of(line, reader)

@@ -30,7 +30,7 @@ from crystal.store.memories import learned, memories
 from crystal.store.search.vectors import table_of
 from crystal.store.work.index import count_faults
 from crystal.text import chunking
-from crystal.transcript.framing import last_newline
+from crystal.transcript.framing import end_of_lines, read_lines
 from crystal.transcript.line_context import revised_ids
 from crystal.transcript.reader import reader_of
 
@@ -213,7 +213,7 @@ class Verification:
         if finder.root_of(found.path, self.folders, state.origin.harness).place.form != "lines":
             return
         with finder.opened(found.path) as file:
-            end = last_newline(file, found.size)
+            end = end_of_lines(file, found.size)
             mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, self.cleaner)
             if mark.generation != state.mark.generation:
                 self.proof.add_behind(state.path, "the file was replaced", 0, end, state.id)
@@ -221,8 +221,7 @@ class Verification:
             for row in rows:
                 if row.generation == mark.generation and row.state == "captured":
                     # The hash of a forgotten line is deleted too: it would confirm a guess.
-                    file.seek(row.start)
-                    if row.raw_hash and self.cleaner.hash(file.read(row.stop - row.start)) != row.raw_hash:
+                    if row.raw_hash and self.cleaner.hash(read_lines(file, row.start, row.stop)) != row.raw_hash:
                         words = f"bytes {row.start} to {row.stop} changed since they were captured"
                         fault = Fault("edited", state.path, words, row.start, row.stop, state.id, row.id)
                         self.proof.faults.append(fault)
@@ -243,7 +242,7 @@ class Verification:
                 continue
             try:
                 with finder.opened(found.path) as file:
-                    end = last_newline(file, found.size)
+                    end = end_of_lines(file, found.size)
             except FileNotFoundError:
                 continue
             except UnavailableError as error:

@@ -1,4 +1,8 @@
-"""Split the bytes of a transcript into complete lines, without looking at their content.
+"""Split the bytes of a transcript into complete lines.
+
+A last line without a newline is complete if it is a JSON object: nothing that could follow would be a part of it. It
+is read as if its newline stood there, so that its end is a byte behind the end of the file, and the newline is no new
+byte when it comes.
 
 Source: docs/reference/transcript-format.md, section 2.
 """
@@ -8,6 +12,7 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from crystal.model.capture import RawSegment
+from crystal.transcript.line import parse_line
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 _BLOCK = 256 * 1024
@@ -17,7 +22,7 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
     """Read the complete lines that begin at ``start``, about ``limit`` bytes of them.
 
     At least one whole line is read if there is one, however long; only then is more than ``limit`` bytes returned.
-    A line still being written (no newline yet) is left for the next call. Lines end at the byte 0x0A and nowhere else.
+    A line still being written is left for the next call. Lines end at the byte 0x0A and nowhere else.
     Memory holds the segment once; a long line is searched for its end in blocks, then read.
 
     Args:
@@ -31,6 +36,8 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
     Source: docs/reference/transcript-format.md, section 2.
     """
     raw = _read_exactly(file, start, max(1, limit))
+    if len(raw) < limit and _lacks_newline(raw[raw.rfind(b"\n") + 1 :]):
+        raw += b"\n"
     cut = raw.rfind(b"\n") + 1
     if not cut and len(raw) >= limit:
         end = _next_newline(file, start + len(raw))
@@ -41,7 +48,24 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
     return RawSegment(start, raw if cut == len(raw) else raw[:cut])
 
 
-def last_newline(file: BinaryIO, size: int) -> int:
+def read_lines(file: BinaryIO, start: int, end: int) -> bytes:
+    """Read the bytes of complete lines, with the newline that the last line of the file may lack."""
+    raw = _read_exactly(file, start, end - start)
+    return raw + b"\n" if len(raw) == end - start - 1 else raw
+
+
+def end_of_lines(file: BinaryIO, size: int) -> int:
+    """Return where the last complete line ends in a file of ``size`` bytes, with its newline; 0 if there is none."""
+    end = _last_newline(file, size)
+    tail = _read_exactly(file, end, size - end) if size - end < SEGMENT_BYTES else b""
+    return size + 1 if _lacks_newline(tail) else end
+
+
+def _lacks_newline(tail: bytes) -> bool:
+    return tail.rstrip().endswith(b"}") and parse_line(tail) is not None
+
+
+def _last_newline(file: BinaryIO, size: int) -> int:
     """Return the offset just after the last newline in the first ``size`` bytes, or 0.
 
     Reads backwards in blocks: the cost is the length of the last line, not of the file.

@@ -39,14 +39,15 @@ def test_what_was_said_in_a_home_folder_after_it_was_moved_is_captured(machine: 
     assert machine.texts() == said
 
 
-def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [0, 1], ids=["whole", "without its newline"])
+def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_path: Path, cut: int) -> None:
     machine = CaptureMachine.at(tmp_path / "m")
-    path = machine.transcript("s")
-    path.write_bytes(line("old"))
+    path, old = machine.transcript("s"), line("old")
+    path.write_bytes(old[: len(old) - cut])
     machine.capture().sweep()
     assert machine.texts() == []
     with path.open("ab") as file:
-        file.write(line("new"))
+        file.write(old[len(old) - cut :] + line("new"))
     machine.capture().sweep()
     assert machine.texts() == ["new"]
     backfill(machine)

@@ -66,6 +66,25 @@ def test_a_torn_last_line_is_no_gap(machine: CaptureMachine) -> None:
     assert prove(machine).faults == []
 
 
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["its newline comes", "another line is glued to it"])
+def test_a_last_line_that_lacks_only_its_newline_is_captured_at_once(machine: CaptureMachine, end: bytes) -> None:
+    path, whole = machine.transcript("c"), line("one") + line("two")[:-1]
+    path.write_bytes(whole)
+    machine.capture().sweep()
+    assert machine.texts()[6:] == ["one", "two"]
+    machine.assert_sound()
+    size = sum(one.stat().st_size for one in machine.root.rglob("*.jsonl"))
+    proof = prove(machine)
+    assert (proof.faults, proof.bytes_by_state) == ([], {"captured": size + 1})
+    path.write_bytes(whole + end + line("three") + line("four"))
+    machine.capture().sweep()
+    machine.assert_sound()
+    assert set(machine.texts()[6:]) ^ {"one", "two", "four"} == ({"three"} if end else set())
+    assert prove(machine).faults == []
+    state = next(one for one in ledger.all_states(machine.store) if one.path == str(path))
+    assert state.mark.generation == (0 if end else 1)
+
+
 @pytest.mark.slow
 def test_bytes_that_were_not_captured_yet_are_named(machine: CaptureMachine) -> None:
     size = machine.transcript("a").stat().st_size

@@ -6,12 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from crystal.model.capture import RawSegment
 from crystal.transcript.claude_code.reader import READER
-from crystal.transcript.framing import last_newline, read_segment
+from crystal.transcript.framing import _last_newline, end_of_lines, read_lines, read_segment
 from tests.support.table import each_row
 
 SESSION = "1f35fa49-4fbf-45ec-8a6d-f234f365aa9d"
@@ -37,15 +37,20 @@ class Dribble(io.BytesIO):
 def test_reading_a_growing_file_in_any_pieces_gives_every_complete_line_once(
     whole: bytes, sizes: list[int], limit: int
 ) -> None:
+    ends = [size for size in (*sizes, len(whole)) if whole[:size].rpartition(b"\n")[2].rstrip() == b"{}"]
+    assume(all(whole[size : size + 1] in (b"", b"\n") for size in ends))  # else the file is taken for another one
     read, offset = b"", 0
     for size in [*sorted(sizes), len(whole)]:
         file = io.BytesIO(whole[:size])
+        assert end_of_lines(file, size) >= offset
         while (segment := read_segment(file, offset, limit=limit)).raw:
             assert segment.start == offset
             assert segment.raw.endswith(b"\n")
             assert len(segment.raw) <= limit or segment.raw.count(b"\n") == 1
             read, offset = read + segment.raw, segment.end
-    assert read == whole[: whole.rfind(b"\n") + 1]
+    complete = whole[: whole.rfind(b"\n") + 1] if len(whole) not in ends else whole + b"\n"
+    assert (read, end_of_lines(io.BytesIO(whole), len(whole))) == (complete, len(complete))
+    assert read_lines(io.BytesIO(whole), 0, offset) == complete
 
 
 @pytest.mark.slow
@@ -78,12 +83,12 @@ def test_only_the_newline_byte_ends_a_line() -> None:
 @pytest.mark.slow
 @given(file_bytes, st.integers(0, 80))
 def test_the_last_newline_is_found_from_behind(data: bytes, size: int) -> None:
-    assert last_newline(io.BytesIO(data), size) == data[:size].rfind(b"\n") + 1
+    assert _last_newline(io.BytesIO(data), size) == data[:size].rfind(b"\n") + 1
 
 
 def test_the_last_newline_far_from_the_end_is_found_across_blocks() -> None:
     data = b"first\n" + b"x" * 700_000
-    assert last_newline(io.BytesIO(data), len(data)) == 6
+    assert _last_newline(io.BytesIO(data), len(data)) == 6
 
 
 @each_row(
