@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.app.context import Machine
-from crystal.app.git_files import filter_settings, run_git
+from crystal.app.git_files import filter_settings, run_git, shallow_commits
 from crystal.app.projects import find_home
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
@@ -22,7 +22,7 @@ from crystal.store.search.scope import project_ids
 from crystal.store.work import queries
 from crystal.store.work.index import hash_for
 from crystal.store.work.queries import RecordedCall
-from crystal.work.blame import FileEdit, Line, attribute
+from crystal.work.blame import WINDOW_MS, FileEdit, Line, attribute
 from crystal.work.line_hashes import line_hashes
 
 MAX_FILE_BYTES = 4 << 20
@@ -30,6 +30,8 @@ _Wrote = tuple[FileEdit, RecordedCall]
 AROUND = 60
 """Lines read before and after those that are asked for: an edit is known by the lines that it wrote together."""
 GIT_SECONDS = 20
+NO_AGE = -WINDOW_MS
+"""When a commit was made that tells nothing of the age of its lines: no edit is so early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,27 @@ class BlamedLines:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who wrote lines of a file. ``has_git``: git told when each line came; ``project`` is None if it is not known."""
+    """Who wrote lines of a file.
+
+    Attributes:
+        file: The file.
+        project: Its project, None if it is not known.
+        has_git: Git told when some of the lines came.
+        lines: All lines that were asked for.
+        is_shallow: The clone lacks the commits that some of the lines are from.
+    """
 
     file: str
     project: str | None
     has_git: bool
     lines: tuple[BlamedLines, ...]
+    is_shallow: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what the reader must know of the lines that no session is known to have written."""
+        how = "this clone is shallow, and does not tell how old some lines are; fetch the rest: git fetch --unshallow"
+        return (how,) if self.is_shallow else ()
 
 
 class _Committed(NamedTuple):
@@ -75,7 +92,7 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     """
     path, first, last = _target(wanted)
     text = _read(path)
-    asked = f"line {first}" if last in (None, first) else f"lines {first}-{last}"
+    asked = line_span(first, last or first)
     last = min(len(text), last or len(text))
     if not 1 <= first <= last:
         quoted = shlex.quote(str(path))
@@ -90,7 +107,13 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
         wrote = _attributed(store, home[0] if home else "", text[start - 1 : end], committed, path.name)[lines]
         best = [_later(*pair) for pair in zip(best, _with_calls(machine, store, wrote), strict=True)]
     found = tuple(_grouped(first, best, commits))
-    return Blame(str(path), home[1] if home else None, any(commits), found)
+    is_shallow = any(one.at == NO_AGE for one in committed[lines] if one)
+    return Blame(str(path), home[1] if home else None, any(commits), found, is_shallow)
+
+
+def line_span(first: int, last: int) -> str:
+    """Return the name of some lines: ``line 3`` or ``lines 3-5``."""
+    return f"line {first}" if first == last else f"lines {first}-{last}"
 
 
 def _target(wanted: str) -> tuple[Path, int, int | None]:
@@ -160,6 +183,8 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     words = ["blame", "--no-textconv", "-w", "-C", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
     said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
     found = list(_parsed(said.decode("utf-8", "replace")))
+    shallow = shallow_commits(folder, GIT_SECONDS)
+    found = [one._replace(at=NO_AGE) if one and one.commit in shallow else one for one in found]
     return found if len(found) == last - first + 1 else [None] * (last - first + 1)
 
 

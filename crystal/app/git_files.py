@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from crystal.work.validity import FileVersion
@@ -64,6 +65,15 @@ def filter_settings(folder: str, seconds: float) -> list[str]:
     return _pieces(said)
 
 
+def shallow_commits(folder: str, seconds: float) -> frozenset[str]:
+    """Return the commits whose parents a shallow clone lacks: their dates tell nothing of the age of what they have."""
+    said, _ = run_git(folder, ["rev-parse", "--git-path", "shallow"], seconds)
+    try:
+        return frozenset((Path(folder) / os.fsdecode(said).rstrip("\n")).read_text("ascii").split())
+    except (OSError, ValueError):
+        return frozenset()
+
+
 def _pieces(said: bytes) -> list[str]:
     """Return what ends with a zero, without the end of an answer that was cut off."""
     return said.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -106,6 +116,9 @@ def changes_since(
                 found.append(LoggedChange(commit, at, path, None if status == "D" else new_path, before, blob))
         elif word:
             commit, at = word, int(next(tokens, "0") or 0) * 1000
+    if any(not one.before.strip("0") for one in found) and (shallow := shallow_commits(root, seconds)):
+        known = [one for one in found if one.commit not in shallow]
+        return known, is_whole and known == found
     return found, is_whole
 
 

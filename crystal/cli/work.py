@@ -51,10 +51,11 @@ def changed(
         start, end = time_span(now, since or (None if session or before else "1d"), before)
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
-        _note_behind(machine, project)
+        notes = _notes(machine, project)
     if as_json:
-        print_json({"files": [record(one) for one in found[:most]], "number": len(found)})
+        print_json({"files": [record(one) for one in found[:most]], "number": len(found), "notes": notes})
         return
+    render.note(*notes)
     if not found:
         known = "no known edit" + ("" if session or since or before else " in the last day")
         say_nothing(known, "see every edit: crystal changed --since 2000-01-01")
@@ -86,12 +87,14 @@ def blame(
 
     with open_reader() as machine:
         found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
-        _note_behind(machine, project)
+        notes = _notes(machine, project)
     if as_json:
         lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
-        print_json({"file": found.file, "project": found.project, "has_git": found.has_git, "lines": lines})
+        about = {"file": found.file, "project": found.project, "has_git": found.has_git}
+        print_json({**about, "lines": lines, "notes": [*notes, *found.notes]})
         return
     _say_blame(found.lines, now)
+    render.note(*notes, *found.notes)
     if found.project is None:
         render.note("crystal knows no session in this folder")
         render.hint(f"if it is a copy of a project, run: crystal blame {quote(place)} --project NAME")
@@ -101,17 +104,17 @@ def blame(
 
 def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
     """Print who wrote the lines; lines that no session wrote are one row, whatever commits they are from."""
+    from crystal.app.blame import line_span
+
     look, told = look_of(sys.stdout), set[str]()
     for call, group in groupby(lines, key=lambda one: one.call):
         same = list(group)
-        first, last = same[0].first, same[-1].last
-        span = f"line {first}" if first == last else f"lines {first}-{last}"
+        span = line_span(same[0].first, same[-1].last)
         if call is None:
             commits = {one.commit for one in same}
             commit = f" (commit {same[0].commit[:10]})" if same[0].commit and len(commits) == 1 else ""
-            say(
-                f"{span}: no session is known to have written {'this line' if first == last else 'these lines'}{commit}"
-            )
+            these = "these lines" if span.startswith("lines") else "this line"
+            say(f"{span}: no session is known to have written {these}{commit}")
             continue
         say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
         if call.uuid not in told:
@@ -134,10 +137,11 @@ def how(
     with open_reader() as machine:
         now, place = machine.now(), _here(machine, project, everywhere=everywhere)
         found = how(machine, words, project=place)[:most]
-        _note_behind(machine, project)
+        notes = _notes(machine, project)
     if as_json:
-        print_json({"commands": [{**record(one), "call": record(one.call)} for one in found]})
+        print_json({"commands": [{**record(one), "call": record(one.call)} for one in found], "notes": notes})
         return
+    render.note(*notes)
     if not found:
         wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
         say_nothing("no known command did this" + (" here" if place else ""), f"try: {wider}")
@@ -173,10 +177,11 @@ def fix(
     with open_reader() as machine:
         now = machine.now()
         found = fix(machine, text, project=_here(machine, project), is_only=project is not None)[:most]
-        _note_behind(machine, project)
+        notes = _notes(machine, project)
     if as_json:
-        print_json({"fixes": [_fix_record(one) for one in found]})
+        print_json({"fixes": [_fix_record(one) for one in found], "notes": notes})
         return
+    render.note(*notes)
     if not found:
         words = one_line(text.strip().splitlines()[-1])
         say_nothing("no known cure of this error", f"search for it: crystal search {quote(words[:100])}")
@@ -215,10 +220,11 @@ def about(
         now, folder = machine.now(), _here(machine, project)
         place = _here(machine, project, everywhere=True) if everywhere else folder
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
-        _note_behind(machine, project)
+        notes = _notes(machine, project)
     if as_json:
-        print_json({**record(found), "events": [record(one) for one in found.events]})
+        print_json({**record(found), "events": [record(one) for one in found.events], "notes": notes})
         return
+    render.note(*notes)
     if not found.events:
         say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
         return
@@ -259,11 +265,11 @@ def _here(machine: Machine, project: str | None, *, everywhere: bool = False) ->
     return project_value(machine, project) or (home[0] if home else None)
 
 
-def _note_behind(machine: Machine, project: str | None) -> None:
-    render.note(*unknown_project(machine, project))
+def _notes(machine: Machine, project: str | None) -> list[str]:
+    """Return why an answer may lack something."""
     behind = count_unindexed(machine.store)
-    if behind:
-        render.note(f"answers may be missing: {behind:,} calls and results are not indexed yet; now: crystal sync")
+    missing = f"answers may be missing: {behind:,} calls and results are not indexed yet; now: crystal sync"
+    return [*unknown_project(machine, project), *([missing] if behind else [])]
 
 
 def _place(call: RecordedCall, now: int) -> str:

@@ -47,7 +47,8 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         makers = [
             partial(_file_item, one, folder, ids, session is None) for one, folder in zip(found, above, strict=False)
         ]
-        return one_page(makers, {"offset": offset}, "files", client.room, "no known edit", lambda at: f"offset={at}")
+        data = {"offset": offset, "notes": _notes(machine)}
+        return one_page(makers, data, "files", client.room, "no known edit", lambda at: f"offset={at}")
 
 
 def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bool, _: int) -> AnswerItem:
@@ -87,8 +88,9 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             for (key, group), before in zip(groups.items(), asked, strict=False)
         ]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
+        notes = [*[f"{missing} lines of no known session"] * (missing > 0), *found.notes, *_notes(machine)]
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0,
-                "notes": [f"{missing} lines of no known session"] * (missing > 0)}  # fmt: skip
+                "notes": notes}  # fmt: skip
         return one_page(makers, data, "lines", client.room, "", lambda _: "ask for fewer lines: first, last")
 
 
@@ -126,8 +128,8 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_commands(machine, arguments["question"], project=_project(client, machine, arguments))
         ids = ShortIds(machine)
         makers = [partial(_command_item, one, ids) for one in found]
-        head = _unless_behind(machine, "no known command did this")
-        return one_page(makers, {"offset": 0}, "commands", client.room, head, lambda _: "ask with other words")
+        data, none = {"offset": 0, "notes": _notes(machine)}, "no known command did this"
+        return one_page(makers, data, "commands", client.room, none, lambda _: "ask with other words")
 
 
 def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
@@ -149,8 +151,8 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         project, is_only = _project(client, machine, arguments), bool(arguments.get("project"))
         found = known_fixes(machine, arguments["error"], project=project, is_only=is_only)
         makers = [partial(_fix_item, one, ShortIds(machine)) for one in found]
-        head = _unless_behind(machine, "no known cure of this error")
-        return one_page(makers, {"offset": 0}, "fixes", client.room, head, lambda _: "search for the error's words")
+        data, none = {"offset": 0, "notes": _notes(machine)}, "no known cure of this error"
+        return one_page(makers, data, "fixes", client.room, none, lambda _: "search for the error's words")
 
 
 def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -161,10 +163,9 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = history(machine, arguments["thing"], project=project, is_only=is_only, folder=client.folder)
         ids, told = ShortIds(machine), {one.text for one in found.events}
         makers = [partial(_event_item, one, ids, told) for one in found.events]
-        data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
+        data = {"offset": offset, "kind": found.kind, "sessions": found.sessions, "notes": _notes(machine),
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
-        none = _unless_behind(machine, "nothing is known of it")
-        return one_page(makers, data, "events", client.room, none, lambda at: f"offset={at}")
+        return one_page(makers, data, "events", client.room, "nothing is known of it", lambda at: f"offset={at}")
 
 
 def _event_item(one: Event, ids: ShortIds, told: set[str], room: int) -> AnswerItem:
@@ -190,10 +191,10 @@ def _project(client: ClientContext, machine: Machine, arguments: Mapping[str, An
     return home[0] if home else arguments.get("project")
 
 
-def _unless_behind(machine: Machine, none: str) -> str:
-    """Return the first line of an answer without items; that is not the last word while the index is behind."""
+def _notes(machine: Machine) -> list[str]:
+    """Return that the answer is not the last word while the index is behind."""
     behind = count_unindexed(machine.store)
-    return f"{none}; {behind} calls and results are not indexed yet" if behind else none
+    return [f"answers may be missing: {behind} calls and results are not indexed yet"] if behind else []
 
 
 def _fix_item(one: KnownFix, ids: ShortIds, room: int) -> AnswerItem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -99,13 +100,24 @@ def test_the_tool_tells_it_in_a_fence(store: Store) -> None:
     assert found["steps"] == ["then: edited /a/shop/cart.py\n-     return a + b\n+     return int(a) + b"]
     assert tools.text("crystal_fix", error=ASKED).startswith("<crystal-memory-")
     assert tools.data("crystal_fix", error="error: something else is wrong here")["fixes"] == []
-    assert "not indexed yet" not in tools.text("crystal_fix", error="error: something else is wrong here")
+    assert tools.data("crystal_fix", error="error: something else is wrong here")["notes"] == []
+
+
+def test_an_answer_says_that_calls_are_not_indexed_yet(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "cart.py").write_text("total = 1\n")
     did(store, "two", NOW, "Bash", {"command": "make"}, "made", "/a/shop")
-    for name, words in (
-        ("crystal_fix", {"error": "error: something else is wrong"}),
-        ("crystal_how", {"question": "zebra"}),
+    tools = Tools(ClientContext(folder=str(tmp_path)))
+    for name, words, option in (
+        ("fix", {"error": "error: something else is wrong"}, []),
+        ("how", {"question": "zebra"}, []),
+        ("about", {"thing": "zebra"}, []),
+        ("changed", {"since": "2020-01-01"}, ["--since"]),
+        ("blame", {"file": "cart.py"}, []),
     ):
-        assert "2 calls and results are not indexed yet" in tools.text(name, **words)
+        place = str(tmp_path / "cart.py") if name == "blame" else next(iter(words.values()))
+        (told,) = json.loads(crystal(name, *option, place, "--json").out)["notes"]
+        assert "2 calls and results are not indexed yet" in told
+        assert told.partition(";")[0] in tools.data(f"crystal_{name}", **words)["notes"]
 
 
 def test_what_is_forgotten_is_told_no_more(store: Store) -> None:

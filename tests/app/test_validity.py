@@ -22,6 +22,7 @@ from crystal.store import Store
 from crystal.store.capture.projects import project_row
 from crystal.store.memories.learned import Evidence, add_evidence
 from crystal.store.work.index import make_again
+from crystal.transcript.project import find_project
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn
@@ -182,6 +183,17 @@ def test_what_is_not_sure_is_not_said(store: Store, shop: Path, tmp_path: Path) 
     (shop / "cart.py").write_text("x")
     git(shop, "remote", "add", "origin", "https://example.org/other.git")
     assert state(made) in (None, "changed")
+
+
+def test_the_first_commit_of_a_shallow_clone_changed_nothing(store: Store, shop: Path, tmp_path: Path) -> None:
+    git(shop, "remote", "add", "origin", shop.as_uri())
+    with store.transaction():
+        project_row(store, find_project(str(shop)))
+    named, shallow = said(shop, "see docs/notes.md and cart.py", 1), tmp_path / "shallow"
+    edit(store, shop, 2)
+    commit(shop, 3)
+    git(tmp_path, "clone", "-q", "--depth", "1", shop.as_uri(), str(shallow))
+    assert [state(named), state(named, shallow)] == ["changed", None]
 
 
 def test_linked_working_trees_bare_repositories_and_none(store: Store, shop: Path, tmp_path: Path) -> None:

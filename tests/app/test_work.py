@@ -125,6 +125,29 @@ def test_lines_that_move_to_another_file_stay_of_their_session(repository: Path)
     assert blamed("tax.py") == [(1, 3, "1")]
 
 
+def test_what_a_shallow_clone_has_is_of_no_known_age(repository: Path, store: Store, tmp_path: Path) -> None:
+    edit(store, repository, ONE, YESTERDAY + 125 * SECOND, "Load it", [], OLD)  # a person wrote these lines before
+    make_again(store)
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", repository.as_uri(), str(shallow))
+    new = ["cents = [round(price) for price in prices]", "log.info('%s cents', sum(cents))", ""]
+    (shallow / "cart.py").write_text((shallow / "cart.py").read_text() + "\n".join(new))
+    edit(store, repository, TWO, YESTERDAY + 140 * SECOND, "Count cents", [], new)
+    make_again(store)
+    place = ("blame", str(shallow / "cart.py"), "--project", "shop")
+    told, note = crystal(*place), "crystal: note: this clone is shallow, and does not tell how old some lines are"
+    assert told.out.startswith("lines 1-9: no session is known to have written these lines (commit ")
+    assert "lines 10-11: session 22222222" in told.out
+    assert note in told.err
+    (said,) = json.loads(crystal(*place, "--json").out)["notes"]
+    assert said.endswith("fetch the rest: git fetch --unshallow")
+    tools = Tools(ClientContext(folder=str(shallow)))
+    assert said in tools.data("crystal_blame", file="cart.py", project="shop")["notes"]
+    git(shallow, "fetch", "-q", "--unshallow")
+    assert ("lines 5-7: session 11111111" in crystal(*place).out, note in crystal(*place).err) == (True, False)
+
+
 def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
     (repository / ".git").rename(tmp_path / "away")
     with Crystal() as memory:

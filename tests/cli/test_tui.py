@@ -128,6 +128,7 @@ def test_blame_fix_and_history_of_what_is_in_sight(store: Store, tmp_path: Path)
         assert rows(browser)[2].splitlines()[1] == "succeeded"
         await press("b")
         assert title(browser).startswith("who wrote ")
+        assert "line 1 " in rows(browser)[0]
         await press("enter")
         assert "Edit call" in page(browser)
         await press("a")

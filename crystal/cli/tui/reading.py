@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.app.about import about, most_telling
-from crystal.app.blame import blame
+from crystal.app.blame import blame, line_span
 from crystal.app.context import Machine
 from crystal.app.fixes import fix
 from crystal.app.memory_queries import list_memories, memory_of
@@ -144,11 +144,12 @@ def lines_of(machine: Machine, file: str, name: str) -> EntryList:
     if look_at(Path(file)) is None:
         return history(machine, name)
     entries, now = list[ListEntry](), machine.now()
-    for one in blame(machine, file).lines:
+    found = blame(machine, file)
+    for one in found.lines:
         if one.call is not None:
             text = one.call.request or one.call.reason or ""
-            entries.append(_entry(text, one.call.uuid, f"lines {one.first}-{one.last}", clock(one.call.at, now)))
-    note = "" if entries else "no session is known to have written its lines"
+            entries.append(_entry(text, one.call.uuid, line_span(one.first, one.last), clock(one.call.at, now)))
+    note = "".join(found.notes) or ("" if entries else "no session is known to have written its lines")
     return EntryList(f"who wrote {render.one_line(name)}", entries, note)
 
 
