@@ -16,6 +16,7 @@ from crystal.app.migrate.found import FoundStore
 from crystal.app.migrate.migration import Migration
 from tests.support import memory_stores as stores
 from tests.support.command import Done, crystal
+from tests.support.examples import part_of
 from tests.support.exports import remember
 from tests.support.killed import killed_at
 from tests.support.migrating import (
@@ -165,7 +166,7 @@ def test_a_session_whose_transcript_is_here_is_left_to_backfill(home: Path) -> N
     assert took("claude-mem")["new"] == 2
 
 
-@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem", "episodic-memory"])
+@pytest.mark.parametrize("name", part_of(["memory-crystal", "claude-mem", "episodic-memory"]))
 def test_what_was_forgotten_of_a_transcript_comes_from_no_store(home: Path, name: str) -> None:
     remember(home, (*TEXTS[:2], "fix the zeppelin"), session=stores.SESSION)
     assert crystal("forget", "--query", "zeppelin", "--yes").code == 0
@@ -176,7 +177,7 @@ def test_what_was_forgotten_of_a_transcript_comes_from_no_store(home: Path, name
     assert not hits("zeppelin", "--source", "conversation")
 
 
-@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
+@pytest.mark.parametrize("name", part_of(["memory-crystal", "claude-mem"]))
 def test_what_was_forgotten_stays_forgotten(home: Path, name: str, ready: None) -> None:
     MAKERS[name](home)
     took(name)
@@ -235,6 +236,7 @@ def migrate_dying(found: FoundStore, at: int = 0) -> int:
     return run.statements
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "every"),
     [("claude-mem", 12), *(pytest.param(one, 3, marks=pytest.mark.slow) for one in ("claude-mem", "memory-crystal"))],

@@ -132,8 +132,10 @@ def test_whatever_is_damaged_comes_back(memory: Memory, put_back: Callable[[], N
     "harm",
     [
         "its number alone",
-        "the name of an archive",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("what is forgotten", "a connection")),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("the name of an archive", "what is forgotten", "a connection")
+        ),
     ],
 )
 def test_damage_that_no_page_shows_is_noticed_and_comes_back(memory: Memory, harm: str) -> None:
@@ -290,7 +292,7 @@ LOSSES: dict[str, Callable[[Memory], None]] = {
     "a folder": _folder,
     "empty": _empty,
 }
-RARE = {"empty": pytest.mark.slow, "another program's": pytest.mark.slow}
+RARE = dict.fromkeys(("empty", "a folder", "another program's"), pytest.mark.slow)
 
 
 @pytest.mark.parametrize("transcripts", ["here", pytest.param("gone", marks=pytest.mark.slow)])

@@ -24,6 +24,7 @@ from crystal.store.memories.learned import Evidence, add_evidence
 from crystal.store.work.index import make_again
 from crystal.transcript.project import find_project
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn
 from tests.support.work_sessions import did
@@ -233,6 +234,7 @@ def test_git_runs_nothing_that_a_repository_names(store: Store, shop: Path, tmp_
     assert not (tmp_path / "caught").exists()
 
 
+@pytest.mark.slow
 def test_git_may_be_stopped_within_a_word(store: Store, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(store, shop, 1)
     commit(shop, 2)
@@ -247,7 +249,7 @@ def test_git_may_be_stopped_within_a_word(store: Store, shop: Path, monkeypatch:
     assert changes[0].at == START + 2 * HOUR
 
 
-@pytest.mark.parametrize("name", ['a "b"\té.py', "-rf.py", "[x]*?.py", "a\\b.py", ":(top)x.py", "näme.py"])
+@pytest.mark.parametrize("name", part_of(['a "b"\té.py', "-rf.py", "[x]*?.py", "a\\b.py", ":(top)x.py", "näme.py"], 2))
 def test_any_name_of_a_file(store: Store, shop: Path, name: str) -> None:
     made = edit(store, shop, 1, "", NEW, name)
     commit(shop, 2)

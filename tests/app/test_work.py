@@ -22,6 +22,7 @@ from crystal.store.capture.projects import project_row
 from crystal.store.work.index import make_again
 from crystal.transcript.parts import call_text
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn
 
@@ -95,7 +96,7 @@ def blamed(place: str) -> list[tuple[int, int, str | None]]:
         return [(one.first, one.last, one.call and one.call.session_id[:1]) for one in memory.blame(place).lines]
 
 
-@pytest.mark.parametrize("repository", ["cart.py", "café.py", 'a "b"\té.py'], indirect=True)
+@pytest.mark.parametrize("repository", part_of(["cart.py", "café.py", 'a "b"\té.py']), indirect=True)
 def test_each_line_is_of_the_session_that_wrote_it(repository: Path) -> None:
     (name,) = (path.name for path in repository.glob("*.py"))
     assert blamed(name) == [(1, 3, None), (4, 4, None), (5, 7, "1"), (8, 8, None), (9, 9, "2")]

@@ -20,6 +20,7 @@ from crystal.capture.drain import BLOCKED, REFUSED, drain
 from crystal.capture.lock import try_lock, wait_lock, without_lock
 from crystal.store import problems
 from tests.support.capture_machine import CaptureMachine, line
+from tests.support.examples import part_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes and links are others there")
 
@@ -99,7 +100,7 @@ BAD: dict[str, Callable[[CaptureMachine], Path]] = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
-@pytest.mark.parametrize("field", ["transcript_path", "agent_transcript_path"])
+@pytest.mark.parametrize("field", part_of(["transcript_path", "agent_transcript_path"]))
 def test_what_is_no_transcript_is_refused_at_once_and_named(
     machine: CaptureMachine, bad: Callable[[CaptureMachine], Path], field: str
 ) -> None:

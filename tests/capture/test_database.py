@@ -18,6 +18,7 @@ from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.source import DatabaseChangedError, opened_database
 from crystal.errors import UnavailableError
 from crystal.transcript.reader import SourceError
+from tests.support.examples import part_of
 
 WRITES = 2_000
 MODES = ("wal", "delete", "truncate")
@@ -47,7 +48,7 @@ for number in range(int(writes)):
 """Another process, whose writes any lock of a reader would make fail at once."""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", part_of(MODES))
 def test_answers_are_of_one_moment_while_the_owner_writes_undisturbed(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
     answers: list[int] = []
@@ -68,7 +69,7 @@ def test_answers_are_of_one_moment_while_the_owner_writes_undisturbed(tmp_path: 
     assert answers == sorted(answers)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", part_of(MODES))
 def test_what_is_committed_is_read_and_what_is_not_is_not(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
     with owner(path, mode) as connection:
@@ -130,7 +131,7 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
         rows("SELECT 1 FROM t")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", part_of(MODES))
 def test_an_owner_that_locks_everyone_out_is_read_all_the_same(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
     connection = apsw.Connection(str(path))

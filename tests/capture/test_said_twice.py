@@ -13,6 +13,7 @@ import pytest
 from crystal.config.harnesses import HARNESSES
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.examples import part_of
 
 AN_HOUR = 3_600
 
@@ -41,7 +42,7 @@ def turns() -> list[str]:
     return sorted(map(json.dumps, samples.captured()[1]))
 
 
-@pytest.mark.parametrize("harness", ["cursor", "kiro"])
+@pytest.mark.parametrize("harness", part_of(["cursor", "kiro"]))
 @pytest.mark.parametrize("copies_first", [True, False])
 def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first: bool, home: Path, ready: None) -> None:
     from_copy = is_copy(harness)
@@ -56,7 +57,7 @@ def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first:
     assert proof() == (True, 100.0)
 
 
-@pytest.mark.parametrize("harness", ["cursor", "kiro"])
+@pytest.mark.parametrize("harness", part_of(["cursor", "kiro"]))
 def test_a_lost_database_is_rebuilt_without_what_was_replaced(harness: str, home: Path, ready: None) -> None:
     write(home, harness, is_copy(harness))
     assert crystal("backfill").code == 0

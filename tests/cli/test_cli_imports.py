@@ -14,6 +14,7 @@ from crystal.api import Crystal
 from crystal.app import import_exports
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ready")
@@ -148,7 +149,7 @@ def talk_of(form: str, tree: list[int], shown: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", ["chatgpt", "claude-ai"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", part_of(range(2)))
 def test_branches_that_grow_from_export_to_export_are_kept_once_and_whole(form: str, seed: int, home: Path) -> None:
     rng = random.Random(seed)
     tree, kept = [0, 0], 0

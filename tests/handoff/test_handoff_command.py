@@ -19,6 +19,7 @@ from crystal.mcp.offer import ClientContext
 from crystal.store import Store
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.exports import SESSION, remember
 from tests.support.mcp_client import Tools
 from tests.support.table import each_row
@@ -114,7 +115,7 @@ def test_it_names_what_it_wrote_the_command_and_how_to_undo_it(home: Path, proje
 
 
 @pytest.mark.usefixtures("_opencode")
-@pytest.mark.parametrize("to", sorted(TARGETS.keys() - {CLAUDE_CODE}))
+@pytest.mark.parametrize("to", part_of(sorted(TARGETS.keys() - {CLAUDE_CODE}), 2))
 def test_afterwards_nothing_is_behind_and_undo_leaves_nothing(to: str, home: Path, project: Path) -> None:
     remember(home, ["Which port?", "4711."], cwd=str(project))
     folder = home / f".{HARNESSES[to].name.split('-')[0]}"
@@ -128,7 +129,7 @@ def test_afterwards_nothing_is_behind_and_undo_leaves_nothing(to: str, home: Pat
 
 
 @pytest.mark.usefixtures("_opencode")
-@pytest.mark.parametrize("to", sorted(TARGETS.keys() - {CLAUDE_CODE}))
+@pytest.mark.parametrize("to", part_of(sorted(TARGETS.keys() - {CLAUDE_CODE}), 2))
 def test_no_word_of_an_isolated_session_is_seen_in_the_new_one(to: str, home: Path, project: Path) -> None:
     remember(home, ["Which quokka port?", "4711."], cwd=str(project), title="the numbat plan")
     assert crystal("config", "set", "agents.claude-code.isolated", "true").code == 0

@@ -26,7 +26,7 @@ from crystal.install.live.mechanisms import MECHANISMS, HookCommand, OwnFile, Sh
 from crystal.install.undo import LIVE, read_record
 from tests.install.test_settings import documents
 from tests.support.command import crystal
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
 from tests.support.table import each_row
 
 HOOK = HookCommand(
@@ -82,7 +82,7 @@ def test_an_agent_without_files_has_none_afterwards(name: str, home: Path) -> No
     assert not is_live(name, {}, home)
 
 
-@each_row("users", USERS)
+@each_row("users", part_of(USERS))
 @each_row(("name", "file"), SHARED)
 def test_a_shared_file_is_restored_to_the_byte(name: str, file: str, users: str, home: Path) -> None:
     path, text = folder_of(name, {}, home) / file, USERS[users]
@@ -191,7 +191,7 @@ def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> N
     assert (broken.read_bytes(), others.read_bytes()) == before
 
 
-@each_row("script", ["echo oops", "echo null", "true", "exit 3", "no-such-program"])
+@each_row("script", part_of(["echo oops", "echo null", "true", "exit 3", "no-such-program"], 2))
 def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) -> None:
     node = shutil.which("node")
     if node is None:

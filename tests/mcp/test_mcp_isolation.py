@@ -26,6 +26,7 @@ from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.isolation import SHADOWS, hide
+from tests.support.examples import part_of
 from tests.support.mcp_answers import ELSEWHERE, answers, are_those, say
 from tests.support.mcp_client import ROOT, Tools
 from tests.support.mcp_memory import MINE, SHOP
@@ -99,7 +100,8 @@ def planted(seen: Store, settings: Path, key: str, request: pytest.FixtureReques
 
 def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Everything that may betray it: each tool, also with names that only the isolated agent has."""
-    for query in ("quokka", "zebra checkout", "quok", "wombatines", '"the quokka"', "yesterday", "potoroo", "bilby"):
+    queries = ("quokka", "zebra checkout", "quok", "wombatines", '"the quokka"', "yesterday", "potoroo", "bilby")
+    for query in part_of(queries, 3):
         yield "crystal_search", {"query": query, "around": True, "limit": 50}
         yield "search_memory", {"query": query}
         yield "search", {"query": query}
@@ -110,7 +112,7 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     for name, value in filters.items():
         yield "crystal_search", {"query": "zebra", name: value}
         yield "crystal_search", {"query": "zebra", name: f"{value[:3]}x"}
-    for given in ({"id": hit}, {"id": SECRET}, {"id": SECRET[:8]}, {"id": memory}, {"id": memory[:9]}):
+    for given in part_of(({"id": hit}, {"id": SECRET}, {"id": SECRET[:8]}, {"id": memory}, {"id": memory[:9]}), 3):
         yield "crystal_get", {**given}
         yield "fetch", {**given}
         yield "crystal_forget", {**given}
@@ -130,8 +132,9 @@ def asked(hit: str, memory: str) -> Iterator[tuple[str, dict[str, object]]]:
     yield "read_memory", {}
     yield "read_memory", {"scope": "global"}
     yield "crystal_sources_status", {}
-    for given in ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
-                  {"key": "potoroo"}, {"query": "zebra"}):  # fmt: skip
+    forgotten = ({"query": "quokka"}, {"query": "wombatine"}, {"session": SECRET}, {"session": SECRET[:6]},
+                 {"key": "potoroo"}, {"query": "zebra"})  # fmt: skip
+    for given in part_of(forgotten, 2):
         yield "crystal_forget", {**given}
 
 

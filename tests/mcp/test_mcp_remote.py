@@ -25,6 +25,7 @@ from crystal.mcp.remote.server import ServerAddress
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.mcp_client import ENVELOPE, INITIALIZE
 from tests.support.mcp_memory import fence_of
 from tests.support.remote_client import BASE, Remote, token_for
@@ -199,7 +200,11 @@ def test_each_token_has_the_tools_of_its_scopes_and_no_others(told: Store) -> No
     every_scopes = [
         tuple(one for at, one in enumerate(SCOPES) if number >> at & 1) for number in range(1, 2 ** len(SCOPES))
     ]
-    for scopes, projects in (*((scopes, ()) for scopes in every_scopes), (SCOPES[:1], ("shop",)), (SCOPES, ("shop",))):
+    for scopes, projects in (
+        *((scopes, ()) for scopes in part_of(every_scopes, 3)),
+        (SCOPES[:1], ("shop",)),
+        (SCOPES, ("shop",)),
+    ):
         client = Remote(token_for(f"{scopes} {projects}", tuple(scopes), projects))
         listed = {tool["name"] for tool in client.ask("tools/list")["result"]["tools"]}
         assert listed == {name for name, scope in scope_of.items() if scope in scopes}

@@ -134,6 +134,7 @@ def test_a_life_of_memories_comes_back_without_the_database(tmp_path_factory, li
     assert came == len(expected[0])  # type: ignore[index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["remember", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("edit", "deprecate", "key"))]
 )

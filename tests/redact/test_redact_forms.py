@@ -19,6 +19,7 @@ from crystal.redact import Redactor, mnemonics
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS, SHORT_LITERALS
 from tests.support import redact_samples as samples
+from tests.support.examples import part_of
 from tests.support.table import each_row
 
 REDACTOR = Redactor(b"a key of this machine")
@@ -52,7 +53,7 @@ ENCODABLE = [
 ]
 
 
-@each_row("before", ["", "x", "ab", "k: "])
+@each_row("before", part_of(["", "x", "ab", "k: "], 2))
 @each_row(("kind", "positive", "pattern"), ENCODABLE)
 def test_a_known_token_goes_in_base64_and_hex_at_any_alignment(
     kind: str, positive: str, pattern: bytes, before: str
@@ -94,7 +95,7 @@ def test_a_token_with_a_short_prefix_goes_in_hex_and_where_base64_begins(kind: s
         assert kind in found(text), text
 
 
-@each_row("before", ["", "k: ", "key: ", "the key is "])
+@each_row("before", part_of(["", "k: ", "key: ", "the key is "]))
 @each_row(("kind", "token"), [(row[0], filled(row[2])) for row in ROWS if row[0] not in ("jwt", "azure-client-secret")])
 def test_every_known_token_goes_inside_base64(kind: str, token: str, before: str) -> None:
     for encode in (base64.b64encode, base64.urlsafe_b64encode):

@@ -27,7 +27,7 @@ from crystal.reflect.learn import STALE_MS, archive_stale
 from crystal.store.memories import learned, memories
 from tests.reflect.test_own_words import ORDERS
 from tests.support.capture_machine import NOW, line
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
 from tests.support.forgetting_machine import Desk
 from tests.support.killed import killed_at
 
@@ -280,7 +280,7 @@ def test_forgetting_a_turn_forgets_what_only_it_taught(desk: Desk) -> None:
         assert texts(machine) == [twice]
 
 
-@pytest.mark.parametrize("is_rebuilt", [False, True])
+@pytest.mark.parametrize("is_rebuilt", part_of([True, False]))
 @pytest.mark.parametrize("by", ["turn", "session", "project", "query"])
 def test_nothing_is_left_of_what_was_learned(desk: Desk, by: str, is_rebuilt: bool) -> None:
     taught = "Never mock the zanzibar ledger."

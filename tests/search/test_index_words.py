@@ -135,6 +135,7 @@ def _has_row(text, row):
     return f" {' '.join(row)} " in f" {' '.join(text)} "
 
 
+@pytest.mark.slow
 def test_of_texts_without_a_pair_one_in_four_seems_to_have_it_and_one_in_eighteen_two():
     dice, collected = random.Random(1), PairCollector()
     texts = [[f"w{dice.randrange(300)}" for _ in range(150)] for _ in range(6_000)]

@@ -21,6 +21,7 @@ from crystal.mcp.offer import ClientContext
 from crystal.sources import watch
 from crystal.store.sync import mirror, mirror_export
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.mcp_client import Tools
 from tests.support.whole_memory import wait_until
 
@@ -230,7 +231,7 @@ def test_a_hit_in_a_file_is_not_forgotten_but_explained(added: Path) -> None:
     assert f"this is in your file {added}/a.md" in done.err
 
 
-@pytest.mark.parametrize("is_said", [True, False])
+@pytest.mark.parametrize("is_said", part_of([True, False]))
 def test_forgetting_words_names_the_files_that_have_them(added: Path, *, is_said: bool) -> None:
     (added / "long.md").write_text("# Zebracorn\n\n" + "filler words " * 2_000 + "\n\n# Script\n")
     crystal("sources", "sync")

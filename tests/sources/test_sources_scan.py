@@ -157,6 +157,7 @@ def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
         scan(tmp_path / "away", (), 0)
 
 
+@pytest.mark.slow
 def test_ten_thousand_files_are_looked_at_quickly(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"d{number}").mkdir()

@@ -11,6 +11,7 @@ from crystal.store.capture import ledger
 from crystal.store.sync import inbox
 from crystal.sync.envelope.blob import Channel
 from tests.support.capture_machine import line
+from tests.support.examples import part_of
 from tests.support.killed import killed_at
 from tests.support.relay_fate import (
     assert_settled,
@@ -24,7 +25,7 @@ from tests.support.relay_world import Device, World
 
 
 @pytest.mark.parametrize("step", [97, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("side", ["home", "device"])
+@pytest.mark.parametrize("side", part_of(["device", "home"]))
 def test_a_crash_at_any_statement_loses_and_doubles_nothing(tmp_path, side, step, monkeypatch):
     monkeypatch.setattr("crystal.sync.envelope.blob.PART_BYTES", 900)
     crash_at, is_killed = 1, True

@@ -78,6 +78,7 @@ def test_after_a_rotation_the_old_keys_open_nothing(world: World) -> None:
     assert {one.generation for one in outbox.streams(world.home.store) if one.closed_at is None} >= {2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [37, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_crash_anywhere_in_a_rotation_loses_nothing(tmp_path: Path, step: int) -> None:
     crash_at, done = 1, False

@@ -19,6 +19,7 @@ from crystal.config.harnesses import HARNESSES
 from tests.support import agent_samples as samples
 from tests.support.agent_samples import Fact
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.growing_files import growing_files, live, lives, losses
 from tests.support.killed import killed_at
 
@@ -76,7 +77,7 @@ def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
     assert_as_read_once(harness)
 
 
-@pytest.mark.parametrize("harness", samples.ONE_OF_EACH)
+@pytest.mark.parametrize("harness", part_of(samples.ONE_OF_EACH))
 @a_few
 @given(data=st.data())
 def test_a_few_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
@@ -121,7 +122,7 @@ def test_what_an_agent_deletes_is_kept_and_comes_back_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("harness", samples.ONE_OF_EACH)
+@pytest.mark.parametrize("harness", part_of(samples.ONE_OF_EACH))
 @many
 @given(data=st.data())
 def test_a_process_that_dies_loses_and_doubles_nothing(

@@ -19,14 +19,17 @@ from crystal.transcript.line_context import Context, complete, parse_completed, 
 from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, completed, reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
 from tests.support.table import each_row
 from tests.support.transcript_lines import json_values
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
 every_agent_if_slow = pytest.mark.parametrize(
     "harness",
-    [pytest.param(name, marks=[] if name in samples.ONE_OF_EACH else pytest.mark.slow) for name in samples.sampled()],
+    [
+        pytest.param(name, marks=[] if name in part_of(samples.ONE_OF_EACH) else pytest.mark.slow)
+        for name in samples.sampled()
+    ],
 )
 
 
@@ -98,7 +101,7 @@ def test_what_was_read_where_a_variable_says_stays_proved_without_it(
     assert (proof()["percent"], proof()["faults"]) == (100.0, [])
 
 
-@pytest.mark.parametrize("harness", [name for name in samples.sampled() if HARNESSES[name].is_export])
+@pytest.mark.parametrize("harness", part_of(name for name in samples.sampled() if HARNESSES[name].is_export))
 def test_the_samples_of_an_export_give_exactly_their_turns(harness: str, home: Path) -> None:
     read_samples(home, [harness], *samples.import_command(harness, home))
 

@@ -187,6 +187,7 @@ def test_lines_of_another_machine_stay(agents: Path) -> None:
     assert " ffffffffffff" in agents.read_text().rpartition("<!-- crystal files end")[2]
 
 
+@pytest.mark.slow
 def test_killed_at_any_write_nothing_is_lost_or_doubled(agents: Path) -> None:
     for after in itertools.count():
         change(agents, "- okapis drink tea", f"- quaggas {after}\r\n- okapis eat {after}")

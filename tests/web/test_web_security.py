@@ -21,6 +21,7 @@ from crystal.serving.request_checks import LOCAL_NAMES
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
 from crystal.web.security import HEADERS, MAX_FORM_BYTES, Access, Guard
 from tests.support.command import crystal
+from tests.support.examples import part_of
 from tests.support.exports import SESSION, remember
 from tests.support.table import each_row
 from tests.support.web_client import BASE, ORIGIN, Client
@@ -49,7 +50,7 @@ def kept(client):
 
 def test_without_the_cookie_no_address_tells_or_changes_anything(home):
     remember(home, ["xylophone"])
-    for cookie in STRANGE_COOKIES:
+    for cookie in part_of(STRANGE_COOKIES, 2):
         stranger = Client(is_inside=False)
         for method, paths in (("GET", READ), ("HEAD", READ), ("POST", WRITE), ("PUT", READ), ("OPTIONS", READ)):
             for path in paths:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def test_an_error_is_found_below_a_thousand_lines_that_tell_of_none() -> None:
     assert len(error_lines("tests/test_cart.py ok\n" * 1_000 + "TypeError: cannot add str to int")) == 1
 
 
+@pytest.mark.slow
 def test_hostile_output_costs_little() -> None:
     started = time.process_time()
     for piece in ("error a/", "error a.", "error ab12", "error: 1.", "error -a", 'File "a/', "a.b:1 error"):
