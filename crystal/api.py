@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from crystal.capture.engine import Tally
     from crystal.forgetting.prove.prove import ForgetProof
     from crystal.forgetting.request import ForgetPlan, Forgotten
+    from crystal.integrity.proof import Proof
     from crystal.integrity.restore import Restored
-    from crystal.integrity.verify import Proof
     from crystal.model.recall import FormerMemory, Remembered
     from crystal.search.request import SearchResult
     from crystal.sessions.reading import Conversation, SessionSummary

@@ -27,10 +27,11 @@ from crystal.errors import (
     StoreDamagedError,
     UnavailableError,
 )
+from crystal.integrity.proof import Fault, Proof
 from crystal.integrity.rebuild import Rebuild, RebuildResult
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Fault, Proof, Verification, tail_faults
+from crystal.integrity.verify import Verification, tail_faults
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
 from crystal.search.index import folder_of
 from crystal.search.index.open_index import Absent, open_index

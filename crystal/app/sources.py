@@ -22,7 +22,7 @@ from crystal.forgetting.execute.file_cleanup import delete_leftovers, purge_inde
 from crystal.forgetting.match.forgotten_text import ForgottenText
 from crystal.forgetting.match.patterns import body_stretches
 from crystal.forgetting.prove.prove import ForgetProof, prove
-from crystal.integrity.verify import Fault
+from crystal.integrity.proof import Fault
 from crystal.sources.listed_sources import ListedSource, read_list, write_list
 from crystal.sources.split import read_as
 from crystal.sources.sync import Progress, SourceReader, SourceSync, SyncReport, hash_key, remove_rows

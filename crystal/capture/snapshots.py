@@ -172,12 +172,14 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
             one = _ConversationCapture(capture, container, reader, source, conversation, Tally())
             if _is_elsewhere(capture, container, one.key):
                 continue
-            # A record of an unchanged conversation differs only because another file has the same conversation.
+            # A record of an unchanged conversation differs only because another file has the same conversation; one
+            # that was recovered is in the archive.
             is_read = stamps.get(one.key) == conversation.stamp
+            kept = ("captured", "recovered") if is_read else ("recovered",)
             size = sum(
                 _size(record)
                 for record, _, old in one.new_records(skipped_too=skipped_too)
-                if not (is_read and old is not None and old.state == "captured")
+                if old is None or old.state not in kept
             )
             if size:
                 counted.append((one.key, one.origin, size))

@@ -16,7 +16,7 @@ from crystal.cli.render import count_words, hint, look_of, say_item, size_words,
 
 if TYPE_CHECKING:
     from crystal.app.integrity import RepairResult
-    from crystal.integrity.verify import Proof
+    from crystal.integrity.proof import Proof
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6

@@ -16,9 +16,9 @@ from crystal.capture import finder, tail
 from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING, forgotten_among
+from crystal.integrity.proof import Fault
 from crystal.integrity.rebuild import FindProject, write_turns
 from crystal.integrity.revisions import revised_after
-from crystal.integrity.verify import Fault
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.forget import forgotten_rows

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
@@ -19,6 +18,7 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, StoreBusyError, UnavailableError
 from crystal.ingest import archive
+from crystal.integrity.proof import Fault, FaultKind, Proof
 from crystal.integrity.revisions import revised_after
 from crystal.model.capture import Chunk, Turn
 from crystal.store import Store
@@ -33,68 +33,6 @@ from crystal.text import chunking
 from crystal.transcript.framing import end_of_lines, read_lines
 from crystal.transcript.line_context import revised_ids
 from crystal.transcript.reader import reader_of
-
-FaultKind = Literal[
-    "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
-    "vectors", "memories", "work",
-]  # fmt: skip
-HARMLESS = ("behind", "unreadable")
-"""Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One defect.
-
-    Attributes:
-        kind: ``behind``: the next sync captures it; ``unreadable``: the system refuses to read it; all others are
-            damage.
-        what: The affected path or table.
-        message: The defect in words.
-        start, stop: The byte range, or None.
-        transcript: The row of the transcript in the ledger, or None.
-        row: The row of the ledger, or None.
-    """
-
-    kind: FaultKind
-    what: str
-    message: str
-    start: int | None = None
-    stop: int | None = None
-    transcript: int | None = None
-    row: int | None = None
-
-
-@dataclass(slots=True)
-class Proof:
-    """Result. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind."""
-
-    transcripts: int = 0
-    files_gone: int = 0
-    bytes_by_state: dict[str, int] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
-
-    def count(self, state: str, size: int) -> None:
-        """Add bytes in one state."""
-        self.bytes_by_state[state] = self.bytes_by_state.get(state, 0) + size
-
-    def add_behind(self, path: str, words: str, start: int, stop: int, transcript: int | None = None) -> None:
-        """Add bytes of a file that were not captured, if there are any."""
-        if stop > start:
-            self.count("behind", stop - start)
-            self.faults.append(Fault("behind", path, words, start, stop, transcript))
-
-    @property
-    def damaged(self) -> bool:
-        """Return True if any captured data is damaged."""
-        return any(fault.kind not in HARMLESS for fault in self.faults)
-
-    @property
-    def percent(self) -> float:
-        """Return the share of all known transcript bytes whose state is proved, 0 to 100."""
-        total = max(1, sum(self.bytes_by_state.values()))
-        unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
-        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +85,17 @@ class Verification:
         proof.faults += _index_faults(self.store)
         return proof
 
-    def _cannot_read(self, path: str, error: Exception, transcript: int | None = None) -> None:
+    def _cannot_read(self, path: str, error: Exception, transcript: int | None = None, start: int = 0) -> None:
+        """Add a file whose bytes after ``start`` nobody can prove."""
         problem = refused(error, Path(path)) if isinstance(error, OSError) else error
         words = problem.message if isinstance(problem, CrystalError) else str(problem)
         words = words.removeprefix(path).lstrip(": ")
-        self.proof.faults.append(Fault("unreadable", path, words, transcript=transcript))
+        found = finder.look_at(Path(path))
+        stop = found.size if found is not None and found.size > start else None
+        if stop is not None:
+            self.proof.count("unreadable", stop - start)
+        begin = None if stop is None else start
+        self.proof.faults.append(Fault("unreadable", path, words, begin, stop, transcript))
 
     def _check_transcript(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> None:
         proof = self.proof
@@ -164,7 +108,7 @@ class Verification:
             except FileNotFoundError:
                 proof.files_gone += 1
             except UnavailableError as error:
-                self._cannot_read(state.path, error, state.id)
+                self._cannot_read(state.path, error, state.id, state.mark.offset)
         for row in rows:
             if row.generation == state.mark.generation:
                 proof.count(row.rule or row.state if row.state == "skipped" else row.state, row.stop - row.start)
@@ -210,7 +154,8 @@ class Verification:
         found = finder.look_at(Path(state.path))
         if found is None:
             raise FileNotFoundError(state.path)
-        if finder.root_of(found.path, self.folders, state.origin.harness).place.form != "lines":
+        root = finder.root_of(found.path, self.folders, state.origin.harness)
+        if root.place.form != "lines" or state.mark.counts_records:
             return
         with finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)

@@ -102,6 +102,11 @@ class Watermark(NamedTuple):
     generation: int = 0
     tail_hash: bytes = b""
 
+    @property
+    def counts_records(self) -> bool:
+        """Return whether the offset counts lines made of records, which no file holds."""
+        return self.offset > 0 and not self.tail_hash
+
 
 class RawSegment(NamedTuple):
     """Complete lines of one transcript, verbatim: the bytes ``[start, end)`` of the file."""

@@ -137,9 +137,12 @@ def test_a_project_folder_may_be_a_link_where_the_user_allows_it(machine: Captur
 
 def test_what_cannot_be_read_cannot_be_proved(machine: CaptureMachine, close: Callable[[Path], None]) -> None:
     machine.transcript("a").write_bytes(line("one"))
-    close(machine.transcript("a"))
+    machine.capture().sweep()
+    machine.transcript("b").write_bytes(line("one") * 3)
+    close(machine.transcript("b"))
     proof = prove(machine)
     assert [(fault.kind, fault.message) for fault in proof.faults] == [("unreadable", "permission denied")]
+    assert (proof.bytes_by_state["unreadable"], round(proof.percent)) == (3 * len(line("one")), 25)
     assert not proof.damaged
     assert mend(machine, proof) == []
 

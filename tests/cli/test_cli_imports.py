@@ -67,6 +67,13 @@ def test_a_session_that_its_agent_gave_is_not_imported_again(home: Path) -> None
     assert captured_turns() == before
 
 
+def test_an_export_with_a_name_of_its_own_is_proved_whole(home: Path) -> None:
+    [path] = (samples.AGENTS / "specstory" / "home").rglob("*.md")
+    (home / "a.md").write_bytes(path.read_bytes())
+    assert crystal("import", str(home / "a.md")).code == 0
+    assert crystal("verify").code == 0
+
+
 @each_row("content", [b"", b"{}", b"[1, 2]", b"PK\x03\x04 torn", b"\xff\xfe\x00"])
 def test_a_file_that_is_no_export_is_named(content: bytes, home: Path) -> None:
     path = home / "notes.json"
@@ -113,6 +120,16 @@ def test_what_crystal_exported_is_imported_again(home: Path) -> None:
         done = crystal("import", str(home / "out"))
         assert done.code == 0, done.err
         assert samples.captured()[1] == before[1]
+
+
+def test_an_import_of_what_still_lies_here_is_proved_whole(home: Path) -> None:
+    samples.lay_out("aider", home / "shop")
+    assert crystal("backfill", str(home / "shop" / ".aider.chat.history.md")).code == 0
+    assert crystal("export", "--all", "--to", str(home / "out"), "--as", "jsonl").code == 0
+    (home / ".ldm").rename(home / "old")
+    assert crystal("init", "--yes", "--no-import").code == 0
+    assert crystal("import", str(home / "out")).code == 0
+    assert crystal("verify").code == 0
 
 
 def test_what_a_killed_import_unpacked_is_deleted_by_the_next_forgetting(home: Path) -> None:

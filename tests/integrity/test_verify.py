@@ -11,9 +11,10 @@ from crystal.app.integrity import take_files, take_tails
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.errors import UsageError
+from crystal.integrity.proof import Proof
 from crystal.integrity.repair import repair
 from crystal.integrity.restore import Restored, restore
-from crystal.integrity.verify import Proof, Verification
+from crystal.integrity.verify import Verification
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.transcript.project import find_project

@@ -281,8 +281,8 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     from crystal.app.sources import RemovedSource
     from crystal.app.work import ChangedFile, KnownCommand
     from crystal.capture.engine import Tally
+    from crystal.integrity.proof import Fault, Proof
     from crystal.integrity.restore import Restored
-    from crystal.integrity.verify import Fault, Proof
     from crystal.model.recall import FormerMemory, Hit, Remembered
     from crystal.model.sources import FilePlace
     from crystal.search.request import SearchResult
