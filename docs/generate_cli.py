@@ -116,7 +116,7 @@ EXITS: dict[str, str] = {
     "backfill": "1 when there is no such file or folder; a transcript that cannot be read is a warning",
     "migrate": "1 when the store is not here or has another form, 3 also when LanceDB is not installed",
     "verify": "1 when bytes are not captured yet, 4 when the store is busy, 6 when something is damaged",
-    "secrets": "1 when there are secrets, or no such file or folder, 4 when there are none but a transcript could not be read",  # noqa: E501
+    "secrets": "1 when there are secrets, or no such file or folder, 4 when there are none but a transcript or an archive could not be read",  # noqa: E501
     "handoff": "1 when nothing has that id or place, 2 also when the folder is gone, 3 also when the program that must import the session is not installed",  # noqa: E501
     "restore": "1 when the session is unknown, 2 also when its file is still there",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501

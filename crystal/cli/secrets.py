@@ -1,20 +1,28 @@
-"""``crystal secrets``: find secrets in the agents' own transcripts."""
+"""``crystal secrets``: find secrets in the agents' own transcripts, or in what the memory keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from crystal.app.context import default_paths
+from crystal.app.context import default_paths, open_reader
 from crystal.capture.finder import TranscriptFile
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Transcripts, existing
-from crystal.cli.progress import progress_bar
+from crystal.cli.progress import progress_bar, steps_shown
 from crystal.cli.render import count_words, hint, warn
-from crystal.errors import CrystalError
-from crystal.integrity.exposed_secrets import Exposure, find_exposures, list_transcripts
+from crystal.errors import CrystalError, UsageError
+from crystal.integrity.exposed_secrets import (
+    Exposure,
+    KeptSecret,
+    find_exposures,
+    find_kept,
+    list_transcripts,
+)
 
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
@@ -22,14 +30,23 @@ EXIT_UNREADABLE = 4
 
 def secrets(
     paths: Transcripts = None,
+    *,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="Look through the memory instead, for what older versions let through.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Look for secrets in the agents' transcripts; print where they are, never what they are.
 
-    Nothing is written or changed, and crystal need not be set up. What crystal itself stored is already clean.
+    Nothing is written or changed, and crystal need not be set up. What crystal itself stored is clean by the rules of
+    the version that stored it: --kept looks at it with today's.
 
-    Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript could not be read.
+    Exit code 0: no secret was found. 1: there are some. 4: none was found, but a transcript or an archive could not be
+    read.
     """
+    if kept:
+        _kept(paths, as_json=as_json)
+        return
     given = existing(paths)
     unread: dict[str, str] = {}
     roots = default_paths().transcript_roots
@@ -46,6 +63,34 @@ def secrets(
     else:
         _print_end(rows, len(transcripts))
     warn(*(f"{name}: {reason}" for name, reason in unread.items()))
+    if rows or unread:
+        raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+
+
+def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
+    """Look through the memory of this machine."""
+    if paths:
+        raise UsageError("--kept looks through the memory, not through files", hint="leave out the paths")
+    rows: list[KeptSecret] = []
+    unread: list[str] = []
+    with open_reader() as machine, steps_shown() as progress:
+        for row in find_kept(machine.stores, machine.places.ldm_home, progress, unread.append):
+            rows.append(row)
+            if not as_json:
+                times = f"  x{row.count}" if row.count > 1 else ""
+                place = f"session {row.session}, {row.id or 'a note of the agent'}" if row.session else row.id
+                typer.echo(f"{place}: {row.kind}{times}")
+    total = sum(row.count for row in rows)
+    if as_json:
+        print_json({"secrets": total, "found": [asdict(row) for row in rows]})
+    elif rows:
+        typer.echo(f"{count_words(total, 'secret')} in the memory")
+        # A note goes with the turn that it repeats, or else with its session.
+        ids = dict.fromkeys(row.id for row in rows if row.id) or ["--session", rows[0].session]
+        hint(f"replace these keys where they were issued; then run: crystal forget {' '.join(ids)} --prove")
+    else:
+        typer.echo("no secrets in the memory")
+    warn(*(f"{name}: not everything in it can be read" for name in sorted(set(unread))))
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
 

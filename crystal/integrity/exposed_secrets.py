@@ -1,6 +1,7 @@
-"""Find secrets in transcripts on disk and report their location, never their text. Read-only.
+"""Find secrets in transcripts on disk and in the memory, and report their location, never their text. Read-only.
 
-Crystal's own data is redacted. The agents' transcripts are not: they hold every secret that was ever shown.
+The agents' transcripts hold every secret that was ever shown. Crystal's own data is redacted, but by the rules of the
+day on which it was captured: what an older version did not know, today's rules find.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from pathlib import Path
 
 from crystal.capture import finder
 from crystal.config.harnesses import Root
+from crystal.ingest import archive
 from crystal.redact import Redactor
+from crystal.store import Store
+from crystal.store.forget.forgotten_rows import KeptRow, each_text, kept_rows, lines_named
+from crystal.store.forget.traces import has_line
+from crystal.transcript.reader import reader_of
 
 MAX_LINE_BYTES = 16 << 20
 """A longer line is read in pieces, so that no transcript needs more memory than this."""
@@ -63,6 +69,74 @@ def find_exposures(path: Path, progress: Callable[[int], None]) -> Iterator[Expo
             offset += len(piece)
             number += piece.endswith(b"\n")
             progress(len(piece))
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSecret:
+    """Secrets of one kind in one text of the memory.
+
+    Attributes:
+        id: The line of a turn, or the memory (mem-...), as ``crystal forget`` takes it; empty for an agent's own note.
+        session: The id of its session; empty for a memory.
+        kind: The kind of secret, as in the markers of the redaction.
+        count: Number of secrets in the text.
+    """
+
+    id: str
+    session: str
+    kind: str
+    count: int
+
+
+def find_kept(
+    stores: Sequence[Store], ldm_home: Path, progress: Callable[[str, int, int], None], unread: Callable[[str], None]
+) -> Iterator[KeptSecret]:
+    """Yield the secrets in the archives of the first store, then those that only a store's own texts have.
+
+    Args:
+        stores: This machine's own store, and the mirror's if there is one.
+        ldm_home: What archive paths are relative to.
+        progress: Called with the name of the step, how much is done, and how much there is; 0 if unknown.
+        unread: Called with an archive of which something cannot be read.
+    """
+    redactor = Redactor(b"not kept")
+    told: set[tuple[str, str]] = set()
+    rows = kept_rows(stores[0])
+    for number, row in enumerate(rows):
+        progress("looking through the archives", number, len(rows))
+        text = archive.text_of(ldm_home / row.archive, archive.Frame(row.offset, row.length))
+        if text is None:
+            unread(row.archive)
+        for found in _in_row(redactor, stores[0], row, text or b""):
+            told.add((found.id, found.kind))
+            yield found
+    for store in stores:
+        for number, said in enumerate(each_text(store)):
+            progress("looking through the texts", number, 0)
+            name = said.uuid or said.uid
+            for kind, count in redactor.clean_text(said.text)[1].items():
+                if kind not in _NO_SECRET and (name, kind) not in told:
+                    told.add((name, kind))
+                    session = next((line[3] for line in lines_named(store, [said.uuid])), "")
+                    yield KeptSecret(name, session, kind, count)
+
+
+def _in_row(redactor: Redactor, store: Store, row: KeptRow, text: bytes) -> Iterator[KeptSecret]:
+    """Yield the secrets of one archived row. A line without a stored turn has no id that can be forgotten."""
+    at, placed = row.start, []
+    for line in text.split(b"\n")[:-1]:
+        placed.append((at, line))
+        at += len(line) + 1
+    found = {place: Counter(kind for _, kind in redactor.findings(line)) for place, line in placed}
+    if not any(kinds.keys() - _NO_SECRET for kinds in found.values()):
+        return
+    turns: dict[int, str] = {}
+    for turn in reader_of(row.harness).turns(placed, row.key, subagent=row.subagent is not None):
+        if has_line(store, turn.uuid):
+            turns.setdefault(turn.offset, turn.uuid)
+    for place, kinds in found.items():
+        for kind in kinds.keys() - _NO_SECRET:
+            yield KeptSecret(turns.get(place, ""), row.session_id, kind, kinds[kind])
 
 
 def _in_line(redactor: Redactor, path: Path, number: int, offset: int, line: bytes) -> Iterator[Exposure]:

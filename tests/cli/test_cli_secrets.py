@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crystal.config.edit import set_value
+from crystal.redact.prefilter import private_prefilter
 from tests.support import redact_samples as samples
+from tests.support.capture_machine import keep_transcript
 from tests.support.command import crystal
+from tests.support.forgetting_machine import said
 
 TOKEN = samples.FORMATS["github-token"](3)
 
@@ -87,3 +92,47 @@ def test_other_folders_are_read_when_named_and_a_missing_one_is_refused(project:
     assert crystal("secrets").code == 0
     assert project.is_dir()
     assert "nowhere does not exist" in crystal("secrets", str(tmp_path / "nowhere")).err
+
+
+@pytest.mark.slow
+def test_a_secret_that_older_rules_let_through_is_found_in_the_memory_and_gone_after_the_advice(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = samples.FORMATS["gitlab-token"](4)
+    crystal("init", "--yes")
+    set_value(home / ".config" / "crystal" / "config.toml", "embedding.provider", "none")
+    keep_transcript(home, str(uuid.UUID(int=1)), said("what stands before it stays"), said(f"deploy with {TOKEN} now"))
+    with monkeypatch.context() as older:
+        older.setattr("crystal.redact.prefilter._LOOKING", ())
+        older.setattr("crystal.redact.redactor.secret_prefilter", private_prefilter)
+        crystal("sync")
+        crystal("remember", f"the runner has {other}")
+
+    done = crystal("secrets", "--kept", "--json")
+    answer = json.loads(done.out)
+    assert (done.code, answer["secrets"]) == (1, 2)
+    assert [(row["kind"], row["count"], bool(row["session"])) for row in answer["found"]] == [
+        ("github-token", 1, True),
+        ("gitlab-token", 1, False),
+    ]
+    plain = crystal("secrets", "--kept")
+    assert not any(secret in done.out + plain.out + plain.err for secret in (TOKEN, other, TOKEN[4:12]))
+    advice = plain.err.partition("then run: crystal ")[2].split()
+    assert advice[-1] == "--prove"
+    forgotten = crystal(*advice, "--yes")
+    assert (forgotten.code, "proved" in forgotten.out) == (0, True), forgotten
+    assert crystal("secrets", "--kept").out == "no secrets in the memory\n"
+    assert "what stands before it stays" in crystal("search", "stands before").out
+    assert crystal("secrets", "--kept", ".").code == 2
+
+
+@pytest.mark.slow
+def test_an_archive_that_cannot_be_read_is_named(home: Path) -> None:
+    crystal("init", "--yes")
+    keep_transcript(home, str(uuid.UUID(int=1)), said("hello"))
+    crystal("sync")
+    (archived,) = home.glob(".ldm/agents/*/memory/transcripts/*.jsonl.zst")
+    archived.write_bytes(b"\0" * archived.stat().st_size)
+    done = crystal("secrets", "--kept")
+    assert (done.code, done.out) == (4, "no secrets in the memory\n")
+    assert archived.name in done.err

@@ -219,6 +219,11 @@ def test_every_key_of_every_json_output_is_documented_and_the_other_way_round(  
         '{"type":"user","text":"password=hunter2"}\n'
     )
     note("crystal secrets", "secrets", "--json")
+    with monkeypatch.context() as older:
+        older.setattr("crystal.redact.prefilter._LOOKING", ())
+        run("remember", "--key", "runner", "password=hunter2")
+    note("crystal secrets", "secrets", "--kept", "--json")
+    run("forget", "--key", "runner", "--yes")
     (transcripts / "0c0c0c0c-0000-4000-8000-000000000000.jsonl").unlink()
     (transcripts / f"{TESTS}.jsonl").unlink()
     note("crystal restore", "restore", TESTS, "--json")
