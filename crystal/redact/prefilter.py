@@ -31,8 +31,8 @@ from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
 from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
+from crystal.redact.secret_columns import TABLE_HINTS, table_spans
 from crystal.redact.spans import Span
-from crystal.redact.tables import TABLE_HINTS, table_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
