@@ -131,6 +131,7 @@ def _capture_file(
     sides = capture.sides_of(path, reader)
     try:
         with opened_source(path, place.form, capture.folders, sides) as source:
+            source.known = partial(_known_records, capture, container)
             damaged = None
             for conversation in reader.conversations(source):
                 one = _ConversationCapture(capture, container, reader, source, conversation, tally)
@@ -168,6 +169,7 @@ def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> l
     reader = _reader_of(container)
     sides, stamps = capture.sides_of(path, reader), seen.stamps(capture.store, path)
     with opened_source(path, container.root.place.form, capture.folders, sides) as source:
+        source.known = partial(_known_records, capture, container)
         for conversation in reader.conversations(source):
             one = _ConversationCapture(capture, container, reader, source, conversation, Tally())
             if _is_elsewhere(capture, container, one.key):
@@ -206,6 +208,12 @@ def _reader_of(container: Container) -> SnapshotReader:
     if not isinstance(reader, SnapshotReader):
         raise CrystalError(f"{container.root.harness} has no reader for {container.found.path}")
     return reader
+
+
+def _known_records(capture: Capture, container: Container, session: str) -> Collection[str]:
+    """Return the ids of the records of a session that were captured before."""
+    state = ledger.state_of(capture.store, capture.device, f"{container.root.harness}/{session}")
+    return () if state is None else seen.seen_records(capture.store, state.id)
 
 
 def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -188,6 +188,7 @@ class Snapshot:
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
         missing: Tables and columns that its reader knows and did not find, although it reads the rest.
+        known: Gives the ids of a session's records that were captured before.
     """
 
     def __init__(
@@ -199,6 +200,7 @@ class Snapshot:
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data, rows, sides
         self.missing: list[str] = []
+        self.known: Callable[[str], Collection[str]] = lambda _: ()
         self.found: dict[str, Any] = {}  # for its reader, which is asked several times
 
     def other_form(self, missing: str) -> SourceError:

@@ -1,15 +1,15 @@
 """Shared code of readers of exports whose conversations are trees of messages.
 
 An answer that was asked for again, and a prompt that was edited, begin a branch: a session that shares its beginning
-with the others, as a fork does. The first answers and prompts are the session of the conversation; each other branch is
-named after the message that it begins with. So an export of tomorrow has the same sessions, whichever one the page
-shows then.
+with the others, as a fork does. The branch that the page shows is the session of the conversation; each other branch is
+named after the message that it begins with. Once stored, the session stays the same branch: an export of tomorrow has
+the same sessions, whichever one the page shows then.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from crystal.transcript.line import Fields, digest, format_line
@@ -18,6 +18,7 @@ from crystal.transcript.messages import MessageReader
 from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
 
 TimeOf = Callable[[Fields, Context], "int | None"]
+Known = Callable[[str], Collection[str]]
 
 
 class Tree(NamedTuple):
@@ -52,10 +53,10 @@ class ExportReader(MessageReader, SnapshotReader):
         return message.get("model")
 
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
-        """Yield the branches of each conversation, the shown one first."""
+        """Yield the branches of each conversation, its own session first."""
         for talk, tree in self._trees(source):
             stamp = digest(talk)
-            for session, _ in _branches(tree, self.time_of):
+            for session, _ in _branches(tree, self.time_of, source.known):
                 yield SessionStamp(session, stamp)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
@@ -63,7 +64,7 @@ class ExportReader(MessageReader, SnapshotReader):
         for _, tree in self._trees(source):
             if not conversation.session.startswith(tree.session):
                 continue
-            for session, path in _branches(tree, self.time_of):
+            for session, path in _branches(tree, self.time_of, source.known):
                 if session == conversation.session:
                     for ident in path:
                         message = tree.messages[ident]
@@ -83,8 +84,8 @@ class ExportReader(MessageReader, SnapshotReader):
                 yield talk, tree
 
 
-def _branches(tree: Tree, time_of: TimeOf) -> Iterator[tuple[str, list[str]]]:
-    """Yield (session, the ids of its messages from the first on) for every branch, the shown one first.
+def _branches(tree: Tree, time_of: TimeOf, known: Known) -> Iterator[tuple[str, list[str]]]:
+    """Yield (session, the ids of its messages from the first on) for every branch, the conversation's own first.
 
     Every message is in one: a circle that nothing leads out of is a branch, too.
     """
@@ -97,8 +98,13 @@ def _branches(tree: Tree, time_of: TimeOf) -> Iterator[tuple[str, list[str]]]:
         if leaf not in seen:
             paths.append(_path_to(leaf, tree))
             seen.update(paths[-1])
+    if not paths:
+        return
+    stored = known(tree.session) if len(paths) > 1 else ()
+    main = max(paths, key=lambda path: (len(set(stored).intersection(path)), shown in path))
     first, given = _first_answers(tree, time_of), set[str]()
-    for path in sorted(paths, key=lambda path: shown not in path):
+    first.update(zip([None, *main], main))  # noqa: B905 - pairs
+    for path in sorted(paths, key=lambda path: path is not main):
         forks = [ident for before, ident in zip([None, *path], path) if first.get(before) != ident]  # noqa: B905 - pairs
         name = f"{tree.session}-{forks[-1]}" if forks else tree.session
         name = f"{tree.session}-{path[-1]}-" if name in given else name  # only circles have two of a name

@@ -186,3 +186,15 @@ def test_branches_that_grow_from_export_to_export_are_kept_once_and_whole(form: 
             assert tuple(f"said {number}" for number in branch) in shown, (tree, leaf, shown)
     assert "nothing new" in crystal("import", str(path)).out
     assert crystal("verify").code == 0
+
+
+def test_the_branch_that_the_page_shows_is_the_conversation_and_stays_it(home: Path) -> None:
+    path, tree = home / "conversations.json", [0, 0, 0, 2]  # 1 and 2 answer 0, 3 answers 2
+    for shown in (3, 1):
+        path.write_text(json.dumps([talk_of("chatgpt", tree, shown)]))
+        assert crystal("import", str(path)).code == 0
+        with Crystal.reader() as memory:
+            turns = memory.show("talk").turns
+            assert [turn.text for turn in turns] == ["said 0", "said 2", "said 3"], shown
+            assert not any(turn.copied for turn in turns)
+            assert len(list(memory.sessions(limit=9))) == 2

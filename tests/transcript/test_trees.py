@@ -48,7 +48,7 @@ def test_each_message_of_a_graph_is_in_a_branch_also_in_a_circle(
         texts = [text for _, branch in found for text in branch]
         assert set(texts) == {f"said in {name}" for name in parents}
         if shown in parents:
-            assert f"said in {shown}" in found[0][1]
+            assert f"said in {shown}" in dict(found)[SESSION], "the shown branch is the conversation"
 
 
 def test_a_message_without_an_id_is_said_too() -> None:
