@@ -19,10 +19,14 @@ _SAFE = (
 
 
 class LoggedChange(NamedTuple):
-    """A change of a file in a commit; ``path`` is its name before and ``new_path`` after, None if it was deleted."""
+    """A change of a file in a commit; ``path`` is its name before and ``new_path`` after, None if it was deleted.
+
+    ``takes_back``: the commit's subject says that it reverts another one.
+    """
 
     commit: str
     at: int
+    takes_back: bool
     path: str
     new_path: str | None
     before: str
@@ -101,11 +105,18 @@ def changes_since(
     """
     how = ["-M", "-l400", "--full-diff"] if renames else ["--no-renames"]
     words = ["--literal-pathspecs", "log", "-z", "--raw", "--no-abbrev", *how, "--no-ext-diff", "--no-textconv"]
-    words += ["--no-show-signature", "--no-color", "--format=%H%x00%ct", f"--since=@{since // 1000}", "HEAD", "--"]
+    words += [
+        "--no-show-signature",
+        "--no-color",
+        "--format=%H%x00%ct%x00%s",
+        f"--since=@{since // 1000}",
+        "HEAD",
+        "--",
+    ]
     said, is_whole = run_git(root, [*words, *paths], seconds)
     tokens = iter(_pieces(said))
     found: list[LoggedChange] = []
-    commit, at = "", 0
+    commit, at, takes_back = "", 0, False
     for token in tokens:
         word = token.strip("\n")
         if word.startswith(":"):
@@ -113,9 +124,12 @@ def changes_since(
             path = next(tokens, "")
             new_path = next(tokens, "") if status[0] in "RC" else path
             if status[0] != "C":
-                found.append(LoggedChange(commit, at, path, None if status == "D" else new_path, before, blob))
+                found.append(
+                    LoggedChange(commit, at, takes_back, path, None if status == "D" else new_path, before, blob)
+                )
         elif word:
             commit, at = word, int(next(tokens, "0") or 0) * 1000
+            takes_back = next(tokens, "")[:6].lower() == "revert"
     if any(not one.before.strip("0") for one in found) and (shallow := shallow_commits(root, seconds)):
         known = [one for one in found if one.commit not in shallow]
         return known, is_whole and known == found
@@ -145,5 +159,7 @@ def versions_of(path: str, since: int, changes: Sequence[LoggedChange]) -> list[
     for one in reversed(changes):
         if one.path == path and one.at > since:
             path = one.new_path or path
-            found.append(FileVersion(one.commit, one.at, path, one.before, one.blob if one.new_path else None))
+            found.append(
+                FileVersion(one.commit, one.at, path, one.before, one.blob if one.new_path else None, one.takes_back)
+            )
     return found

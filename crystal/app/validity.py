@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,7 +108,7 @@ def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> 
         for place, claims in _claims(machine, store, own, folder).items():
             edits = _known_edits(store, place, claims)
             with contextlib.suppress(TranscriptBlockedError):
-                for ident, validity in WorkingTree(place, claims, edits).validities():
+                for ident, validity in WorkingTree(place, claims, edits, partial(_edit, store)).validities():
                     found[ident].append(validity)
     return [worst(found[one.id]) for one in subjects]
 
@@ -183,6 +183,12 @@ def _calls(store: Store, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall
     return found
 
 
+def _edit(store: Store, one: KnownEdit) -> ToolCall | None:
+    """Return what an edit did; None if it was forgotten meanwhile."""
+    text = turn_texts(store, [one.turn]).get(one.turn, (0, ""))[1]
+    return next(iter(calls_of(tools_of(store, [one.turn]).get(one.turn), text)[one.part : one.part + 1]), None)
+
+
 def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look: Look) -> ProjectFolder | None:
     """Return where the project of a folder is on this machine: where the one who asks works comes first."""
     known = places_of(store, cwd)
@@ -221,5 +227,5 @@ def _known_edits(store: Store, place: ProjectFolder, claims: Sequence[Claim]) ->
     for row in reversed(queries.changed_rows(store, projects=place.rows, keys=keys)):
         path = path_below(row.path, row.cwd or "", row.folder or "")
         if path is not None:
-            found.setdefault(path, []).append(KnownEdit(row.session_id, row.at))
+            found.setdefault(path, []).append(KnownEdit(row.session_id, row.at, row.turn, row.part))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,8 @@ GIT_SECONDS = 0.15
 DISK_SECONDS = 2.0
 MAX_FILE_BYTES = 2 << 20
 MAX_RENAMES = 5
+MAX_LATER = 8
+"""Edits after one that are read to see if they replaced it."""
 FIRST_VERSIONS, LAST_VERSIONS = 3, 8
 """Versions of one file that are read, of those since an edit."""
 _REWRITING = (b"filter=", b"ident", b"working-tree-encoding")
@@ -60,11 +62,15 @@ class _File(NamedTuple):
 
 @dataclass(slots=True)
 class WorkingTree:
-    """A working tree, and what texts say of its files; ``edits`` are those of the files, latest first."""
+    """A working tree, and what texts say of its files; ``edits`` are those of the files, latest first.
+
+    ``read_edit`` returns what an edit did; None if it was forgotten.
+    """
 
     place: ProjectFolder
     claims: Sequence[Claim]
     edits: Mapping[str, Sequence[KnownEdit]]
+    read_edit: Callable[[KnownEdit], ToolCall | None]
     files: dict[str, _File] = field(default_factory=dict)
     changes: Sequence[LoggedChange] = ()
     texts: Mapping[str, bytes] = field(default_factory=dict)
@@ -134,6 +140,8 @@ class WorkingTree:
         if claim.call is not None:
             if is_sure and (file.data is not None or not file.is_there):
                 found = rules.judge_edit(claim.call, is_here=claim.is_here, versions=versions, now=now)
+                if found is None and file.data is not None and (later := self._replaced(claim.call, claim.at, now)):
+                    yield later
         elif is_sure or file.is_there:
             found = self._judge_mention(claim, versions, now)
             if file.data is not None and versions:
@@ -141,6 +149,15 @@ class WorkingTree:
         if found is not None:
             by = rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
             yield replace(found, session=by)
+
+    def _replaced(self, call: ToolCall, at: int, now: FileNow) -> Validity | None:
+        """Return which later edit replaced an edit that was in no commit."""
+        later = [one for one in reversed(self.edits.get(now.path, ())) if one.at > at]
+        for one in later[:MAX_LATER]:
+            done = self.read_edit(one)
+            if done is not None and rules.has_replaced(done, call, now.text or b""):
+                return Validity(now.path, "changed", session=one.session, at=one.at)
+        return None
 
     def _judge_mention(self, claim: Claim, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
         """Return what became of a file that is only named; None if git does not know it for sure."""

@@ -27,6 +27,7 @@ class FileVersion(NamedTuple):
     """A file as a commit left it, at ``at`` (ms), and the blob that it was ``before``.
 
     ``blob`` is None if the commit deleted it; ``old`` and ``text``, what it was and became, are None if not read.
+    ``takes_back``: the commit says that it reverts another one.
     """
 
     commit: str
@@ -34,15 +35,18 @@ class FileVersion(NamedTuple):
     path: str
     before: str
     blob: str | None
+    takes_back: bool = False
     old: bytes | None = None
     text: bytes | None = None
 
 
 class KnownEdit(NamedTuple):
-    """An edit of a file that a session made."""
+    """An edit of a file that a session made; ``turn`` and ``part`` name its call."""
 
     session: str
     at: int
+    turn: int
+    part: int
 
 
 class FileNow(NamedTuple):
@@ -111,13 +115,30 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
     best = max((has for _, has in known), key=lambda has: len(added & has), default=set())
     if not (is_here or added & best):
         return None
+    by, first = _last_loss(added, known, lines), _first_gain(added, known)
     before = plain_lines(call.removed) - added - (best if added & best else set())
-    is_reverted = not added & lines and _are_all_in(before, lines)
-    return _caused("reverted" if is_reverted else "changed", now.path, _last_loss(added, known, lines))
+    if before:
+        is_back = before <= lines
+    else:
+        is_back = by is not None and (by.takes_back or (first is not None and by.blob == first.before))
+    telling = added - lines_in(first.old) if first and first.old else added
+    is_reverted = is_back and bool(telling) and not telling & lines
+    return _caused("reverted" if is_reverted else "changed", now.path, by)
+
+
+def has_replaced(later: ToolCall, call: ToolCall, text: bytes) -> bool:
+    """Return whether a later edit removed lines that an edit added, and lines of its own are in a text."""
+    is_after = plain_lines(later.removed) & plain_lines(call.added)
+    return bool(is_after and plain_lines(later.added) & lines_in(text))
 
 
 def _are_all_in(lines: set[bytes], text: set[bytes]) -> bool:
     return bool(lines) and lines <= text
+
+
+def _first_gain(added: set[bytes], known: Sequence[tuple[FileVersion, set[bytes]]]) -> FileVersion | None:
+    """Return the first version that brought in lines of an edit."""
+    return next((one for one, has in known if len(added & has) > len(added & lines_in(one.old or b""))), None)
 
 
 def _last_loss(

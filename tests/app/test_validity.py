@@ -61,14 +61,15 @@ def commit(folder: Path, hour: float) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
-def edit(store: Store, folder: Path, hour: float, old: str = OLD, new: str = NEW, name: str = "cart.py") -> Subject:
+def edit(store: Store, folder: Path, hour: float, old: str = OLD, new: str = NEW, name: str = "cart.py",
+         session: str = ONE) -> Subject:  # fmt: skip
     """Let a session edit a file; return the edit as it is judged."""
     at, path = START + int(hour * HOUR), folder / name
     path.write_text(path.read_text().replace(old, new) if path.exists() else new)
-    did(store, ONE, at, "Edit", {"file_path": str(path), "old_string": old, "new_string": new}, "ok", str(folder))
+    did(store, session, at, "Edit", {"file_path": str(path), "old_string": old, "new_string": new}, "ok", str(folder))
     make_again(store)
     chunk, text = store.row("SELECT id, text FROM chunks WHERE role = 'tool_call' ORDER BY id DESC LIMIT 1") or ()
-    return Subject(chunk, text, "tool_call", at, ONE, f"{ONE}-{at}", str(folder), "main", "desk")
+    return Subject(chunk, text, "tool_call", at, session, f"{session}-{at}", str(folder), "main", "desk")
 
 
 def said(folder: Path, text: str, hour: float, session: str = TWO, ident: int = 900) -> Subject:
@@ -122,6 +123,32 @@ def test_an_edit_that_was_taken_back_is_reverted(store: Store, shop: Path) -> No
     git(shop, "revert", "--no-edit", "HEAD", hour=3)
     by = git(shop, "rev-parse", "HEAD")
     assert judged(made) == [Validity("cart.py", "reverted", by, None, START + 3 * HOUR)]
+
+
+def test_an_insertion_that_was_taken_back_is_reverted(store: Store, shop: Path) -> None:
+    guard = "    if not prices:\n        return load_rate('old')\n"  # its last line is elsewhere in the file, too
+    made = edit(store, shop, 1, OLD, OLD + NEW.replace("    taxed", guard + "    taxed"))
+    commit(shop, 2)
+    git(shop, "revert", "--no-edit", "HEAD", hour=3)
+    by = git(shop, "rev-parse", "HEAD")
+    assert judged(made) == [Validity("cart.py", "reverted", by, None, START + 3 * HOUR)]
+    again = edit(store, shop, 4, OLD, OLD + NEW)
+    commit(shop, 5)
+    (shop / "cart.py").write_text(OLD + "# the total is in tax.py\n")  # it was moved, not taken back
+    by = commit(shop, 6)
+    assert judged(again) == [Validity("cart.py", "changed", by, None, START + 6 * HOUR)]
+    (shop / "cart.py").write_text(OLD)
+    commit(shop, 7)
+    assert state(again) == "changed"
+
+
+def test_an_edit_that_was_replaced_before_any_commit_names_the_later_session(store: Store, shop: Path) -> None:
+    made = edit(store, shop, 1)._replace(branch="feature")
+    cents = "    return round(sum(taxed))\n"
+    edit(store, shop, 2, "    return sum(taxed)\n", cents, session=TWO)
+    assert judged(made) == [Validity("cart.py", "changed", None, TWO, START + 2 * HOUR)]
+    (shop / "cart.py").write_text(OLD)  # neither came here
+    assert state(made) is None
 
 
 def test_a_file_is_followed_to_its_new_name_and_known_to_be_gone(store: Store, shop: Path) -> None:
