@@ -162,12 +162,17 @@ class _SoughtWords:
 
     def __init__(self, words: Collection[str], tokenize: Tokenize) -> None:
         self._tokenize = tokenize
-        self._by_term: dict[str, set[tuple[str, str]]] = {word: {(word, "")} for word in words}
+        self._by_term: dict[str, set[str]] = {word: {word} for word in words}
+        self._by_run: dict[tuple[str, ...], set[str]] = {}
+        self._lengths: dict[str, set[int]] = {}
         self._beginnings = set[str]()
         for word in words:
             first, *more = stems = tokenize(word) or [""]
-            run = f" {' '.join(stems)} " if more else ""
-            self._by_term.setdefault(first, set()).add((word, run))
+            if more:
+                self._by_run.setdefault(tuple(stems), set()).add(word)
+                self._lengths.setdefault(first, set()).add(len(stems))
+            else:
+                self._by_term.setdefault(first, set()).add(word)
             self._beginnings.add(beginning_of(first) if first else "")
 
     def may_be_in(self, text: str) -> bool:
@@ -180,6 +185,6 @@ class _SoughtWords:
     def words_in(self, text: str) -> set[str]:
         """Return the words that a text has."""
         stems, found = self._tokenize(text), document_words(self._tokenize, text, None)
-        terms, run = {*stems, *found.text, *found.parts}, f" {' '.join(stems)} "
-        pairs = (pair for term in self._by_term.keys() & terms for pair in self._by_term[term])
-        return {word for word, needle in pairs if needle in run}
+        terms = self._by_term.keys() & {*stems, *found.text, *found.parts}
+        runs = (tuple(stems[at : at + size]) for at, stem in enumerate(stems) for size in self._lengths.get(stem, ()))
+        return set().union(*(self._by_term[term] for term in terms), *(self._by_run.get(run, ()) for run in runs))
