@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 MAX_CHARACTERS = 10_000
 """A longer text is cut: it is a pasted log, and its beginning says what it is about."""
 
@@ -61,7 +63,7 @@ MARKS = (
 _PIECE = re.compile(rf"(?:[^\W_][{MARKS}]*)+")
 _EDGES = re.compile(rf"^[\W_]+|(?:(?![{MARKS}])[\W_])+$")
 # Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever stands between two signs there.
-UNSPACED = re.compile(
+UNSPACED = lazy_pattern(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d"
     "\U00020000-\U000323af]+"
 )

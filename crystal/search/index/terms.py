@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
+from crystal.text.lazy_pattern import lazy_pattern
 from crystal.text.query import MARKS, UNSPACED, character_pairs
 
 Tokenize = Callable[[str], list[str]]
@@ -19,12 +20,12 @@ _HUMP = re.compile("[a-z][A-Z]")
 # A run of letters with a small one before a capital; written so that a long run is looked at once.
 _CAMEL = re.compile(r"(?<![A-Za-z])[A-Z]*[a-z]+[A-Z][A-Za-z]*")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
-_MARKS = re.compile(f"[{MARKS}\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
+_MARKS = lazy_pattern(f"[{MARKS}\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
 # A letter beside a mark that joins it to nothing: a reader sees a border there.
 _BORDER = r"[0-9A-Za-z\u00c0-\u024f\u0370-\u052f]"
-_JOINED = re.compile(rf"\S*(?:{_BORDER}[{MARKS}]|[{MARKS}]{_BORDER})\S*")
+_JOINED = lazy_pattern(rf"\S*(?:{_BORDER}[{MARKS}]|[{MARKS}]{_BORDER})\S*")
 # To the tokenizer a private character (the icons of a terminal's font) is a letter.
-_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]+")
+_PRIVATE = lazy_pattern("[\ue000-\uf8ff\U000f0000-\U0010ffff]+")
 _LETTERS = str.maketrans({
     "\u00df": "ss", "\u1e9e": "ss", "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L",
     "\u0111": "d", "\u0110": "D", "\u0127": "h", "\u0126": "H", "\u00e6": "ae", "\u00c6": "Ae", "\u0153": "oe",
