@@ -45,11 +45,12 @@ def halves(machine: Machine) -> bool:
 def controls(machine: Machine) -> bool:
     """Edit and fail with what the history has nothing to do with; nothing may be told."""
     from crystal.app.assist import facts_in
-    from crystal.assist.replay import History, Moment, replay_moments
+    from crystal.assist.facts import Known
+    from crystal.assist.replay import Moment, replay_moments
 
     store = machine.store
     facts = facts_in(store, "local", [int(row) for (row,) in store.rows("SELECT id FROM projects")])
-    files = sorted({parts[1] for fact in facts for parts in fact.keys if parts[0] == "line"})
+    files = sorted({fact.file for fact in facts if fact.body and fact.file})
     pick = random.Random(1)
     sources = [
         path.read_text("utf-8", "replace").splitlines() for path in sorted(Path(os.__file__).parent.glob("*.py"))
@@ -59,7 +60,7 @@ def controls(machine: Machine) -> bool:
         lines = pick.choice(sources)
         start = pick.randrange(max(1, len(lines) - 20))
         given = {
-            "file_path": f"elsewhere/{pick.choice(files)}",
+            "file_path": pick.choice(files),
             "old_string": "\n".join(lines[start : start + pick.randrange(1, 20)]),
         }
         moments.append(Moment("edit", 1 << 60, f"control {at}", given))
@@ -79,8 +80,8 @@ def controls(machine: Machine) -> bool:
             command = f"{name} {option} </dev/null"
             done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=False)
             moments.append(Moment("failure", 1 << 60, f"control {command}", done.stderr + done.stdout[:2000]))
-    told = [(moment, known) for moment, known in replay_moments(moments, History(facts), 2_000) if known]
-    fresh = [one for one in replay_moments(moments, History([]), 2_000) if one[1]]
+    told = [(moment, known) for moment, known in replay_moments(moments, Known(facts), 2_000) if known]
+    fresh = [one for one in replay_moments(moments, Known([]), 2_000) if one[1]]
     print(f"controls: {len(moments)}, told {len(told)}, in a fresh project {len(fresh)} (none may be)")
     for moment, known in told:
         print(f"    {moment.given!r:.200} -> {json.dumps(known[0]['body'])}")

@@ -26,7 +26,8 @@ from crystal.assist.packet import packet_facts
 from crystal.context.choosing import SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
-from crystal.hook.assist import MOMENTS, PACKET, SUFFIX, plain_line
+from crystal.hook.assist import MOMENTS, PACKET, SUFFIX
+from crystal.hook.matching import plain_line
 from crystal.hook.session_start import context_file
 from crystal.work.cures import WorkStep
 
@@ -78,8 +79,8 @@ def main(runs: int) -> int:
         (package / "hook").mkdir(parents=True)
         (package / "__init__.py").touch()
         (package / "worker.py").write_text(WORKER)
-        for name in ("main.py", "assist.py", "session_start.py", "launch.py", "remember.py", "remember_line.py"):
-            shutil.copy(Path(hook.__file__).with_name(name), package / "hook" / name)
+        for part in Path(hook.__file__).parent.glob("*.py"):
+            shutil.copy(part, package / "hook" / part.name)
         (root / "t.jsonl").write_bytes(b"{}\n")
         worst = 0.0
         for name, said in CASES.items():

@@ -12,10 +12,11 @@ from crystal.app.fixes import FixStep, KnownFix, known_cures
 from crystal.app.projects import relative
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.assist.decisions import find_reason
-from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact
+from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact, written
 from crystal.capture.lock import await_lock
 from crystal.config.paths import delete_file, system_errors, write_derived
-from crystal.hook.assist import SUFFIX, plain_error, plain_line
+from crystal.hook.assist import SUFFIX
+from crystal.hook.matching import plain_error, plain_line
 from crystal.hook.session_start import context_file, stamp_of
 from crystal.model.capture import Memory, Project
 from crystal.store import Store
@@ -107,17 +108,17 @@ def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact
 
 
 def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Iterator[Fact]:
-    """Yield why lines are as they are: of edits before which the agent gave a reason, and that a request had led to."""
+    """Yield what edits wrote, with why, if the agent gave a reason before and a request had led to it."""
     known = calls(store, {one.turn for one in edits}, memory)
     why = {turn: reason for turn, one in known.items() if one.request and (reason := find_reason(one.reason))}
-    texts, tools = turn_texts(store, why), tools_of(store, why)
+    texts, tools = turn_texts(store, known), tools_of(store, known)
     for one in edits:
         made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []
-        lines = [plain for call in made for line in call.added if (plain := plain_line(line))]
+        lines = [plain for call in made for plain in map(plain_line, call.added) if plain]
         if lines:
-            request = known[one.turn].request or ""
-            file = file_name(one.path)
-            yield reason_fact(file, lines, one.at, one.session_id, _day(one.at), request, why[one.turn])
+            edit = written(relative(one.path, one.folder), lines, one.at, one.session_id)
+            reason, request = why.get(one.turn), known[one.turn].request or ""
+            yield edit if reason is None else reason_fact(edit, _day(one.at), request, reason)
 
 
 def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:

@@ -14,8 +14,8 @@ from crystal.app.projects import relative
 from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.assist import facts as wording
-from crystal.assist.facts import Fact
-from crystal.assist.replay import History, Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
+from crystal.assist.facts import Fact, Known
+from crystal.assist.replay import Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
 from crystal.errors import StoreDamagedError
 from crystal.hook.assist import MAX_PACKET_AGE_NS, MOMENTS, is_in_summary
 from crystal.store import Store
@@ -54,7 +54,7 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
     """
     tallies, said = {kind: ReplayTally() for kind in MOMENTS.values()}, _Said(machine.store)
     for rows in _projects(machine):
-        history = History(facts_in(machine.store, "local", rows))
+        history = Known(facts_in(machine.store, "local", rows))
         moments = [one for one in _moments(machine.store, rows) if is_wanted(one.session)]
         told = replay_moments(moments, history, machine.config.assist_tokens)
         for kind, tally in tallies.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 MIN_SENTENCE, MAX_SENTENCE = 40, 320
-_SENTENCE = re.compile(r"(?<=[.!?:])\s+|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=(?:[^`\n]*`[^`\n]*`)*[^`\n]*(?:\n|\Z))|\n+")
+"""The end of a sentence; inside code in backticks is none."""
 _REASON = re.compile(
     r"\b(?:because|so that|instead of|rather than|otherwise|to (?:avoid|prevent)|must (?:not|never)|on purpose"
     r"|deliberately|the (?:root )?(?:cause|reason|problem|issue|bug) (?:is|was)|turns out|(?:won't|doesn't|can't) work"
@@ -13,7 +14,7 @@ _REASON = re.compile(
     re.IGNORECASE,
 )
 _NONE = re.compile(
-    r"\?$|^[`|#>*-]|^\d+\.|\bi(?:'ll| will) (?:check|look|see|try)\b|^let me (?:check|look|see|read|find)\b",
+    r"[?:]$|^[`|#>*-]|^\d+\.|\bi(?:'ll| will) (?:check|look|see|try)\b|^let me (?:check|look|see|read|find)\b",
     re.IGNORECASE,
 )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crystal.hook.assist import WORTH, key_of
+from crystal.hook.matching import tail_of
 from crystal.text.fence import HEADER
 from crystal.text.quoting import quote, quote_line
+from crystal.work.blame import MAX_SESSIONS
 from crystal.work.calls import command_key
 
 MIN_REQUEST = 12
@@ -52,9 +56,10 @@ class Fact:
         keys: The parts of the keys that find it.
         at: When it became true, ms.
         session: The session that it is from; it is never told in that one.
-        body: What is told.
+        body: What is told; empty: nothing, and what is known from before holds no longer.
         topic: What it is about; of facts with one topic, a session is told one. Empty: its words.
         is_worth_telling: Whether a packet is worth telling for it: a decision, or something that fails.
+        file: The whole path of the file whose lines are its keys.
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -63,6 +68,7 @@ class Fact:
     body: str
     topic: str = ""
     is_worth_telling: bool = False
+    file: str = ""
 
     def told(self, secret: bytes = b"") -> dict[str, str]:
         """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
@@ -86,14 +92,20 @@ def reason_topic(session: str, reason: str) -> str:
     return f"{session} {reason}"
 
 
-def reason_fact(file: str, lines: Iterable[str], at: int, session: str, day: str, request: str, reason: str) -> Fact:
-    """Return why lines of a file are as they are; ``lines`` are as ``plain_line`` returns them."""
-    sentences = [WRITTEN.format(file=quote_line(file, MAX_LINE), day=day, session=session[:8])]
+def written(file: str, lines: Iterable[str], at: int, session: str) -> Fact:
+    """Return that an edit wrote lines of a file, of which nothing is told; they are as ``plain_line`` returns them."""
+    keys = tuple(("line", tail_of(file), line) for line in dict.fromkeys(lines))
+    return Fact(keys, at, session, "", file=file)
+
+
+def reason_fact(edit: Fact, day: str, request: str, reason: str) -> Fact:
+    """Return why the lines that an edit wrote are as they are."""
+    file, session = quote_line(edit.file, MAX_LINE), edit.session
+    sentences = [WRITTEN.format(file=file, day=day, session=session[:8])]
     if len(request) >= MIN_REQUEST:
         sentences.append(ASKED.format(request=quote_line(request, MAX_REQUEST)))
     body = " ".join([*sentences, WHY.format(reason=quote_line(reason, MAX_REASON))])
-    keys = tuple(("line", file, line) for line in dict.fromkeys(lines))
-    return Fact(keys, at, session, body, reason_topic(session, reason))
+    return replace(edit, body=body, topic=reason_topic(session, reason))
 
 
 def failure_fact(path: str, command: str, at: int, session: str, day: str) -> Fact:
@@ -124,6 +136,36 @@ def ran(command: str) -> str:
     return RAN.format(command=quote_line(command, MAX_COMMAND))
 
 
+class Known:
+    """Facts, found by their keys as they were known at a moment."""
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        self.facts = sorted(facts, key=lambda one: one.at)
+        self._by_key: dict[tuple[str, ...], list[Fact]] = defaultdict(list)
+        self._by_line: dict[str, list[Fact]] = defaultdict(list)
+        for fact in self.facts:
+            for parts in fact.keys:
+                self._by_key[parts].append(fact)
+                if fact.file:
+                    self._by_line[parts[-1]].append(fact)
+
+    def fact(self, parts: tuple[str, ...], before: float = math.inf) -> Fact | None:
+        """Return the latest fact with a key; None if it has no words.
+
+        A line that several files or many sessions have says nothing of who wrote it.
+
+        Args:
+            parts: The parts of the key.
+            before: Only what was known before this time, ms.
+        """
+        fact = next((one for one in reversed(self._by_key.get(parts, ())) if one.at < before), None)
+        if fact is None or not fact.body:
+            return None
+        wrote = [one for one in self._by_line[parts[-1]] if one.at < before] if fact.file else []
+        is_common = len({one.file for one in wrote}) > 1 or len({one.session for one in wrote}) > MAX_SESSIONS
+        return None if is_common else fact
+
+
 def encode_facts(folder: str, origin: str, facts: Iterable[Fact], secret: bytes, id_secret: bytes) -> bytes:
     """Return the file of a project or a session: see ``crystal.hook.assist``. Of facts with one key, the latest has it.
 
@@ -136,9 +178,10 @@ def encode_facts(folder: str, origin: str, facts: Iterable[Fact], secret: bytes,
     """
     kept: list[Fact] = []
     index: dict[bytes, int] = {}
-    for fact in sorted(facts, key=lambda one: -one.at)[:MAX_FACTS]:
-        keys = {key_of(secret, *parts) for parts in fact.keys} - index.keys()
-        if keys and len(index) + len(keys) <= MAX_KEYS:
+    known = Known(facts)
+    for fact in sorted(known.facts, key=lambda one: -one.at):
+        keys = {key_of(secret, *parts) for parts in fact.keys if known.fact(parts) is fact}
+        if keys and len(kept) < MAX_FACTS and len(index) + len(keys) <= MAX_KEYS:
             index.update(dict.fromkeys(keys, len(kept)))
             kept.append(fact)
     head = f"{HEADER} crystal, {' '.join(quote(origin).split())}"

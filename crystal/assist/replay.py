@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crystal.assist.facts import Fact
-from crystal.hook.assist import PACKETS, facts_for_edit, facts_for_failure, worth_telling
+from crystal.assist.facts import Known
+from crystal.hook.assist import PACKETS, worth_telling
+from crystal.hook.matching import facts_for_edit, facts_for_failure
 
 MIN_WORDS = 2
 MAX_RARE = 3
@@ -73,33 +74,24 @@ class ReplayTally:
         return (self.with_fact - self.used) / self.moments if self.moments else 0.0
 
 
-class History:
-    """The facts of a project, found as they were at a moment."""
+def facts_at(known: Known, moment: int) -> Callable[..., dict[str, str] | None]:
+    """Return how the hook would find facts at a moment."""
 
-    def __init__(self, facts: Iterable[Fact]) -> None:
-        self._facts: dict[tuple[str, ...], list[Fact]] = defaultdict(list)
-        for fact in sorted(facts, key=lambda one: one.at):
-            for parts in fact.keys:
-                self._facts[parts].append(fact)
+    def find(*parts: str) -> dict[str, str] | None:
+        fact = known.fact(parts, moment)
+        return None if fact is None else fact.told()
 
-    def at(self, moment: int) -> Callable[..., dict[str, str] | None]:
-        """Return how the hook would find facts at a moment."""
-
-        def find(*parts: str) -> dict[str, str] | None:
-            known = [one for one in self._facts.get(parts, ()) if one.at < moment]
-            return known[-1].told() if known else None
-
-        return find
+    return find
 
 
-def replay_moments(moments: Iterable[Moment], history: History, budget: int) -> list[MomentFacts]:
+def replay_moments(moments: Iterable[Moment], history: Known, budget: int) -> list[MomentFacts]:
     """Return what each moment is told, none of it twice in a session; ``moments`` are in the order of time."""
     left: dict[str, int] = defaultdict(lambda: budget)
     told: set[tuple[str, str]] = set()
     found = []
     for moment in moments:
         now = list[dict[str, str]]()
-        for fact in _known(moment, history.at(moment.at)):
+        for fact in _known(moment, facts_at(history, moment.at)):
             seen, tokens = (moment.session, fact["id"]), int(fact["tokens"])
             if fact["session"] != moment.session and seen not in told and tokens <= left[moment.session]:
                 told.add(seen)

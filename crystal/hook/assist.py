@@ -14,6 +14,7 @@ import os
 
 # ``main.py`` runs without the package.
 session_start = __import__("crystal.hook.session_start", fromlist=["*"]) if __package__ else __import__("session_start")
+matching = __import__("crystal.hook.matching", fromlist=["*"]) if __package__ else __import__("matching")
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     Fact = dict[str, str]
-    Find = Callable[..., "Fact | None"]
 
 MOMENTS = {
     "PreToolUse": "edit",
@@ -39,32 +39,8 @@ WORTH = "worth"
 """Field of the facts that make a packet worth telling: a decision, a command that fails."""
 MAX_BYTES = 2 << 20
 KEY_BYTES = 22
-MAX_LINES = 400
 MAX_FOLDERS = 64
-MIN_CHARACTERS = 8
-MIN_SHARE = 0.5
-"""Minimum share of the lines that an edit replaces which one earlier edit must have written."""
-MIN_ERROR, MIN_ERROR_WORDS = 15, 3
 LOCK_TRIES, LOCK_SECONDS = 25, 0.002
-_PLAIN = str.maketrans("'`", '""')
-
-
-def plain_line(line: str) -> str:
-    """Return a line as it is compared: without spaces, kinds of quotes and its last comma; empty if it is too short."""
-    plain = "".join(line.split()).translate(_PLAIN).rstrip(",;")
-    letters = sum(map(str.isalnum, plain)) + plain.count("_")
-    return plain if len(plain) >= MIN_CHARACTERS and letters * 2 >= MIN_CHARACTERS else ""
-
-
-def plain_error(line: str) -> str:
-    """Return a line of output as errors are compared: its words without paths, numbers and signs around them."""
-    if len(line) > MAX_LINES:
-        return ""
-    words = [word.strip("\"'`,:;()[]{}<>.!*-=") for word in line.removeprefix("Output: ").lower().split()]
-    kept = [word for word in words if word.isascii() and not any(sign.isdigit() or sign in "/\\.\x1b" for sign in word)]
-    telling = [word for word in kept if len(word) > 1 and word[0].isalpha()]
-    plain = " ".join(kept).strip()
-    return plain if len(telling) >= MIN_ERROR_WORDS and len(plain) >= MIN_ERROR else ""
 
 
 def key_of(secret: bytes, *parts: str) -> bytes:
@@ -75,45 +51,6 @@ def key_of(secret: bytes, *parts: str) -> bytes:
         from hashlib import blake2b
     content = "\0".join(parts).encode("utf-8", "surrogatepass")
     return bytes(blake2b(content, digest_size=8, key=secret).hexdigest(), "ascii")
-
-
-def name_of(path: str) -> str:
-    """Return a file's own name, of either system."""
-    return path.replace("\\", "/").rpartition("/")[2]
-
-
-def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
-    """Return what is known of the lines that an edit replaces, and of what failed when its file had been edited.
-
-    Args:
-        given: The arguments of the tool.
-        folder: The project's folder.
-        find: Returns the latest fact with a key, given as its parts.
-    """
-    path = given.get("file_path") or given.get("notebook_path")
-    if not isinstance(path, str):
-        return []
-    replaced = [plain for line in _replaced(given)[:MAX_LINES] if (plain := plain_line(line))]
-    votes: dict[str, tuple[int, Fact]] = {}
-    for plain in set(replaced):
-        fact = find("line", name_of(path), plain)
-        if fact:
-            votes[fact["id"]] = votes.get(fact["id"], (0,))[0] + 1, fact
-    most, best = max(votes.values(), key=lambda one: one[0], default=(0, None))
-    why = [best] if best and most >= MIN_SHARE * len(set(replaced)) else []
-    plain_path = path.replace("\\", "/")
-    failed = find("file", plain_path.removeprefix(folder.replace("\\", "/").rstrip("/") + "/"))
-    return why + ([failed] if failed else [])
-
-
-def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
-    """Return what cured the first error in a failed command's output of which a cure is known."""
-    for line in output.splitlines()[:MAX_LINES]:
-        plain = plain_error(line)
-        fact = find("error", plain) if plain else None
-        if fact:
-            return [fact]
-    return []
 
 
 class HookCall:
@@ -239,20 +176,8 @@ def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
         return None
 
     if call.event == "PreToolUse":
-        return header["head"], facts_for_edit(call.said["tool_input"], folder, find)
-    return header["head"], facts_for_failure(call.said["error"], find)
-
-
-def _replaced(given: "dict[str, Any]") -> "list[str]":
-    """Return the lines that an edit takes out."""
-    edits = given.get("edits")
-    gone: list[str] = []
-    for edit in edits if isinstance(edits, list) else [given]:
-        old, new = edit.get("old_string"), edit.get("new_string")
-        if isinstance(old, str):
-            kept = set(new.splitlines()) if isinstance(new, str) else set()
-            gone += [line for line in old.splitlines() if line not in kept]
-    return gone
+        return header["head"], matching.facts_for_edit(call.said["tool_input"], folder, find)
+    return header["head"], matching.facts_for_failure(call.said["error"], find)
 
 
 def _find(context: str, cwd: str) -> "tuple[str, str]":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 
-from crystal.hook.assist import plain_line
+from crystal.hook.matching import plain_line
 
 Hash = Callable[[str], int]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from crystal.hook.assist import plain_line
+from crystal.hook.matching import plain_line
 from crystal.model.recall import Validity, ValidityState
 from crystal.work.blame import SLACK_MS
 from crystal.work.calls import ToolCall

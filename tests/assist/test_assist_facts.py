@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from crystal.app.assist import refresh_facts
+from crystal.app.assist import facts_in, refresh_facts
 from crystal.app.assist_replay import replay
 from crystal.app.background import enrich
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
 from crystal.assist.decisions import find_reason
-from crystal.assist.facts import Fact, edited, encode_facts, failure_fact
-from crystal.assist.replay import History, Moment, common_words, is_used, replay_moments
+from crystal.assist.facts import Fact, Known, edited, encode_facts, failure_fact
+from crystal.assist.replay import Moment, common_words, is_used, replay_moments
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.errors import StoreDamagedError
-from crystal.hook.assist import MOMENTS, plain_error
+from crystal.hook.assist import MOMENTS
+from crystal.hook.matching import plain_error
 from crystal.hook.session_start import context_file
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.work.index import make_again
@@ -131,6 +132,31 @@ def test_it_is_made_again_when_it_is_old_and_nobody_waits_for_that(machine: Mach
     assert free == [True]
 
 
+def test_lines_are_told_only_of_the_edit_that_wrote_them_last_in_their_file(machine: Machine) -> None:
+    decide(machine, "one", NOW)
+
+    def told(path: str, lines: str, at: int = 1 << 60) -> str:
+        make_again(machine.store)
+        given = {"file_path": path, "old_string": lines}
+        ((_, facts),) = replay_moments(
+            [Moment("edit", at, "x", given)], Known(facts_in(machine.store, "local", [1])), 999
+        )
+        return " ".join(fact["session"] for fact in facts)
+
+    other = {**EDIT, "file_path": f"{SHOP}/test/worker.py", "new_string": "queue.drain(until=None)"}
+    assert told("worker.py", LINE) == "one"
+    assert (told("test/worker.py", LINE), told("worker.py", f"{LINE}\nlimit = seven\nbase = twelve")) == ("", "")
+    did(machine.store, "two", NOW + 50, "Edit", other, "updated", SHOP)  # another file, and no reason
+    assert told("worker.py", LINE) == "one"
+    did(machine.store, "two", NOW + 60, "Edit", {**EDIT, "new_string": f"{LINE}\nx = 12"}, "updated", SHOP)
+    assert told("worker.py", LINE) == ""  # who wrote it now gave no reason
+    assert told("worker.py", LINE, NOW + 55) == "one"
+    decide(machine, "three", NOW + 70)
+    assert told("worker.py", LINE) == "three"
+    did(machine.store, "four", NOW + 80, "Edit", {**EDIT, "file_path": f"{SHOP}/b.py"}, "updated", SHOP)
+    assert told("worker.py", LINE) == ""  # a line of several files
+
+
 def test_what_is_forgotten_while_it_is_gathered_is_never_written(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,9 +261,9 @@ def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:
     fact = Fact((("error", plain_error("no such table in here")),), 10, "one", "words")
     moments = [Moment("failure", at, session, "no such table in here") for at, session in
                ((9, "a"), (10, "b"), (11, "one"), (11, "c"), (12, "c"), (20, "d"), (21, "e"))]  # fmt: skip
-    told = [(moment.at, moment.session) for moment, facts in replay_moments(moments, History([fact]), 100) if facts]
+    told = [(moment.at, moment.session) for moment, facts in replay_moments(moments, Known([fact]), 100) if facts]
     assert told == [(11, "c"), (20, "d"), (21, "e")]
-    assert not any(facts for _, facts in replay_moments(moments, History([fact]), 1))  # more than the budget
+    assert not any(facts for _, facts in replay_moments(moments, Known([fact]), 1))  # more than the budget
 
 
 def test_new_names_or_two_new_words_count_as_use() -> None:
@@ -264,6 +290,10 @@ REASONS = {
     f"Sure. {REASON} Now I edit it.": REASON,
     "I use a lock here because two workers may write at once!": "I use a lock here because two workers may write at once!",
     "I edit the file now.": None,
+    "The issue is that with `Timeout: 5 * time.Second` the queue is cut. Now I edit:": "The issue is that with `Timeout: 5 * time.Second` the queue is cut.",
+    "The issue is this: the queue drops a message because it is full.": "The issue is this: the queue drops a message because it is full.",
+    "The issue is that with `ShutdownTimeout:\n5 * time.Second` it ends too early": None,
+    "It fails because of what this function returns here:": None,
     "Is it because of the queue that it fails here again?": None,
     "- because a list entry is not a sentence of its own": None,
     "Let me check whether it fails because of the queue or not.": None,
@@ -284,7 +314,7 @@ def test_a_session_is_told_once_of_a_command_that_failed_whatever_the_file() -> 
         for file, end in zip(files, ("", " 2>&1"), strict=True)
     ]
     moments = [Moment("edit", 2 + at, "two", {"file_path": file}) for at, file in enumerate(files)]
-    assert [len(told) for _, told in replay_moments(moments, History(facts), 1_000)] == [1, 0]
+    assert [len(told) for _, told in replay_moments(moments, Known(facts), 1_000)] == [1, 0]
 
 
 @pytest.mark.parametrize(("key", "value"), [("agents.codex.isolated", "true"), ("private.projects", SHOP)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.assist.facts import HEAD, Fact, cure_fact, encode_facts, failure_fact, reason_fact
+from crystal.assist.facts import HEAD, Fact, cure_fact, encode_facts, failure_fact, reason_fact, written
 from crystal.context.prepared import Rules, take_told, write_contexts
 from crystal.hook import assist
 from crystal.hook import main as hook
-from crystal.hook.assist import KEY_BYTES, key_of, plain_error, plain_line
+from crystal.hook.assist import KEY_BYTES, key_of
+from crystal.hook.matching import plain_error, plain_line
 from crystal.hook.session_start import context_file
 from tests.support.copied_hook import SESSION, Hook, unfenced
 
@@ -25,7 +27,7 @@ SHOP = "/home/dev/shop"
 LINE = "RETRIES = 3  # attempts for each message"
 REASON = "I keep three because the queue drops a message after the fourth attempt."
 FACTS = [
-    reason_fact("worker.py", [plain_line(LINE)], 1, "one", "2026-11-20", "how often do we retry?", REASON),
+    reason_fact(written("src/worker.py", [plain_line(LINE)], 1, "one"), "2026-11-20", "how often do we retry?", REASON),
     failure_fact("src/worker.py", "make lint", 2, "two", "2026-11-21"),
     cure_fact(plain_error("cat: no such file or directory"), "cat x", ['the agent ran "sh y"'], 3, "two", "2026-11-22"),
 ]
@@ -90,23 +92,23 @@ def test_the_real_hook_tells_it_before_an_edit_and_after_a_failure_once(door: Ho
 def test_other_shapes_of_edits_are_known_and_other_files_lines_and_errors_are_not(tmp_path: Path, tell: Tell) -> None:
     lay(tmp_path)
     changes = [{"old_string": "nothing known here", "new_string": "x"}, {"old_string": LINE, "new_string": "x"}]
-    several = {"file_path": f"{SHOP}/worker.py", "edits": changes}
+    several = {"file_path": f"{SHOP}/src/worker.py", "edits": changes}
     assert REASON in (tell({**BEFORE, "tool_name": "MultiEdit", "tool_input": several}) or "")
-    written = {"file_path": f"{SHOP}/src/worker.py", "content": "all new"}
-    assert "make lint" in (tell({**BEFORE, "tool_name": "Write", "tool_input": written}) or "")
+    anew = {"file_path": f"{SHOP}/src/worker.py", "content": "all new"}
+    assert "make lint" in (tell({**BEFORE, "session_id": "w", "tool_name": "Write", "tool_input": anew}) or "")
     quiet: list[dict[str, Any]] = [
         {"file_path": f"{SHOP}/other.py", "old_string": LINE, "new_string": ""},
-        {"file_path": f"{SHOP}/worker.py", "old_string": LINE, "new_string": LINE},
+        {"file_path": f"{SHOP}/other/worker.py", "old_string": LINE, "new_string": LINE},
         {
-            "file_path": f"{SHOP}/worker.py",
+            "file_path": f"{SHOP}/other/worker.py",
             "old_string": f"{LINE}\nfirst other line\nsecond other line",
             "new_string": "",
         },
         {"file_path": None},
         {},
-        {"file_path": f"{SHOP}/worker.py", "edits": "no list"},
-        {"file_path": f"{SHOP}/worker.py", "edits": [7]},
-        {"file_path": f"{SHOP}/worker.py", "old_string": 7},
+        {"file_path": f"{SHOP}/other/worker.py", "old_string": LINE, "new_string": ""},
+        {"file_path": f"{SHOP}/src/worker.py", "edits": [7]},
+        {"file_path": f"{SHOP}/other/worker.py", "old_string": 7},
     ]
     assert [tell({**BEFORE, "session_id": "q", "tool_input": given}) for given in quiet] == [None] * len(quiet)
     errors = ["", "Exit code 1", "cat: no such file or folder", "x" * 100_000, "\x1b[31m\ud800", None, 7]
@@ -142,10 +144,10 @@ def test_on_any_doubt_it_is_silent(tmp_path: Path, tell: Tell) -> None:
         path.write_bytes(content)
         assert tell(BEFORE) is None
     path.write_bytes(whole)
-    own = {"session_id": "one", "tool_input": {**EDIT, "file_path": f"{SHOP}/worker.py"}}
-    for said in ({"cwd": "/home/dev/shopping"}, {"cwd": "/home"}, {"cwd": None}, {"session_id": None}, own):
+    for said in ({"cwd": "/home/dev/shopping"}, {"cwd": "/home"}, {"cwd": None}, {"session_id": None}):
         assert tell({**BEFORE, **said}) is None
-    assert "make lint" not in (tell({**BEFORE, "session_id": "two"}) or "make lint")
+    for own, text in (("one", REASON), ("two", "make lint")):
+        assert text not in (tell({**BEFORE, "session_id": own}) or text)
     (tmp_path / "told").mkdir(exist_ok=True)
     (tmp_path / "told" / f"{SESSION}.assist").write_text("damaged\n")
     assert tell(BEFORE) is None
@@ -207,6 +209,55 @@ def test_an_error_is_known_again_whatever_its_paths_numbers_and_signs() -> None:
         == "error cannot open permission was denied"
     )
     assert [plain_error(text) for text in ("", "exit code 1", "12 34 56 78 90 12 34", "a b c d", "x" * 500)] == [""] * 5
+
+
+ALIKE = "a.go:{}:2: Error return value of `{}` is not checked (errcheck)"
+
+
+def test_errors_that_one_program_words_alike_are_told_apart_by_their_names(tmp_path: Path, tell: Tell) -> None:
+    names = ["client.Enqueue", "regexp.MatchString", "os.exit", "parseV2"]
+    cures = [cure_fact(plain_error(ALIKE.format(7, name)), name, [], 3, "two", "2026-11-22") for name in names]
+    lay(
+        tmp_path,
+        [*cures, cure_fact(plain_error("./a.go:1:2: it is undefined: v2.Run"), "go", [], 4, "two", "2026-11-22")],
+    )
+    for name in (*names, "other.Name", "parseV3"):
+        told = tell({**AFTER, "session_id": name, "error": f"Exit code 1\n{ALIKE.format(146, name)}"})
+        assert (told is None) if name not in names else (told is not None and f'"{name}", was cured' in told)
+    assert tell({**AFTER, "session_id": "x", "error": "./b.go:9:1: it is undefined: v2.Stop"}) is None
+    assert plain_error("see: cannot read cart.py of it") == plain_error("see: cannot read b/mill.py:12: of it")
+
+
+def test_a_file_written_anew_tells_of_the_lines_that_go(tmp_path: Path, tell: Tell) -> None:
+    shop = tmp_path / "shop"
+    (shop / "src").mkdir(parents=True)
+    write_contexts(tmp_path, RULES, [])
+    ready = tmp_path / "context" / f"{context_file(str(shop))}.facts"
+    ready.write_bytes(encode_facts(str(shop), HEAD.format(project="shop"), FACTS[:1], b"k", b"i"))
+    path, outside = shop / "src" / "worker.py", tmp_path / "worker.py"
+
+    def write(session: str, content: str = "a = 1\n") -> str | None:
+        tool_input = {"file_path": str(path), "content": content}
+        return tell({**BEFORE, "cwd": str(shop), "session_id": session, "tool_name": "Write", "tool_input": tool_input})
+
+    assert write("new") is None
+    outside.write_text(f"a = 1\n{LINE}\n")
+    path.symlink_to(outside)
+    assert write("linked") is None
+    path.unlink()
+    for session, text in (
+        ("long", f"{LINE}\n" + "#" * (1 << 18)),
+        ("twice", f"{LINE}\n{LINE}\n"),
+        ("bytes", "\0\ud800"),
+    ):
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        assert write(session) is None
+    path.write_text(f"a = 1\n{LINE}\n")
+    assert write("kept", f"b = 2\n{LINE}\n") is None
+    assert REASON in (write("gone") or "")
+    path.unlink()
+    os.mkfifo(path)  # which nobody writes: the hook does not wait
+    assert write("pipe") is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")

@@ -111,5 +111,5 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
 
 
 ALLOWED_MODULES = set(
-    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib session_start assist launch remember remember_line".split()
+    "os os.path posixpath genericpath stat _stat _collections_abc _json zlib session_start assist matching launch remember remember_line".split()
 )

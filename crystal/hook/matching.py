@@ -1,0 +1,153 @@
+"""Find what is known of an edit's lines and of a command's errors: how both are compared.
+
+``assist.py`` imports it as a module of its own, without the package. The worker makes the keys of its facts with the
+same functions, and the replay finds with them.
+"""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Fact = dict[str, str]
+    Find = Callable[..., "Fact | None"]
+
+MAX_LINES = 400
+MIN_CHARACTERS = 8
+MAX_FILE_BYTES = 1 << 18
+MIN_SHARE = 0.5
+"""Minimum share of the lines that an edit replaces which one earlier edit must have written."""
+MIN_ERROR, MIN_ERROR_WORDS = 15, 3
+MAX_SUFFIX = 4
+_PLAIN = str.maketrans("'`", '""')
+_QUOTES, _SIGNS, _DIGITS = "\"'`", ",:;()[]{}<>.!*-=", "0123456789"
+
+
+def plain_line(line: str) -> str:
+    """Return a line as it is compared: without spaces, kinds of quotes and its last comma; empty if it is too short."""
+    plain = "".join(line.split()).translate(_PLAIN).rstrip(",;")
+    letters = sum(map(str.isalnum, plain)) + plain.count("_")
+    return plain if len(plain) >= MIN_CHARACTERS and letters * 2 >= MIN_CHARACTERS else ""
+
+
+def plain_error(line: str) -> str:
+    """Return a line of output as errors are compared: its words without paths, numbers and signs around them.
+
+    Names stay, because they tell apart errors that one program words alike.
+    """
+    if len(line) > MAX_LINES:
+        return ""
+    kept = list(filter(None, map(_plain_word, line.removeprefix("Output: ").split())))
+    telling = [word for word in kept if len(word) > 1 and word[0].isalpha()]
+    plain = " ".join(kept)
+    return plain if len(telling) >= MIN_ERROR_WORDS and len(plain) >= MIN_ERROR else ""
+
+
+def _plain_word(word: str) -> str:
+    """Return a word as errors are compared; empty for a path, the name of a file that is not quoted, and a number."""
+    if word.isalpha() and word.isascii():
+        return word.lower()
+    plain = word.strip(_QUOTES + _SIGNS)
+    if not plain.isascii() or "/" in plain or "\\" in plain or "\x1b" in plain:
+        return ""
+    if _is_number(plain):
+        return ""
+    end = plain.rpartition(".")[2]
+    if end != plain and len(end) <= MAX_SUFFIX and end.isalnum() and end == end.lower():
+        ends = word.strip(_SIGNS)
+        return plain.lower() if ends[0] in _QUOTES and ends[-1] in _QUOTES else ""
+    return plain.lower()
+
+
+def _is_number(plain: str) -> bool:
+    """Return whether a word has a digit and is no name: a name begins with a letter, and has other than A to F."""
+    if not any(map(str.isdigit, plain)):
+        return False
+    is_name = plain[0] not in _DIGITS and plain.replace("_", "").replace(".", "").isalnum()
+    return not is_name or not plain.strip(_DIGITS + "abcdefABCDEF")
+
+
+def path_below(folder: str, path: str) -> str:
+    """Return a file's path below the project's folder, of either system; as it is if it is not in it."""
+    return path.replace("\\", "/").removeprefix(folder.replace("\\", "/").rstrip("/") + "/")
+
+
+def tail_of(path: str) -> str:
+    """Return the last two parts of a path, by which lines know their file: a folder above may have a new name."""
+    return "/".join(path.split("/")[-2:])
+
+
+def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
+    """Return what is known of the lines that an edit replaces, and of what failed when its file had been edited.
+
+    Args:
+        given: The arguments of the tool.
+        folder: The project's folder; empty: no file is read.
+        find: Returns the latest fact with a key, given as its parts.
+    """
+    path = given.get("file_path") or given.get("notebook_path")
+    if not isinstance(path, str):
+        return []
+    below = path_below(folder, path)
+    replaced = set(filter(None, map(plain_line, _replaced(given, path, folder)[:MAX_LINES])))
+    votes: dict[str, list[str]] = {}
+    facts: dict[str, Fact] = {}
+    for plain in replaced:
+        fact = find("line", tail_of(below), plain)
+        if fact:
+            facts[fact["id"]] = fact
+            votes[fact["id"]] = [*votes.get(fact["id"], ()), plain]
+    most = max(votes, key=lambda one: len(votes[one]), default="")
+    why = [facts[most]] if most and _tells(votes[most], len(replaced), path, folder) else []
+    failed = find("file", below)
+    return why + ([failed] if failed else [])
+
+
+def _tells(lines: "list[str]", replaced: int, path: str, folder: str) -> bool:
+    """Return whether lines of one edit are enough of those replaced; one that the file has twice may be another's."""
+    if len(lines) < MIN_SHARE * replaced:
+        return False
+    there = list(map(plain_line, _lines_of(path, folder)))
+    return sum(there.count(line) < 2 for line in lines) >= MIN_SHARE * replaced
+
+
+def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
+    """Return what cured the first error in a failed command's output of which a cure is known."""
+    for line in output.splitlines()[:MAX_LINES]:
+        plain = plain_error(line)
+        fact = find("error", plain) if plain else None
+        if fact:
+            return [fact]
+    return []
+
+
+def _replaced(given: "dict[str, Any]", path: str, folder: str) -> "list[str]":
+    """Return the lines that an edit takes out, or that a file written anew has no longer."""
+    edits, content = given.get("edits"), given.get("content")
+    if isinstance(content, str):
+        kept = set(content.splitlines())
+        return [line for line in _lines_of(path, folder) if line not in kept]
+    gone: list[str] = []
+    for edit in edits if isinstance(edits, list) else [given]:
+        old, new = edit.get("old_string"), edit.get("new_string")
+        if isinstance(old, str):
+            kept = set(new.splitlines()) if isinstance(new, str) else set()
+            gone += [line for line in old.splitlines() if line not in kept]
+    return gone
+
+
+def _lines_of(path: str, folder: str) -> "list[str]":
+    """Return the lines of a file as it is; none of a long one, or of anything but a file in the project's folder."""
+    try:
+        if not folder or not os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), "")):
+            return []
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return []
+    with open(file, "rb") as content:
+        found = os.fstat(file)
+        is_file = found.st_mode & 0o170000 == 0o100000
+        is_read = is_file and found.st_size <= MAX_FILE_BYTES
+        return content.read(MAX_FILE_BYTES).decode("utf-8", "replace").splitlines() if is_read else []
