@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 60
 BUSY_SECONDS = 0.05
 MAX_BEHIND = 1 << 20
+NO_MEMORY = "no memory yet; run: crystal init"
 QUESTION = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "capture", "statusline.sql")
 
 
@@ -36,7 +37,8 @@ def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
     data_dir = hook.find_data_dir(env)
     path = os.path.join(data_dir, "crystal.db")
     if not os.path.exists(path):
-        return "NOT kept: no memory yet; run: crystal init"
+        has_archive = os.path.exists(os.path.join(os.path.dirname(data_dir), "agents"))
+        return f"NOT kept: {'no database; run: crystal verify --repair' if has_archive else NO_MEMORY}"
     session, transcript = hook._word(said.get("session_id")), hook._path(said.get("transcript_path"))
     is_off, is_private, state, offset, told, searched = _ask(path, {"session": session, "path": transcript})
     if is_off:
@@ -72,7 +74,8 @@ def _kept(transcript: "str | None", offset: int, env: "dict[str, str]") -> str:
     size = hook._attempt(hook._size, transcript, env) if transcript else None
     if not transcript or not size:
         return "on"
-    behind = size - offset if offset <= size else size  # a transcript that was replaced is read anew
+    # A newline that is still to come is read already; a transcript that was replaced is read anew.
+    behind = max(0, size - offset) if offset <= size + 1 else size
     begun = "kept" if offset else "nothing kept yet"
     if behind > MAX_BEHIND:
         return f"{begun}, {behind >> 20} MB wait"

@@ -59,12 +59,17 @@ def test_it_says_how_much_is_kept(kept: Kept) -> None:
     assert kept.line() == "nothing kept yet, 1 line waits"
     kept.machine.capture().sweep()
     assert kept.line() == "kept"
-    kept.add(line("two"), line("three"), b'{"type": "us')
+    kept.add(line("two")[:-1])
+    kept.machine.capture().sweep()
+    assert kept.line() == "kept"
+    kept.add(b"\n", line("two"), line("three"), b'{"type": "us')
     assert kept.line() == "kept, 2 lines wait"
     kept.add(b"x" * 3_000_000)
     assert kept.line() == "kept, 2 MB wait"
     kept.transcript.write_bytes(b"{}\n")
     assert kept.line() == "kept, 1 line waits", "a file that was replaced is read anew"
+    (kept.data / "crystal.db").unlink()
+    assert kept.line() == "NOT kept: no database; run: crystal verify --repair"
 
 
 def test_it_says_what_was_told_and_searched(kept: Kept) -> None:
