@@ -69,4 +69,5 @@ def _named(part: IndexPart, name: str, values: Sequence[str]) -> Mask:
 
 
 def _numbered(part: IndexPart, name: str, values: Sequence[int]) -> Mask:
-    return np.isin(part.arrays[name], np.array(sorted(values), np.int64))
+    numbers = part.arrays[name]
+    return np.asarray(numbers == values[0]) if len(values) == 1 else np.isin(numbers, np.array(values, np.int64))
