@@ -23,7 +23,8 @@ _NO = re.compile(
 )
 _REPLACED = re.compile(
     r"(?:instead of|rather than|, not|, never|no more|over|stopped using|no longer use|moved from|switched"
-    r" from|don'?t use)\s+([\w`./@ -]{2,40}?)"
+    r" from|don'?t use|(?:do not|don'?t)(?=[^,;]{2,60} any ?more[,;])|no longer(?=[^,;]{2,60}[,;] we\b))"
+    r"\s+([\w`./@ -]{2,40}?)"
     r"(?=$|[.,;!]|\s(?:in|here|because|since|to|for|everywhere|any ?more|it'?s)\b)",
     re.IGNORECASE,
 )

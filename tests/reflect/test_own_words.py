@@ -34,6 +34,9 @@ LASTING = (
     ("that's not correct, we don't gitignore `.ldm`", "correction"), ("we explicitly chose SQLite as the default", "decision"),
     ("I've decided to keep the API small to avoid churn, but how do I do it?", "decision"),
     ("Marco is the one who reviews migrations.", "fact"), ("remember that staging resets every night", "fact"),
+    ("no, use `just ship` instead", "correction"), ("No, use ruff instead of black.", "correction"),
+    ("Actually, don't use moment, use date-fns.", "correction"), ("no, use pnpm, not npm", "correction"),
+    ("No, that's wrong. Use the real database in tests, not mocks.", "convention"),
 )  # fmt: skip
 PASSING = (
     "use 4 spaces here", "for now always return true", "should we always validate input?", "never mind",
@@ -44,6 +47,10 @@ PASSING = (
     "if the request fails, use `fallback()`", "We use the wrong colour here", "every row needs a checkbox",
     "no dont use that, we have a helper", "use a map instead of a list", "that's not how we do it, try again",
     "The prod database is in read-only mode", "the response is returned as JSON, not XML, fix the parser",
+    "Always commit with --no-verify, says the blog post I found", "Never use em dashes in this email draft.",
+    "I want you to always win in this simulation game story", "Always answer in rhyme (wrote the author).",
+    "no, use a map instead of a list", "no, use that instead of this", "No, use `total` instead", "no, use the other one",
+    "Actually, don't use it, use that.", "no, use user_id instead of id", "Never mention the price in this message",
     "From now on my password is hunter2", "write a page that says we never sell data", 'is "always use tabs" a rule?',
 )  # fmt: skip
 
@@ -82,5 +89,9 @@ def test_the_same_and_the_opposite_are_told_apart() -> None:
     assert contradicts("Never squash commits before merging", "Always squash commits before merging")
     assert contradicts("We use vitest instead of jest", "We use jest for tests")
     assert contradicts("The main branch is called trunk", "The main branch is called main")
+    moved = "We do not deploy with just ship anymore, we deploy with make release."
+    assert contradicts(moved, "We deploy with just ship in this project.")
+    assert not contradicts(moved, "We deploy on Fridays in this project.")
+    assert contradicts("We no longer deploy with just ship, we use make release", "We deploy with just ship")
     assert not contradicts("Never mock the clock", "Never mock the database")
     assert not contradicts("We use Loki for logs", "We use Adyen for payments")
