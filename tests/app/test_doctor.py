@@ -16,6 +16,7 @@ from crystal.capture import finder
 from crystal.config.harnesses import Root
 from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
+from tests.support.examples import part_of
 
 KEY = "sk-test-0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -32,7 +33,7 @@ def checks(name: str, code: int = 0) -> list[dict[str, Any]]:
     return [check for check in json.loads(done.out)["checks"] if check["name"] == name]
 
 
-@pytest.mark.parametrize("command", ["doctor", "status"])
+@pytest.mark.parametrize("command", part_of(["status", "doctor"]))
 def test_each_folder_of_transcripts_is_listed_once(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     listed, listing = list[Root](), finder._in_root
 

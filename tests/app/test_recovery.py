@@ -340,6 +340,7 @@ def test_without_the_record_nothing_that_may_have_been_private_is_imported_unask
     assert "never seen" in memory.texts("user")
 
 
+@pytest.mark.slow
 def test_damage_in_a_home_that_was_copied_to_another_machine_takes_one_command(memory: Memory) -> None:
     with Store.open(memory.data / "crystal.db") as store:
         store.execute("UPDATE segments SET raw_hash = zeroblob(32) WHERE raw_hash IS NOT NULL")
@@ -378,6 +379,7 @@ def test_a_repair_that_is_killed_is_taken_up_again(memory: Memory, seed: int) ->
     assert list(memory.data.glob("crystal.db.damaged-*"))
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_last_two_steps_costs_nothing(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     data = fold(memory)
     overwrite_header(data, random.Random(1))

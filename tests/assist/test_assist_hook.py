@@ -164,6 +164,7 @@ def test_a_folder_below_its_project_is_found_and_another_repository_below_is_not
     assert REASON in (tell({**BEFORE, "cwd": str(shop / "src" / "deep")}) or "")
 
 
+@pytest.mark.slow
 def test_hooks_that_run_at_once_tell_a_thing_once(door: Hook) -> None:
     lay(door.data)
     given = json.dumps(BEFORE).encode()

@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +198,7 @@ def test_each_token_has_the_tools_of_its_scopes_and_no_others(told: Store) -> No
     every = (*TOOLS, *ALIASES, *CONNECTOR)
     assert set(scope_of) == {tool.name for tool in every}
     assert all(scope_of[tool.name] in (tool.scope, "") and tool.scope in SCOPES for tool in every)
-    every_scopes = [
-        tuple(one for at, one in enumerate(SCOPES) if number >> at & 1) for number in range(1, 2 ** len(SCOPES))
-    ]
+    every_scopes = [some for size in range(1, len(SCOPES) + 1) for some in combinations(SCOPES, size)]
     for scopes, projects in (
         *((scopes, ()) for scopes in part_of(every_scopes, 3)),
         (SCOPES[:1], ("shop",)),

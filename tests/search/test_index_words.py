@@ -150,6 +150,7 @@ def test_of_texts_without_a_pair_one_in_four_seems_to_have_it_and_one_in_eightee
         assert 0 < np.mean(wrong) < most
 
 
+@pytest.mark.slow
 def test_searches_at_once_take_no_words_from_each_other(monkeypatch):
     monkeypatch.setattr(index_words, "KNOWN_WORDS", 2)
     collector, names = WordCollector(), [f"word{number}" for number in range(8)]

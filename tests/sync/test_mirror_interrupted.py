@@ -144,6 +144,7 @@ def test_a_home_restored_from_a_backup_is_followed(world, tmp_path):
     assert device.status().problem is None
 
 
+@pytest.mark.slow
 def test_objects_that_nobody_lists_are_deleted_in_the_end(world):
     for at in range(40):
         add_turn(world.store, f"turn {at}")

@@ -18,7 +18,7 @@ from crystal.transcript.cursor_store import parts
 from crystal.transcript.line_context import Context, complete
 from crystal.transcript.reader import Snapshot, SourceError, reader_of
 from tests.support.command import crystal
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
 from tests.support.transcript_lines import json_values
 
 SAMPLES = Path(__file__).parents[1] / "data" / "agents" / "cursor" / "home"
@@ -52,7 +52,7 @@ def sync() -> None:
     assert crystal("sync").code == 0
 
 
-@pytest.mark.parametrize("order", ["copy first", "database first"])
+@pytest.mark.parametrize("order", part_of(["copy first", "database first"]))
 def test_a_conversation_in_both_stores_is_read_once_with_all_that_is_known(home: Path, order: str, ready: None) -> None:
     if order == "copy first":
         (home / EDITOR.parents[1] / "workspaceStorage" / "w").mkdir(parents=True)
