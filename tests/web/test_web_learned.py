@@ -37,25 +37,44 @@ def learned(home: Path) -> dict[str, str]:
     return {one["memory"]["text"]: one["memory"]["id"] for one in found}
 
 
+def seen_in(page: str, ident: str) -> str:
+    """Return the version of a memory that a page of the review shows."""
+    found = re.search(rf'action="/review/{ident}".*?name="seen" value="(\d+)"', page, re.DOTALL)
+    return found[1] if found else ""
+
+
+def decide(client, ident, **fields):
+    return client.send_form(f"/review/{ident}", seen=seen_in(client.get("/review").text, ident), **fields)
+
+
 def test_what_was_learned_is_kept_with_other_words_or_rejected(learned):
     client, (keep, wrong, never) = Client(), (learned[text] for text in WORDS[:3])
     page = client.get("/review").text
     assert [text in page for text in WORDS[:3]] == [True] * 3
     assert "3 memories learned" in page
-    assert client.send_form(f"/review/{keep}", verdict="keep", text="Never mock\r\nany database.").status_code == 303
-    assert client.send_form(f"/review/{wrong}", verdict="wrong", text="ignored").status_code == 303
-    assert client.send_form(f"/review/{never}", verdict="never").status_code == 303
+    assert decide(client, keep, verdict="nonsense").status_code == 400
+    assert decide(client, keep, verdict="keep", text=" ").status_code == 400
+    assert decide(client, keep, verdict="keep", text="Never mock\r\nany database.").status_code == 303
+    assert decide(client, wrong, verdict="wrong", text="ignored").status_code == 303
+    assert decide(client, never, verdict="never").status_code == 303
     assert "Nothing to review" in client.get("/review").text
     every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
     assert {(one["id"], one["status"], one["source"].partition(" ")[0], one["text"]) for one in every} == {
         (keep, "active", "reviewed", "Never mock\nany database."), (wrong, "deprecated", "learned", WORDS[1]),
         (never, "deprecated", "refused", WORDS[2]),
     }  # fmt: skip
-    for ident, fields, status in (
-        (keep, {"verdict": "nonsense"}, 400), (keep, {}, 400), ("mem-000000000000", {"verdict": "keep"}, 404),
-        (keep, {"verdict": "keep", "text": " "}, 400),
-    ):  # fmt: skip
-        assert client.send_form(f"/review/{ident}", **fields).status_code == status, fields
+    assert client.send_form("/review/mem-000000000000", verdict="keep").status_code == 404
+
+
+def test_a_page_that_is_no_longer_true_decides_nothing(learned):
+    client = Client()
+    stale = client.get("/review").text
+    for ident, verdict in ((learned[WORDS[1]], "keep"), (learned[WORDS[2]], "never")):
+        assert decide(client, ident, verdict="wrong").status_code == 303
+        refused = client.send_form(f"/review/{ident}", seen=seen_in(stale, ident), verdict=verdict, text=WORDS[1])
+        assert (refused.status_code, "changed meanwhile" in refused.text) == (400, True)
+    every = json.loads(crystal("memories", "--status", "deprecated", "--json").out)["memories"]
+    assert {one["source"].partition(" ")[0] for one in every} == {"learned"}
 
 
 def test_a_memory_names_the_turns_that_taught_it(learned):

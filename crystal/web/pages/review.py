@@ -23,14 +23,21 @@ def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the 
 
 
 def judge(machine: Machine, asked: RequestValues) -> Redirect:
-    """Keep a memory, with other words where some are given, or hide it."""
-    ident, verdict = asked.path["id"], asked.values.get("verdict", "")
+    """Keep a memory, with other words where some are given, or hide it.
+
+    Raises:
+        NotFoundError: There is no such memory.
+        UsageError: It changed since the page showed it, or the verdict is none.
+    """
+    one, verdict = memory_of(machine, asked.path["id"]), asked.values.get("verdict", "")
+    if asked.values.get("seen") != str(one.updated_at):
+        raise UsageError(f"{one.id} changed meanwhile, so nothing was done", hint=f"look at /memory/{one.id}")
     if verdict == "keep":
         words = asked.values.get("text", "").replace("\r\n", "\n").strip()
-        keep_learned(machine, ident, None if words == memory_of(machine, ident).text else words)
+        keep_learned(machine, one.id, None if words == one.text else words)
         embed_soon(machine)
     elif verdict in VERDICTS:
-        VERDICTS[verdict](machine, ident)
+        VERDICTS[verdict](machine, one.id)
     else:
         raise UsageError(f"the verdict is {verdict!r}", hint="use keep, wrong or never")
     return Redirect("/review")
