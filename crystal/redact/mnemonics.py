@@ -38,7 +38,6 @@ _SPACE = rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\
 _ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")
 
 _WORD = Lazy(_LETTER + rb"{3,}")
-_ESCAPED_SPACES = (b"\\n", b"\\r", b"\\t")
 _TO_WORDS = bytes(byte if 0x61 <= byte <= 0x7A or 0x80 <= byte <= 0xF4 else 0x20 for byte in bytes(range(256)).lower())
 _ROW = b"\1" * SIZES[-1]
 _RUN = Lazy(_ROW + b"\1*")
@@ -109,9 +108,12 @@ def _places_in(text: bytes) -> list[tuple[int, int]]:
 
 def _holds_row(part: bytes) -> bool:
     """Return whether twelve words of the list follow each other, with no other word between them."""
-    for escape in _ESCAPED_SPACES:
+    for escape in (b"\\n", b"\\r", b"\\t"):
         part = part.replace(escape, b"  ")
-    words, known = part.translate(_TO_WORDS).split(), _ascii_words()
+    part = part.translate(_TO_WORDS)
+    words, known = part.split(), _ascii_words()
+    if part.isascii():
+        return _ROW in bytes(map(known.__contains__, words))
     maybe = _ROW in bytes([word in known or not word.isascii() for word in words])
     return maybe and _ROW in bytes(map(_words().__contains__, words))
 
