@@ -216,10 +216,13 @@ class Crystal:
         """Import past sessions, newest first, from ``paths`` or from all agents' folders."""
         from crystal.app.background import enrich
         from crystal.app.import_past import import_sessions, plan_import
+        from crystal.capture.engine import Tally
 
-        plan = plan_import(self._machine, [Path(path).absolute() for path in paths], self._moment(since, "since"))
+        refused, given = Tally(), [Path(path).absolute() for path in paths]
+        plan = plan_import(self._machine, given, self._moment(since, "since"), refused)
         # Other processes would import the caller's script, which need not be made for that.
         tally = import_sessions(self._machine, plan[:limit], lambda _: None, cleaners=0)
+        tally.problems = {**(refused.problems or {}), **(tally.problems or {})}
         enrich(self._machine, budget_seconds=24 * 3600)
         return tally
 

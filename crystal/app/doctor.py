@@ -23,7 +23,7 @@ from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names, describe_link, links_to
 from crystal.app.transcript_formats import describe_formats
 from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
-from crystal.capture.drain import REFUSED
+from crystal.capture.drain import FIXES
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
@@ -57,7 +57,6 @@ SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """How long the database is read without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
-LEAVE_REFUSED = "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings"
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 
 
@@ -287,7 +286,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         for problem in found["problems"]:
             if problem["part"] in known:
                 continue  # the same, seen just now
-            fix = LEAVE_REFUSED if problem["part"] == REFUSED else "crystal sync"
+            fix = FIXES.get(problem["part"], "crystal sync")
             yield Check(problem["part"], "warning", problem["message"], fix)
 
 

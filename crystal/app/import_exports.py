@@ -24,7 +24,7 @@ from crystal.config.harnesses import HARNESSES, Root, places_of_all
 from crystal.config.paths import make_private_dir
 from crystal.errors import UsageError
 from crystal.export.form import is_export
-from crystal.transcript.reader import SourceError
+from crystal.transcript.snapshot import SourceError
 
 UNPACK_FOLDER = "imports"
 KNOWN_FORMS = (

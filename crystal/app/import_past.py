@@ -27,11 +27,16 @@ MIN_BYTES = 16 << 20
 """An import of less is over before another process has started."""
 
 
-def plan_import(machine: Machine, paths: Sequence[Path], since: int | None) -> list[PastFile]:
-    """Return what backfill would import, newest first. Registers the machine first, so the ledger knows what is old."""
+def plan_import(
+    machine: Machine, paths: Sequence[Path], since: int | None, tally: Tally | None = None
+) -> list[PastFile]:
+    """Return what backfill would import, newest first; ``tally`` gets the files that cannot be read.
+
+    Registers the machine first, so the ledger knows what is old.
+    """
     capture = make_capture(machine).with_projects()
     capture.meet()
-    return plan_past(capture, paths, since)
+    return plan_past(capture, paths, since, tally)
 
 
 def import_sessions(

@@ -18,7 +18,7 @@ from crystal.app.rebuild import rebuild_database, why_rebuild
 from crystal.app.sources import mend_sources, source_faults
 from crystal.app.transcript_formats import count_as_known
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.snapshots import unread
+from crystal.capture.unread import unread
 from crystal.errors import (
     CrystalError,
     NotConfiguredError,

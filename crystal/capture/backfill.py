@@ -10,6 +10,7 @@ from pathlib import Path
 from crystal.capture import finder, snapshots, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
+from crystal.capture.unread import count_new
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
@@ -41,14 +42,16 @@ class PastFile:
     root: Root | None = None
 
 
-def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> list[PastFile]:
+def plan_past(capture: Capture, paths: Sequence[Path], since: int | None, tally: Tally | None = None) -> list[PastFile]:
     """Return the transcripts with bytes that were never read, newest first.
 
     Args:
         capture: The machine's capture.
         paths: Files or folders; empty for all of the agents'.
         since: Only files changed at or after this time, ms.
+        tally: Gets the files that cannot be read.
     """
+    tally = Tally() if tally is None else tally
     skipped = ledger.transcripts_with_skipped(capture.store)
     found = (
         [one for path in paths for one in finder.under(path)]
@@ -65,8 +68,12 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None) -> lis
         if since is not None and one.modified < since:
             continue
         if root.place.form != "lines":
-            with contextlib.suppress(CrystalError, OSError):  # a sweep names it
-                past += plan_file(capture, snapshots.Container(one, root), named=bool(paths))
+            try:
+                past += plan_file(capture, snapshots.Container(one, root), named=bool(paths), tally=tally)
+            except FileNotFoundError:
+                continue
+            except (CrystalError, OSError) as error:
+                tally.fail(one.path, error)
             continue
         state = capture.state_for(one)
         key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
@@ -85,14 +92,20 @@ def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders =
     return 0
 
 
-def plan_file(capture: Capture, container: snapshots.Container, *, named: bool) -> list[PastFile]:
+def plan_file(
+    capture: Capture, container: snapshots.Container, *, named: bool, tally: Tally | None = None
+) -> list[PastFile]:
     """Return the conversations in a file that is read as a whole with records that were not captured.
+
+    ``tally`` gets the file if something in it cannot be read, although the rest can.
 
     Raises:
         CrystalError: It cannot be read.
         OSError: It cannot be read.
     """
-    counted = snapshots.count_new(capture, container, skipped_too=True)
+    counted, damage = count_new(capture, container, skipped_too=True)
+    if damage is not None and tally is not None:
+        tally.fail(container.found.path, damage)
     found = [PastFile(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
     store = capture.store
     tests = (is_export_of_known, has_transcript, repeats_forgotten)

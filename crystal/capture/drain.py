@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.capture import finder, spool
-from crystal.capture.engine import Capture, Tally
+from crystal.capture.engine import SWEEP, Capture, Tally
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.config.harnesses import Root
@@ -33,6 +33,11 @@ MAX_LOOK_BYTES = 64 << 20
 
 BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"
+FIXES = {
+    REFUSED: "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings",
+    SWEEP: "mend the file, or let its agent write it again; crystal then reads it by itself",
+}
+"""The next step for a part that has a problem, where ``crystal sync`` is none."""
 REMEMBER = "remember"
 """The row in ``problems`` that says why words of a prompt were not remembered."""
 PIECES_A_ROUND = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,7 +29,11 @@ from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript.line import clean_text
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError, identify, reader_of
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
+
+REST_SECONDS = 60
+"""A file that was not written for so long is not in the middle of a write."""
 
 
 class Container(NamedTuple):
@@ -54,11 +58,11 @@ def containers(
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
     """Capture what is new in every such file in some folders."""
-    for container in _changed(capture, containers(capture, roots, tally)):
+    for container in changed(capture, containers(capture, roots, tally)):
         capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
 
 
-def _changed(capture: Capture, among: Iterable[Container]) -> Iterator[Container]:
+def changed(capture: Capture, among: Iterable[Container]) -> Iterator[Container]:
     """Yield the files that are not as they were when they were read."""
     stamps = seen.file_stamps(capture.store)
     return (container for container in among if stamps.get(container.found.name) != container.found.stamp)
@@ -77,7 +81,7 @@ def _may_be_early(capture: Capture, container: Container) -> bool:
     return any(True for _ in containers(capture, others))
 
 
-def _is_elsewhere(capture: Capture, container: Container, key: str) -> bool:
+def is_elsewhere(capture: Capture, container: Container, key: str) -> bool:
     """Return whether a conversation in a file of copies is in another file that has more of it."""
     return container.root.place.are_copies and _is_in_file(capture, key, of_copies=False)
 
@@ -123,84 +127,56 @@ def capture_file(
 def _capture_file(
     capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None, meeting: bool
 ) -> None:
-    path, place = container.found.path, container.root.place
-    stamp, stamps = container.found.stamp, seen.stamps(capture.store, path)
+    path, stamp = container.found.path, container.found.stamp
+    stamps = seen.stamps(capture.store, path)
     if stamps.get("") == stamp and only is None:
         return
-    reader = _reader_of(container)
-    sides = capture.sides_of(path, reader)
     try:
-        with opened_source(path, place.form, capture.folders, sides) as source:
-            source.known = partial(_known_records, capture, container)
-            damaged = None
+        with opened_container(capture, container) as (reader, source):
             for conversation in reader.conversations(source):
-                one = _ConversationCapture(capture, container, reader, source, conversation, tally)
+                one = ConversationCapture(capture, container, reader, source, conversation, tally)
                 is_wanted = one.key in only if only is not None else stamps.get(one.key) != conversation.stamp
-                if is_wanted and not _is_elsewhere(capture, container, one.key):
-                    try:
+                if is_wanted and not is_elsewhere(capture, container, one.key):
+                    with noting_damage(source) as is_whole:
                         one.note() if meeting else one.capture(skipped_too=only is not None)
-                    except SourceError as error:
-                        damaged = error
-                        continue
-                    _stamp(capture, path, one.key, conversation.stamp)
+                    if is_whole():
+                        _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
         return
-    if damaged is not None:
-        raise damaged
-    if source.missing:
-        raise source.other_form(source.missing[0])
-    if only is None:
+    damage = damage_of(source)
+    if damage is not None:
+        raise damage
+    if only is None and not source.is_unfinished:
         _stamp(capture, path, "", stamp)
 
 
-def count_new(capture: Capture, container: Container, *, skipped_too: bool) -> list[tuple[str, Origin, int]]:
-    """Return (transcript key, origin, bytes) of the conversations in a file with records that were not captured.
-
-    Args:
-        capture: The machine's capture.
-        container: The file.
-        skipped_too: Count what was there before crystal, too.
-
-    Raises:
-        FileNotFoundError: It is gone.
-        CrystalError: As ``capture_file``.
-    """
-    path, counted = container.found.path, []
-    reader = _reader_of(container)
-    sides, stamps = capture.sides_of(path, reader), seen.stamps(capture.store, path)
-    with opened_source(path, container.root.place.form, capture.folders, sides) as source:
+@contextlib.contextmanager
+def opened_container(capture: Capture, container: Container) -> Iterator[tuple[SnapshotReader, Snapshot]]:
+    """Open a file for its reader, and give both."""
+    path, reader = container.found.path, _reader_of(container)
+    form, sides = container.root.place.form, capture.sides_of(path, reader)
+    with opened_source(path, form, capture.folders, sides) as source:
         source.known = partial(_known_records, capture, container)
-        for conversation in reader.conversations(source):
-            one = _ConversationCapture(capture, container, reader, source, conversation, Tally())
-            if _is_elsewhere(capture, container, one.key):
-                continue
-            # A record of an unchanged conversation differs only because another file has the same conversation; one
-            # that was recovered is in the archive.
-            is_read = stamps.get(one.key) == conversation.stamp
-            kept = ("captured", "recovered") if is_read else ("recovered",)
-            size = sum(
-                _size(record)
-                for record, _, old in one.new_records(skipped_too=skipped_too)
-                if old is None or old.state not in kept
-            )
-            if size:
-                counted.append((one.key, one.origin, size))
-    return counted
+        source.is_at_rest = capture.clock() - container.found.modified >= 1000 * REST_SECONDS
+        yield reader, source
 
 
-def unread(capture: Capture) -> Iterator[tuple[Path, int, CrystalError | None]]:
-    """Yield each file with records that were not captured: their bytes, or the error if it cannot be read."""
-    for container in _changed(capture, containers(capture)):
-        path = container.found.path
-        try:
-            size = sum(one for _, _, one in count_new(capture, container, skipped_too=False))
-        except FileNotFoundError:
-            continue
-        except CrystalError as error:
-            yield path, 0, error
-        else:
-            if size:
-                yield path, size, None
+@contextlib.contextmanager
+def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
+    """Read one conversation of several: if it is damaged, that is noted. Gives a function that tells whether not."""
+    known = len(source.damaged)
+    try:
+        yield lambda: len(source.damaged) == known and not source.is_unfinished
+    except SourceError as error:
+        source.damaged.append(error)
+
+
+def damage_of(source: Snapshot) -> SourceError | None:
+    """Return the error that names what could not be read, None if all could."""
+    if source.damaged:
+        first, *others = source.damaged
+        return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
+    return source.other_form(source.missing[0]) if source.missing else None
 
 
 def _reader_of(container: Container) -> SnapshotReader:
@@ -222,7 +198,7 @@ def _stamp(capture: Capture, path: Path, key: str, stamp: str) -> None:
 
 
 @dataclass(frozen=True)
-class _ConversationCapture:
+class ConversationCapture:
     """One conversation of a file, being captured by ``by``."""
 
     by: Capture
@@ -257,7 +233,7 @@ class _ConversationCapture:
         """Note every record as there before crystal."""
         store = self.by.store
         records = [
-            SeenRecord(record.id, "skipped", digest, _size(record))
+            SeenRecord(record.id, "skipped", digest, record_size(record))
             for record, digest, old in self.new_records()
             if old is None
         ]
@@ -274,7 +250,7 @@ class _ConversationCapture:
         read, skipped = self._read_as_lines()
         for start, record, digest in self._as_known(known):
             is_wanted_now = skipped_too and any(first <= start < last for first, last in skipped)
-            if start + _size(record) <= read and not is_wanted_now:
+            if start + record_size(record) <= read and not is_wanted_now:
                 continue
             old = known.get(record.id)
             if is_wanted(old, digest, skipped_too=skipped_too) and not self._says_less(record, old):
@@ -300,7 +276,7 @@ class _ConversationCapture:
             if ident not in given:
                 given.add(ident)
                 yield start, record._replace(id=ident), self.by.cleaner.hash(record.line)
-            start += _size(record)
+            start += record_size(record)
 
     def _read_as_lines(self) -> tuple[int, list[tuple[int, int]]]:
         """Return how much was read before a file of lines was compressed to this one, and what of it was skipped."""
@@ -323,7 +299,7 @@ class _ConversationCapture:
         lines, length, noted, adopted = list[bytes](), 0, list[tuple[int, SeenRecord]](), list[SeenRecord]()
         replaced = self._replaced()
         for record, digest, old in self.new_records(skipped_too=skipped_too):
-            size = _size(record)
+            size = record_size(record)
             if old is not None and old.state == "recovered":
                 adopted.append(SeenRecord(record.id, "captured", digest, size))
                 continue
@@ -395,5 +371,6 @@ class _ConversationCapture:
         return after
 
 
-def _size(record: Record) -> int:
+def record_size(record: Record) -> int:
+    """Return the length of a record's line, with its newline."""
     return len(record.line) + 1

@@ -20,7 +20,7 @@ from crystal.capture.finder import LOG_SUFFIX
 from crystal.capture.safe_open import Folders, call_with_deadline
 from crystal.config.harness import Form
 from crystal.errors import CrystalError, UnavailableError
-from crystal.transcript.reader import Snapshot, SourceError
+from crystal.transcript.snapshot import Snapshot, SourceError
 
 QUERY_SECONDS = 60.0
 """One query may take so long; a query reads all of a database at most."""

@@ -175,11 +175,15 @@ def backfill(
             return
         if privacy_lost:
             let_in(machine.store)
-        plan = plan_import(machine, given, after)[:limit]
+        refused = Tally()
+        plan = plan_import(machine, given, after, refused)[:limit]
         if dry_run:
             _print_plan(plan, as_json)
+            warn_of(refused)
             return
-        finish_import(machine, import_with_bar(machine, plan), embed=embed, wait=wait, as_json=as_json)
+        tally = import_with_bar(machine, plan)
+        tally.problems = {**(refused.problems or {}), **(tally.problems or {})}
+        finish_import(machine, tally, embed=embed, wait=wait, as_json=as_json)
 
 
 def finish_import(

@@ -18,8 +18,9 @@ from crystal.app.import_past import plan_import
 from crystal.app.migrate.found import find_stores
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
+from crystal.capture.engine import Tally
 from crystal.capture.state import Condition, describe
-from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words
+from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words, warn_of
 from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -255,7 +256,9 @@ def _check_names(clients: Sequence[str] | None, agents: Sequence[str] | None) ->
 
 def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool) -> None:
     """Say what could be imported, and import it if the user wants it."""
-    past = plan_import(machine, [], None)
+    refused = Tally()
+    past = plan_import(machine, [], None, refused)
+    warn_of(refused)
     if not past:
         typer.echo("past: nothing to import")
         return
@@ -267,8 +270,9 @@ def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool
     if not wanted:
         typer.echo("      import them at any time with: crystal backfill")
         return
-    typer.echo(f"      {imported_words(import_with_bar(machine, past))}")
-    warn(*(enrich_here(machine) if wait else follow_up(machine)))
+    tally = import_with_bar(machine, past)
+    typer.echo(f"      {imported_words(tally)}")
+    warn_of(tally, enrich_here(machine) if wait else follow_up(machine))
 
 
 def _show_plan(plan: SetupPlan) -> None:

@@ -79,7 +79,7 @@ class Verification:
         for path, size, problem in unread:
             if problem is not None:
                 self._cannot_read(str(path), problem)
-            else:
+            if size:
                 proof.add_behind(str(path), "not captured yet", 0, size)
         proof.faults += self._unknown_archives()
         proof.faults += _index_faults(self.store)

@@ -19,7 +19,8 @@ from crystal.transcript.line import Fields, clean_text, digest, format_line, wor
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
 _BEGINNING = b"# aider chat started at "

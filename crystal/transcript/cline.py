@@ -23,7 +23,8 @@ from crystal.transcript.line import (
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
 
 _TASK_FILE = "api_conversation_history.json"
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
@@ -85,11 +86,10 @@ READER = ClineReader("taskHistory.json")
 def _document(source: Snapshot) -> tuple[str, str, list[object]]:
     """Return the conversation of a file, the session that it belongs to, and its messages."""
     if source.path.name == _TASK_FILE:
-        # A list: in an object its parser takes it, too.
-        whole = parse_line(b'{"messages":' + source.data + b"}") or {}
+        whole: Fields = {"messages": source.document}
         session: object = source.path.parent.name
     else:
-        whole = parse_line(source.data) or {}
+        whole = fields_of(source.document)
         session = whole.get("sessionId")
     origin = fields_of(whole.get("origin"))
     parent = identifier(origin.get("parentThreadId")) if origin.get("mode") == "subagent" else None

@@ -31,7 +31,8 @@ from crystal.transcript.line import (
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Identity, Record, SessionStamp, Snapshot, SnapshotReader, advanced
+from crystal.transcript.reader import Identity, Record, SessionStamp, SnapshotReader, advanced
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import unpacked
 
 MAX_UNPACKED_BYTES = 1 << 30

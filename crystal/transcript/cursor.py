@@ -9,7 +9,7 @@ Source: docs of txcript and codeburn, samples of others; tests/data/agents/curso
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -30,10 +30,11 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unnamed_record
+from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call_and_result, call_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
-from crystal.transcript.tables import tables_of
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
+from crystal.transcript.snapshot import Snapshot, SourceError
+from crystal.transcript.tables import object_of, tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -111,7 +112,8 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
         parent = identifier(fields_of(composer.get("subagentInfo")).get("parentComposerId"))
         if parent is not None:
             parents[cid] = parent
-        if identifier(cid) and (cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
+        is_broken = bool(value) and not composer
+        if identifier(cid) and (is_broken or cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
             found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
     for cid, stamp in found.items():
         root = cid
@@ -127,7 +129,7 @@ def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if tab == cid:
             yield from _old_records(source, tab, chat)
             return
-    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}")
+    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}", source.object_of)
     context = _context_of(source, tables, cid, composer)
     for ident, bubble in _bubbles(source, cid, composer):
         context = context._replace(at=READER.time_of(bubble, context))  # not each has a time of its own
@@ -150,7 +152,7 @@ def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str
     listed = [identifier(one.get("bubbleId")) for one in headers or inline]
     given = {identifier(one.get("bubbleId")): one for one in inline}
     for number, ident in enumerate(listed or list(stored)):
-        bubble = parse_value(stored[ident]) if ident in stored else given.get(ident)
+        bubble = parse_value(stored[ident], source.object_of) if ident in stored else given.get(ident)
         if bubble is None and number < len(inline):
             bubble = inline[number]
         if bubble:
@@ -194,7 +196,11 @@ def _placed(context: Context, bubble: Fields) -> Context:
 
 def _tabs(source: Snapshot, tables: set[str]) -> Iterator[tuple[str, Fields]]:
     """Yield the chats of the first versions, in the database of a workspace, with their ids."""
-    chats = _value(source, "ItemTable", _OLD_CHATS) if "ItemTable" in tables else {}
+    stored = list(source.rows(_VALUE.format("ItemTable"), (_OLD_CHATS,))) if "ItemTable" in tables else []
+    chats = next((parse_value(value) for (value,) in stored), {})
+    if stored and not chats:
+        hint = "open the chats in the editor; it may write them again"
+        source.damaged.append(SourceError(f"{_OLD_CHATS} is not complete JSON", hint=hint))
     for tab in list_of(chats.get("tabs")):
         ident = identifier(fields_of(tab).get("tabId"))
         if ident is not None and list_of(tab.get("bubbles")):
@@ -212,9 +218,9 @@ def _old_records(source: Snapshot, tab: str, chat: Fields) -> Iterator[Record]:
             yield Record(unique_id(ident, tab), line, context.with_texts(model=model))
 
 
-def _value(source: Snapshot, table: str, key: str) -> Fields:
+def _value(source: Snapshot, table: str, key: str, parse: Callable[[object], Fields] = object_of) -> Fields:
     rows = source.rows(_VALUE.format(table), (key,))
-    return next((parse_value(value) for (value,) in rows), {})
+    return next((parse_value(value, parse) for (value,) in rows), {})
 
 
 def _parts(bubble: Fields) -> Iterator[Part]:

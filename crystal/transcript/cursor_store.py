@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.transcript.editor import path_of_uri
-from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, milliseconds, parse_lines, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, milliseconds, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, block_text, call, call_text, result_text
-from crystal.transcript.reader import Record, SessionStamp, Snapshot
+from crystal.transcript.reader import Record, SessionStamp
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
 _STORE, _META = "store.db", "meta.json"
@@ -34,12 +35,12 @@ _SUMMARY = "[Previous conversation summary]"
 _LEFT_OUT = "[REDACTED]"
 
 
-def parse_value(value: object) -> Fields:
+def parse_value(value: object, parse: Callable[[object], Fields] = object_of) -> Fields:
     """Parse what a column holds: JSON as text, as bytes, or as text of hexadecimal digits; empty for anything else."""
     if isinstance(value, str):
         is_hex = value[:2] == "7b" and re.fullmatch(r"[0-9a-fA-F]+", value) and len(value) % 2 == 0
         value = bytes.fromhex(value) if is_hex else value
-    return object_of(value)
+    return parse(value)
 
 
 def side_files(path: PurePath) -> tuple[PurePath, ...]:
@@ -64,7 +65,7 @@ def conversation(source: Snapshot) -> SessionStamp:
         root = identifier(parent.get("rootParentAgentId")) or identifier(parent.get("parentAgentId"))
         stamp = f"{meta.get('latestRootBlobId')} {meta.get('name')} {sides}"
         return SessionStamp(root or ident, stamp, ident if root else None)
-    if not any(_is_message(line) for line in parse_lines(source.data)):
+    if not any(_is_message(line) for line in source.objects()):
         raise source.other_form("messages")
     above = source.path.parent
     stamp = f"{digest(source.data)} {sides}"
@@ -80,7 +81,7 @@ def records(source: Snapshot, told: SessionStamp) -> Iterator[Record]:
     """Yield the messages of a file, each with an id by its content: the same text is the same record, and counted."""
     own = told.subagent or told.session
     is_store = source.path.name == _STORE
-    messages = list(_stored(source) if is_store else _copied(source.data))
+    messages = list(_stored(source) if is_store else ((digest(fields), fields) for fields in source.objects()))
     context = _context_of(source.sides, _meta(source) if is_store else {}, [one for _, one in messages])
     times: Counter[str] = Counter()
     for ident, message in messages:
@@ -157,11 +158,6 @@ def _is_message(fields: Fields) -> bool:
     return fields.get("role") in ("user", "assistant") and isinstance(inner, str | list)
 
 
-def _copied(data: bytes) -> Iterator[tuple[str, Fields]]:
-    for fields in parse_lines(data):
-        yield digest(fields), fields
-
-
 # -- the database of blobs -------------------------------------------------------------------------------------------
 
 
@@ -178,7 +174,7 @@ def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
     seen, waiting, found = set[str](), [str(_meta(source).get("latestRootBlobId"))], False
     while waiting:
         ident = waiting.pop()
-        message = parse_value(blobs.get(ident))
+        message = _message(source, blobs.get(ident))
         if "role" in message:
             found = True
             yield ident, message
@@ -186,7 +182,12 @@ def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
             seen.add(ident)
             waiting.extend(reversed(_named_ids(blobs[ident])))
     if not found:
-        yield from ((ident, message) for ident, data in blobs.items() if "role" in (message := parse_value(data)))
+        yield from ((ident, message) for ident, data in blobs.items() if "role" in (message := _message(source, data)))
+
+
+def _message(source: Snapshot, blob: object) -> Fields:
+    """Return the message that a blob holds; empty for a record of Protocol Buffers, which never begins like JSON."""
+    return parse_value(blob, source.object_of) if isinstance(blob, bytes) and blob.startswith(b"{") else {}
 
 
 def _named_ids(record: bytes) -> list[str]:

@@ -1,7 +1,7 @@
 """The reader of Gemini CLI's chats: a journal in JSON lines, or one JSON document of older versions.
 
 The journal repeats itself: an answer is written again once its tools have run, and a resumed session begins with the
-whole history. So the file is read as a whole, and of each message the first text and all of its tool calls count. A
+whole history. So the file is read as a whole, and of each message the newest text and all of its tool calls count. A
 prompt that the program takes back, and what it compresses, stays.
 
 Source: files of version 0.61; tests/data/agents/gemini-cli/README.md.
@@ -13,16 +13,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from crystal.transcript.line import Fields, dicts_of, fields_of, format_line, identifier, parse_line, parse_lines, word
+from crystal.transcript.line import Fields, dicts_of, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unnamed_record
+from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call_and_result, call_text, result_text, unique_id, without_files
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
+from crystal.transcript.snapshot import Snapshot
 
 _SESSION_CONTEXT = "<session_context>"
 _FOLDER = re.compile(r"Workspace Directories:\*\*\n\s+- (.+)")
 _COMPRESSED = "Got it. Thanks for the additional context!"
 _SUMMARY = "crystalSummary"
+_EARLIER = "crystalEarlier"
 _ANSWERS = ("gemini", "qwen")
 """Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
@@ -39,7 +41,7 @@ class GeminiReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the chat of a file. A subagent's lies in a folder named after its session."""
-        head = next((one for one in _objects(source.data) if "sessionId" in one), None)
+        head = next((one for one in _objects(source) if "sessionId" in one), None)
         session = identifier(head["sessionId"]) if head else None
         if session is None:
             raise source.other_form("session")
@@ -50,7 +52,7 @@ class GeminiReader(MessageReader, SnapshotReader):
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""
-        messages, others = _replay(source.data)
+        messages, others = _replay(_objects(source))
         context = Context().with_texts(cwd=_folder_of(messages.values(), source.sides))
         for ident, message in messages.items():
             context = context.with_texts(model=message.get("model"))
@@ -61,6 +63,8 @@ class GeminiReader(MessageReader, SnapshotReader):
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
         kind, text = fields.get("type"), _text(fields.get("content"))
+        if _EARLIER in fields:
+            return
         if kind == "user" and not _is_session_context(fields):
             yield Part("summary", text) if _SUMMARY in fields else Part("user", without_files(text))
         elif kind in _ANSWERS and text != _COMPRESSED:
@@ -73,45 +77,47 @@ class GeminiReader(MessageReader, SnapshotReader):
 READER = GeminiReader()
 
 
-def _objects(data: bytes) -> list[Fields]:
+def _objects(source: Snapshot) -> list[Fields]:
     """Return the objects of a journal, or the one object of a document."""
-    whole = parse_line(data)
-    if whole is not None:
-        return [whole]
-    return parse_lines(data.rpartition(b"\n")[0])  # the last one may be half written
+    return [source.document] if isinstance(source.document, dict) else source.objects()
 
 
-def _replay(data: bytes) -> tuple[dict[str, Fields], list[Fields]]:
-    """Return the messages by id, each in its first form with its tool calls, and the objects of unknown kinds."""
+def _replay(objects: list[Fields]) -> tuple[dict[str, Fields], list[Fields]]:
+    """Return the messages by id, and what else is kept: objects of unknown kinds, earlier states of messages."""
     messages: dict[str, Fields] = {}
     others: list[Fields] = []
-    for fields in _objects(data):
+    for fields in objects:
         update = fields.get("$set")
         change = update if isinstance(update, dict) else fields
         history = change.get("messages")
         if isinstance(history, list):
-            _add_history(messages, history)
+            _add_history(messages, others, history)
         elif "type" in fields and identifier(fields.get("id")) is not None:
-            _add_message(messages, fields)
+            _add_message(messages, others, fields)
         elif not {"sessionId", "lastUpdated", "summary", "$rewindTo"} & change.keys():
             others.append(fields)
     return messages, others
 
 
-def _add_history(messages: dict[str, Fields], history: list[object]) -> None:
+def _add_history(messages: dict[str, Fields], others: list[Fields], history: list[object]) -> None:
     """Add what a checkpoint has and nobody wrote before. After a compression its first new message is a summary."""
     given = [one for one in dicts_of(history) if identifier(one.get("id")) is not None]
     for number, one in enumerate(given):
         is_summary = any(_text(other.get("content")) == _COMPRESSED for other in given[number + 1 : number + 2])
         is_new = is_summary and one["id"] not in messages
-        _add_message(messages, {**one, _SUMMARY: True} if is_new else one)
+        _add_message(messages, others, {**one, _SUMMARY: True} if is_new else one)
 
 
-def _add_message(messages: dict[str, Fields], message: Fields) -> None:
+def _add_message(messages: dict[str, Fields], others: list[Fields], message: Fields) -> None:
     known = messages.setdefault(message["id"], message)
-    calls = message.get("toolCalls")
-    if isinstance(calls, list) and len(calls) >= len(known.get("toolCalls") or []):
-        messages[message["id"]] = {**known, "toolCalls": calls}
+    before, now = _text(known.get("content")), _text(message.get("content"))
+    calls, known_calls = list_of(message.get("toolCalls")), list_of(known.get("toolCalls"))
+    if not before.startswith(now):
+        if not now.startswith(before):
+            others.append({**known, _EARLIER: True})
+        known = {**known, **message}
+    longer = calls if len(calls) >= len(known_calls) else known_calls
+    messages[message["id"]] = {**known, "toolCalls": longer} if longer else known
 
 
 def _folder_of(messages: Iterable[Fields], sides: Mapping[PurePath, bytes]) -> str | None:

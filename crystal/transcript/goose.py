@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import ID_END, Role
-from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_lines, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, block_text, call
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
 
 _CONTINUED = "The previous message contains a summary"
@@ -69,7 +70,7 @@ class GooseReader(MessageReader, SnapshotReader):
         if _is_database(source):
             row = next(rows_of(source, "sessions", "WHERE id = ?", (session,)), {})
             stored = rows_of(source, "messages", "WHERE session_id = ? ORDER BY id", (session,))
-            messages = [_message(told) for told in stored]
+            messages = [_message(source, told) for told in stored]
         else:
             row, messages = _document(source)
         model = object_of(row.get("model_config_json")).get("model_name")
@@ -116,15 +117,17 @@ def _name(ident: str, row: Fields) -> str:
 
 def _document(source: Snapshot) -> tuple[Fields, list[Fields]]:
     """Return what the first line of a file says of the session, and the messages."""
-    every = parse_lines(source.data)
+    every = source.objects()
     first = every[0] if every and "role" not in every[0] else {}
     return first, [_said(one) for one in every if "role" in one and isinstance(one.get("content"), list)]
 
 
-def _message(row: Fields) -> Fields:
+def _message(source: Snapshot, row: Fields) -> Fields:
     """Return a row as the message that it holds."""
     content = object_of(f'{{"content":{row.get("content_json")}}}').get("content")
-    metadata = object_of(row.get("metadata_json"))
+    if content is None:
+        source.object_of(row.get("content_json"))
+    metadata = source.object_of(row.get("metadata_json"))
     said = {"role": row.get("role"), "created": row.get("created_timestamp"), "content": content, "metadata": metadata}
     return _said(said)
 

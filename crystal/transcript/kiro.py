@@ -24,14 +24,14 @@ from crystal.transcript.line import (
     identifier,
     list_of,
     milliseconds,
-    parse_lines,
     parse_time,
     word,
 )
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
 _EVENTS, _SESSION = "messages.jsonl", "session.json"
@@ -100,7 +100,7 @@ def _beside(source: Snapshot) -> Fields:
 
 
 def _session(source: Snapshot) -> SessionStamp:
-    if not any(fields.get("kind") in _SAID or "payload" in fields for fields in parse_lines(source.data)):
+    if not any(fields.get("kind") in _SAID or "payload" in fields for fields in source.objects()):
         raise source.other_form("messages")
     beside = _beside(source)
     name = source.path.parent.name if source.path.name == _EVENTS else source.path.stem
@@ -125,7 +125,7 @@ def _context_of(beside: Fields) -> Context:
 
 def _of_file(source: Snapshot, session: str, context: Context) -> Iterator[Record]:
     names: Fields = {}
-    for ident, fields in _merged(source.data):
+    for ident, fields in _merged(source.objects()):
         names.update(_names_in(fields))
         context = context._replace(at=_time_of(fields) or context.at)
         used = {one: names[one] for one in _results_in(fields) if one in names}
@@ -133,10 +133,10 @@ def _of_file(source: Snapshot, session: str, context: Context) -> Iterator[Recor
         yield Record(unique_id(ident, session), line, context)
 
 
-def _merged(data: bytes) -> Iterator[tuple[str, Fields]]:
+def _merged(objects: list[Fields]) -> Iterator[tuple[str, Fields]]:
     """Yield the messages, the pieces of each as one. What has no id is known by its content."""
     merged: dict[str, Fields] = {}
-    for fields in parse_lines(data):
+    for fields in objects:
         inner = fields_of(fields.get("data"))
         ident = identifier(inner.get("message_id")) or identifier(fields.get("id"))
         key = f"{ident}-{fields.get('kind')}" if "kind" in fields else ident

@@ -17,9 +17,9 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import unnamed_record
 from crystal.transcript.parts import Part, call, call_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot
+from crystal.transcript.reader import Record, SessionStamp, unnamed_record
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of, tables_of
 
 NAMES = "crystalTools"
@@ -29,6 +29,7 @@ _TYPED = re.compile(r"--- USER MESSAGE BEGIN ---\n(.*?)--- USER MESSAGE END ---"
 _TOLD = re.compile(
     r"\s*<(EnvironmentContext|steering-reminder|implicit-rules|kiro-ide-message)\b.*?</\1>\s*", re.DOTALL
 )
+_ID_LENGTH = 32
 _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
 _OLD = "SELECT key, value FROM conversations"
 
@@ -74,6 +75,8 @@ def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
                 yield str(ident), str(folder), repr(stamp), True
     for folder, value in source.rows(_OLD) if "conversations" in tables else ():
         ident = identifier(object_of(value).get("conversation_id"))
+        if str(value).startswith("{") and not object_of(value):
+            ident = digest(str(folder))[:_ID_LENGTH]  # it is broken, and its id with it
         if ident is not None and ident not in seen:
             yield ident, str(folder), digest(str(value)), False
 
@@ -84,7 +87,7 @@ def records(source: Snapshot, session: str) -> Iterator[Record]:
     sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")
     rows = source.rows(sql + ("" if is_current else " WHERE key = ?"), (session if is_current else folder,))
     for (value,) in rows:
-        whole = object_of(value)
+        whole = source.object_of(value)
         model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")
         context = Context().with_texts(cwd=folder, model=model)
         names: Fields = {}

@@ -20,6 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MAX_INTEGER = 40
 MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,30}))?)?\s?(?:([Zz])|([+-])(\d\d):?(\d\d)?)?",
@@ -43,6 +44,24 @@ def parse_line(line: bytes) -> Fields | None:
 def parse_lines(data: bytes) -> list[Fields]:
     """Parse lines; those that are no JSON objects are left out."""
     return [fields for line in data.split(b"\n") if (fields := parse_line(line)) is not None]
+
+
+def parse_cut(data: bytes) -> tuple[object, bytes]:
+    """Parse a cut document that is a list of objects, or an object that has one, up to the last object that is whole.
+
+    Returns:
+        What was parsed, None if nothing can be; and the bytes behind it.
+    """
+    inside, end, closing = b"", 0, b""
+    for token in _STRUCTURE.finditer(data):
+        sign = token[0]
+        if sign in (b"[", b"{"):
+            inside += sign
+        elif sign in (b"]", b"}"):
+            inside = inside[:-1]
+            if sign == b"}" and inside in (b"[", b"{["):
+                end, closing = token.end(), b"]" if inside == b"[" else b"]}"
+    return (parse_line(b'{"it":' + data[:end] + closing + b"}") or {}).get("it"), data[end:]
 
 
 def format_line(fields: object) -> bytes:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, word
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, Snapshot, SourceError
+from crystal.transcript.reader import Record
+from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.stores import (
     NO_TEXT,
     StoredMemory,

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, digest, parse_time
-from crystal.transcript.line_context import Context, parse_completed
+from crystal.transcript.line import Fields, parse_time
+from crystal.transcript.line_context import Context, parse_completed, text_of
 from crystal.transcript.parts import Part, turns_of_parts
-from crystal.transcript.reader import LineFacts, Record, TranscriptReader
+from crystal.transcript.reader import LineFacts, TranscriptReader
 
 
 class MessageReader(TranscriptReader):
@@ -51,7 +51,7 @@ class MessageReader(TranscriptReader):
         shared = self.turn_of(fields, context)
         said = {part.role for part in self.parts(fields) if part.text.strip()}
         return LineFacts(
-            uuid=self.uuid_of(fields, context),
+            uuid=self.uuid_of(fields, context) if text_of(fields) is None else None,
             timestamp_ms=shared.timestamp,
             cwd=shared.cwd,
             session_id=context.session or self.session_of(fields),
@@ -75,8 +75,3 @@ def unique_name(name: str, used: Counter[str]) -> str:
     """Return a name that came before with its number, and count it."""
     used[name] += 1
     return name if used[name] == 1 else f"{name}-{used[name]}"
-
-
-def unnamed_record(session: str, line: bytes, context: Context) -> Record:
-    """Return a record without an id of its own: it is known by its content."""
-    return Record(f"{session}-{digest(line)[:16]}", line, context)

@@ -18,8 +18,9 @@ from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
-from crystal.transcript.tables import check_tables, columns_of, moment_of, object_of, rows_of, unpacked
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot, SourceError
+from crystal.transcript.tables import check_tables, columns_of, moment_of, rows_of, unpacked
 
 _LIST = "sessions.json"
 _TRACE = ".trajectory.jsonl"
@@ -67,7 +68,7 @@ class OpenClawReader(EntryReader, SnapshotReader):
             return _stored(source)
         if source.path.name.endswith(_TRACE) or _CHECKPOINT in source.path.name:
             return []
-        entries = [parse_line(line) or {} for line in _lines(source.data)]
+        entries = [fields for _, fields in source.lines(unpacked(source.data))]
         if not any(one.get("type") == "session" or entry_uuid(one, self.ids_of) for one in entries):
             raise source.other_form("entries")
         found = _NAME.match(source.path.name)
@@ -79,11 +80,10 @@ class OpenClawReader(EntryReader, SnapshotReader):
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the entries, each with what earlier ones say of the folder and the model."""
         session = conversation.subagent or conversation.session
-        lines = _events(source, session) if _is_database(source) else _lines(source.data)
+        lines = _events(source, session) if _is_database(source) else source.lines(unpacked(source.data))
         context = Context()
-        for line in lines:
+        for line, fields in lines:
             context = PI.advance(context, line)
-            fields = parse_line(line) or {}
             uuid = entry_uuid(fields, self.ids_of)
             own = identifier(fields.get("id")) or digest(line)[:16]
             name = f"{session}-{fields.get('type')}-{own}" if uuid is None else uuid.partition(":")[2]
@@ -112,10 +112,14 @@ def _is_database(source: Snapshot) -> bool:
     return source.path.suffix == ".sqlite"
 
 
-def _lines(data: bytes) -> list[bytes]:
-    """Return the entries of a file, which may be compressed. The last one may be half written."""
-    lines = unpacked(data).split(b"\n")
-    return [line for line in lines if parse_line(line) is not None]
+def _packed(source: Snapshot, data: bytes) -> Iterator[tuple[bytes, Fields]]:
+    """Yield the entries in a compressed column; none if it is damaged, which is named."""
+    try:
+        lines = unpacked(data).split(b"\n")
+    except SourceError as error:
+        source.damaged.append(error)
+        return
+    yield from ((line, fields) for line in lines if (fields := source.object_of(line)))
 
 
 def _listed(content: bytes) -> Iterator[Fields]:
@@ -152,19 +156,19 @@ def _stored(source: Snapshot) -> Iterator[SessionStamp]:
         yield _conversation(session, repr(stamp), windows)
 
 
-def _events(source: Snapshot, session: str) -> Iterator[bytes]:
+def _events(source: Snapshot, session: str) -> Iterator[tuple[bytes, Fields]]:
     """Yield the entries of a session in a database: archived ones, then those in use. A large one is compressed."""
     for table in _ARCHIVES:
         if "archive_blob" in columns_of(source, table):
             for row in rows_of(source, table, "WHERE session_id = ?", (session,)):
-                yield from _lines(row["archive_blob"]) if isinstance(row["archive_blob"], bytes) else ()
+                yield from _packed(source, row["archive_blob"]) if isinstance(row["archive_blob"], bytes) else ()
     for row in rows_of(source, "transcript_events", "WHERE session_id = ? ORDER BY seq", (session,)):
-        packed = row.get("event_zstd")
-        if object_of(row.get("event_json")):
-            yield str(row["event_json"]).encode("utf-8", "surrogatepass")
+        packed, fields = row.get("event_zstd"), source.object_of(row.get("event_json"))
+        if fields:
+            yield str(row["event_json"]).encode("utf-8", "surrogatepass"), fields
         elif isinstance(packed, bytes):
-            yield from _lines(packed)
-        elif "event_zstd" not in row:
+            yield from _packed(source, packed)
+        elif "event_zstd" not in row and not row.get("event_json"):
             raise source.other_form("transcript_events.event_zstd")
 
 

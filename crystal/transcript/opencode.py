@@ -18,8 +18,9 @@ from crystal.transcript.line import Fields, digest, fields_of, format_line, iden
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, call_and_result, result_text
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
-from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, object_of, rows_of
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
@@ -138,12 +139,13 @@ def _newest(source: Snapshot, table: str, names: list[str]) -> Iterator[tuple[st
 def _messages(source: Snapshot, session: str) -> list[Fields]:
     """Return the messages of a session in their order. One in the tables of both generations comes once."""
     parts: dict[str, list[Fields]] = {}
+    parse = source.object_of
     within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?)"
     stored = rows_of(source, "part", within, (session,)) if columns_of(source, "message") else iter(())
     for row in sorted(stored, key=lambda row: str(row.get("id"))):
-        parts.setdefault(str(row.get("message_id")), []).append({"id": row.get("id"), **object_of(row.get("data"))})
+        parts.setdefault(str(row.get("message_id")), []).append({"id": row.get("id"), **parse(row.get("data"))})
     first = [
-        {"id": str(row.get("id")), "info": object_of(row.get("data")), "parts": parts.get(str(row.get("id")), [])}
+        {"id": str(row.get("id")), "info": parse(row.get("data")), "parts": parts.get(str(row.get("id")), [])}
         for row in rows_of(source, "message", "WHERE session_id = ?", (session,))
     ]
     first.sort(key=lambda message: (_created(message) or 0, message["id"]))
@@ -152,7 +154,7 @@ def _messages(source: Snapshot, session: str) -> list[Fields]:
         rows_of(source, "session_message", "WHERE session_id = ?", (session,)),
         key=lambda row: (row["seq"] if isinstance(row.get("seq"), int) else 0, str(row.get("id"))),
     )
-    later = [{"id": str(row.get("id")), "type": row.get("type"), **object_of(row.get("data"))} for row in second]
+    later = [{"id": str(row.get("id")), "type": row.get("type"), **parse(row.get("data"))} for row in second]
     return first + [message for message in later if message["id"] not in known]
 
 

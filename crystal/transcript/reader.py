@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.errors import CrystalError, UnavailableError, UsageError
+from crystal.errors import UnavailableError, UsageError
 from crystal.model.capture import Turn
 from crystal.transcript.line import Fields, digest, format_line, parse_line
 from crystal.transcript.line_context import Context, complete, parse_completed
+from crystal.transcript.snapshot import Snapshot
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
@@ -179,51 +180,6 @@ class TranscriptReader(ABC):
         return lines
 
 
-class Snapshot:
-    """A file that is rewritten, or a database, as it was at one moment.
-
-    Attributes:
-        path: Its path.
-        data: Its content; empty for a database.
-        rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
-        sides: The side files that exist.
-        missing: Tables and columns that its reader knows and did not find, although it reads the rest.
-        known: Gives the ids of a session's records that were captured before.
-    """
-
-    def __init__(
-        self,
-        path: PurePath,
-        data: bytes,
-        rows: Callable[..., Iterator[tuple[Any, ...]]],
-        sides: Mapping[PurePath, bytes],
-    ) -> None:
-        self.path, self.data, self.rows, self.sides = path, data, rows, sides
-        self.missing: list[str] = []
-        self.known: Callable[[str], Collection[str]] = lambda _: ()
-        self.found: dict[str, Any] = {}  # for its reader, which is asked several times
-
-    def other_form(self, missing: str) -> SourceError:
-        """Return the error for a database or a document in which its reader does not find what it reads."""
-        if self.path.suffix == ".json" and self.parsed is None:
-            return SourceError(f"{self.path} is not complete JSON", hint="crystal tries again by itself")
-        return SourceError(f"{self.path} has no {missing}, which crystal reads", hint="update crystal")
-
-    @cached_property
-    def parsed(self) -> object:
-        """Return what its JSON is, None if it is none. Parsed once."""
-        return (parse_line(b'{"it":' + self.data + b"}") or {}).get("it")
-
-    @cached_property
-    def stamp(self) -> str:
-        """Return a text that differs when its content or a side file does."""
-        return digest(b"".join((self.data, *self.sides.values())))
-
-
-class SourceError(CrystalError):
-    """A file does not have the form that its reader knows. The file stays as it is, and is tried again."""
-
-
 class SessionStamp(NamedTuple):
     """A conversation in a source.
 
@@ -250,6 +206,11 @@ class Record(NamedTuple):
     id: str
     line: bytes
     context: Context = Context()
+
+
+def unnamed_record(session: str, line: bytes, context: Context) -> Record:
+    """Return a record without an id of its own: it is known by its content."""
+    return Record(f"{session}-{digest(line)[:16]}", line, context)
 
 
 class SnapshotReader(TranscriptReader):
@@ -283,14 +244,18 @@ class SnapshotReader(TranscriptReader):
         """
 
     def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the records of a conversation; last one for its title, if a context has any.
+        """Yield the records of a conversation; then broken ones; last one for its title, if a context has any.
 
         A title repeats words of the conversation: forgetting them would take every line that has it.
         """
         context = Context()
+        source.broken.clear()
         for record in self.messages(source, conversation):
             context = record.context
             yield record._replace(context=context._replace(title=None))
+        for raw in (*source.broken, *filter(None, [source.rest if source.is_at_rest else b""])):
+            own = conversation.subagent or conversation.session
+            yield unnamed_record(own, raw, context._replace(title=None))
         if context.title and conversation.subagent in (None, conversation.session):
             line = format_line({"title": context.title})
             yield Record(f"{conversation.session}-title", line, context)

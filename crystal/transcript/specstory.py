@@ -17,7 +17,8 @@ from crystal.transcript.line import Fields, format_line, parse_time, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot, SourceError
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
 _HEAD = re.compile(r"^_\*\*(User|Agent|Assistant)(?: - (sidechain|subagent))?(?: \(([^)\n]*)\))?\*\*_$", re.MULTILINE)

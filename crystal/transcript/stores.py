@@ -16,7 +16,8 @@ from crystal.transcript.line import Fields, dicts_of, digest, format_line, milli
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import columns_of
 
 PAGE = 500

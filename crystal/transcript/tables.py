@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
-from crystal.transcript.reader import Snapshot, SourceError
+from crystal.transcript.snapshot import Snapshot, SourceError
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from crystal.transcript.line import Fields, digest, format_line
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader, SourceError
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot, SourceError
 
 TimeOf = Callable[[Fields, Context], "int | None"]
 Known = Callable[[str], Collection[str]]

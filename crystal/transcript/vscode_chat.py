@@ -15,11 +15,12 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
-from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, parse_line, word
+from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call, call_and_result, unique_id
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
 _ANSWER_FIELDS = ("response", "result")
@@ -38,12 +39,12 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the chat of a file."""
-        session, _ = _document(source)
+        session, _, _ = _document(source)
         return [SessionStamp(session, source.stamp)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield two records for each request, the prompt and the answer."""
-        _, chat = _document(source)
+        _, chat, others = _document(source)
         repository = fields_of(chat.get("repoData"))
         folder = folder_of_workspace(source.sides) or path_of_uri(chat.get("workingDirectory"))
         context = Context().with_texts(
@@ -60,6 +61,8 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
                 if request.get("response"):
                     answer = {name: request[name] for name in (*_REPEATED_FIELDS, *_ANSWER_FIELDS) if name in request}
                     yield Record(f"{ident}-answer", format_line(answer), own)
+        for change in others:
+            yield unnamed_record(conversation.session, format_line(change), context)
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""
@@ -84,32 +87,36 @@ class VSCodeChatReader(MessageReader, SnapshotReader):
 READER = VSCodeChatReader()
 
 
-def _document(source: Snapshot) -> tuple[str, Fields]:
-    """Return the session and the chat, which has a list of requests."""
-    chat = parse_line(source.data)
-    if chat is None or "kind" in chat:
-        chat = _replay(source.data)
+def _document(source: Snapshot) -> tuple[str, Fields, list[Fields]]:
+    """Return the session, the chat, which has a list of requests, and the changes that are not understood."""
+    chat, others = fields_of(source.document), list[Fields]()
+    if not chat or "kind" in chat:
+        chat, others = _replay(source.objects())
     session = identifier(chat.get("sessionId")) or ("responderUsername" in chat and identifier(source.path.stem))
     if not session or not isinstance(chat.get("requests"), list):
         raise source.other_form("requests")
-    return session, chat
+    return session, chat, others
 
 
-def _replay(log: bytes) -> Fields:
-    """Return the chat after all changes that are understood; empty if the log does not begin with a whole one."""
+def _replay(log: list[Fields]) -> tuple[Fields, list[Fields]]:
+    """Return the chat after all changes that are understood, empty without a whole one before them; and the others."""
     chat: Fields = {}
-    for line in log.split(b"\n"):
-        change = parse_line(line) or {}
+    others: list[Fields] = []
+    for change in log:
         kind, path, value = str(change.get("kind")), change.get("k"), change.get("v")
         if kind == "0" and isinstance(value, dict):
             chat = value
-        elif kind in ("1", "2", "3") and isinstance(path, list) and path:
-            _apply(chat, int(kind), path, value, change.get("i"))
-    return chat
+        elif not (kind in ("1", "2", "3") and _apply(chat, int(kind), list_of(path), value, change.get("i"))):
+            others.append(change)
+    return chat, others
 
 
-def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: object) -> None:
-    """Apply one change: set or delete what is at a path, or cut the list there at ``start`` and add to it."""
+def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: object) -> bool:
+    """Apply one change: set or delete what is at a path, or cut the list there at ``start`` and add to it.
+
+    Returns:
+        Whether there is such a place.
+    """
     try:
         place: Any = chat
         for step in path[:-1]:
@@ -125,7 +132,8 @@ def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: objec
             added = list_of(value)
             place[last] = [*kept[: start if isinstance(start, int) else None], *added]
     except (LookupError, TypeError, ValueError):
-        return
+        return False
+    return True
 
 
 def _text(value: object) -> str:

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, parse_line, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, call_and_result
-from crystal.transcript.reader import Record, SessionStamp, Snapshot, SnapshotReader
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
@@ -41,7 +42,7 @@ class ZedReader(MessageReader, SnapshotReader):
         """Yield the messages of a thread; then its summary."""
         ident = conversation.subagent or conversation.session
         row = next(rows_of(source, "threads", "WHERE id = ?", (ident,)), {})
-        thread = _thread(row)
+        thread = _thread(source, row)
         told = Context(at=moment_of(row.get("updated_at")) or moment_of(thread.get("updated_at")))
         title = word(row.get("summary")) or word(thread.get("title")) or word(thread.get("summary"))
         context = _with_place(told, row, thread).with_texts(title=title)
@@ -79,10 +80,12 @@ def _rows(source: Snapshot) -> Iterator[Fields]:
         yield dict(zip(names, row, strict=True))
 
 
-def _thread(row: Fields) -> Fields:
+def _thread(source: Snapshot, row: Fields) -> Fields:
     data = row.get("data")
-    packed = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    return parse_line(unpacked(packed)) or {} if isinstance(packed, bytes) else {}
+    try:
+        return source.object_of(unpacked(data) if isinstance(data, bytes) else data)
+    except SourceError as error:
+        raise SourceError(f"thread {row['id']}: {error.message}", hint=error.hint) from error
 
 
 def _with_place(context: Context, row: Fields, thread: Fields) -> Context:

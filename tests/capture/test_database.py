@@ -17,7 +17,7 @@ from crystal.capture import source
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.source import DatabaseChangedError, opened_database
 from crystal.errors import UnavailableError
-from crystal.transcript.reader import SourceError
+from crystal.transcript.snapshot import SourceError
 from tests.support.examples import part_of
 
 WRITES = 2_000

@@ -19,7 +19,8 @@ from crystal.config.harness import Harness, Place
 from crystal.model.capture import Turn
 from crystal.transcript.line import parse_line
 from crystal.transcript.line_context import Context, parse_completed
-from crystal.transcript.reader import LineFacts, Record, SessionStamp, Snapshot, SnapshotReader, SourceError, reader_of
+from crystal.transcript.reader import LineFacts, Record, SessionStamp, SnapshotReader, reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 

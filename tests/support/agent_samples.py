@@ -19,7 +19,8 @@ import apsw
 from crystal.api import Crystal
 from crystal.config.harnesses import HARNESSES, places_of_all
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Snapshot, SnapshotReader, SourceError, reader_of
+from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.command import crystal
 
 AGENTS = Path(__file__).parents[1] / "data" / "agents"

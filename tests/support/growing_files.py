@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from crystal.config.harnesses import HARNESSES
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import Snapshot
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import columns_of, unpacked
 from tests.support import agent_samples as samples
 

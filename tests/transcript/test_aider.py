@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Snapshot, SourceError, reader_of
+from crystal.transcript.reader import reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.command import crystal
 from tests.support.examples import examples
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript.cline import READER
-from crystal.transcript.reader import Snapshot
+from crystal.transcript.snapshot import Snapshot
 
 FOLDER = PurePath("sessions/1795665936745_9h4hb")
 NAMES = {"lead": "1795665936745_9h4hb.messages.json", "subagent": "agent_1795665937593_zjuhg4.messages.json"}

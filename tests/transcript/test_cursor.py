@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from crystal.transcript.cursor_store import parts
 from crystal.transcript.line_context import Context, complete
-from crystal.transcript.reader import Snapshot, SourceError, reader_of
+from crystal.transcript.reader import reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.command import crystal
 from tests.support.examples import examples, part_of
 from tests.support.transcript_lines import json_values

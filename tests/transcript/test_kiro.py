@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import SessionStamp, Snapshot, SourceError, reader_of
+from crystal.transcript.reader import SessionStamp, reader_of
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.examples import examples
 from tests.support.transcript_lines import json_values
 

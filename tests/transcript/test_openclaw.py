@@ -11,7 +11,8 @@ import pytest
 
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Record, Snapshot, SourceError
+from crystal.transcript.reader import Record
+from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.agent_samples import snapshot_of
 from tests.support.table import each_row
 

@@ -12,7 +12,7 @@ import apsw
 from crystal.model.capture import Turn
 from crystal.transcript.line_context import complete
 from crystal.transcript.opencode import READER
-from crystal.transcript.reader import Snapshot
+from crystal.transcript.snapshot import Snapshot
 from tests.support.agent_samples import snapshot_of
 from tests.support.table import each_row
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path, PurePath
 
 from crystal.transcript.line import parse_line
-from crystal.transcript.reader import Snapshot, SourceError
+from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.specstory import READER
 
 SAMPLES = Path(__file__).parents[1] / "data/agents/specstory/home"

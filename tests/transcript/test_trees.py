@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from crystal.transcript.chatgpt import READER as CHATGPT
 from crystal.transcript.claude_ai import READER as CLAUDE_AI
-from crystal.transcript.reader import Snapshot
+from crystal.transcript.snapshot import Snapshot
 from tests.support.agent_samples import no_such_table
 
 SESSION = "5d0b6f0a-2f8f-4a55-9a55-0d4a7b3f1c22"

@@ -35,7 +35,7 @@ from crystal.store.search import vectors
 from crystal.store.texts import text_hash
 from crystal.text.chunking import split
 from crystal.transcript.line import clean_text
-from crystal.transcript.reader import Snapshot
+from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.stores import StoredMemory, StoredVector, StoreRow
 
 NEW, KNOWN = "new", "known"

@@ -1,0 +1,228 @@
+"""Claims about every reader of whole files and databases: what is broken is kept as it is and counted, the rest read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import apsw
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.transcript.line import parse_cut
+from crystal.transcript.line_context import complete
+from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.record_kinds import NOT_JSON, count_records
+from crystal.transcript.snapshot import Snapshot
+from tests.support import agent_samples as samples
+from tests.support.archive_frames import frames_in
+from tests.support.command import crystal
+from tests.support.examples import examples
+from tests.support.table import each_row
+
+LINES = ("cursor", "gemini-cli", "kiro", "openclaw", "vscode-chat")
+BROKEN = b'{"type":"user","content":"the wobblefish swims'
+COLUMNS = {
+    "opencode": ("message.data", "part.data", "session_message.data"),
+    "goose": ("messages.content_json",),
+    "cursor": ("cursorDiskKV.value",),
+    "kiro": ("conversations.value", "conversations_v2.value"),
+    "openclaw": ("transcript_events.event_json",),
+    "zed": ("threads.data",),
+}
+GEMINI = "580fb635"
+ZED = "11111111-0000-4000-8000-000000000001"
+
+
+def read(harness: str, source: Snapshot) -> tuple[list[bytes], list[bytes], int]:
+    """Return the records of a file: their lines, what of it gives turns, and how many are no JSON."""
+    reader = reader_of(harness)
+    assert isinstance(reader, SnapshotReader)
+    records = [one for talk in reader.conversations(source) for one in reader.records(source, talk)]
+    lines = [complete(one.line, one.context._replace(id=one.id, session="s")) for one in records]
+    said = {turn.offset for turn in reader.turns(enumerate(lines), "", subagent=False)}
+    counts = count_records(reader, list(enumerate(lines)), said)
+    return [one.line for one in records], [lines[at] for at in sorted(said)], dict(counts.unknown).get(NOT_JSON, 0)
+
+
+def line_files(harness: str) -> list[tuple[str, bytes]]:
+    files = [(name, path.read_bytes()) for path, name in samples.sample_files(harness) if name.endswith(".jsonl")]
+    return [one for one in files if read_or_none(harness, *one)]
+
+
+def read_or_none(harness: str, name: str, data: bytes) -> Any:
+    try:
+        return read(harness, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))[1]
+    except Exception:  # noqa: BLE001 - no conversation of this reader
+        return None
+
+
+@each_row("harness", LINES)
+def test_a_broken_line_is_kept_and_counted_and_costs_no_other(harness: str) -> None:
+    tried = 0
+    for name, data in line_files(harness):
+        lines = data.split(b"\n")
+        before = read(harness, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))
+        for raw, at in itertools.product((BROKEN, b"[" * 100_000, b"\0\0"), (1, len(lines) // 2, len(lines) - 1)):
+            broken = b"\n".join([*lines[:at], raw, *lines[at:]])
+            after = read(harness, Snapshot(PurePath("/home/me", name), broken, samples.no_such_table, {}))
+            assert (after[0].count(raw), after[1], after[2]) == (1, before[1], before[2] + 1), (name, at, raw[:9])
+            tried += 1
+    assert tried
+
+
+@each_row("harness", LINES)
+def test_a_half_written_end_waits_until_the_file_is_at_rest(harness: str) -> None:
+    for (name, data), is_at_rest in itertools.product(line_files(harness), (False, True)):
+        source = Snapshot(PurePath("/home/me", name), data.rstrip(b"\n") + b"\n" + BROKEN, samples.no_such_table, {})
+        source.is_at_rest = is_at_rest
+        assert (BROKEN in read(harness, source)[0], source.is_unfinished) == (is_at_rest, not is_at_rest)
+
+
+def cut_rows(database: apsw.Connection, column: str) -> Iterator[str]:
+    """Cut what a column of each row holds, one after the other; yield what is left."""
+    table, _, name = column.partition(".")
+    has = database.execute("SELECT count(*) FROM pragma_table_info(?) WHERE name = ?", (table, name)).fetchall()
+    sql = f'SELECT rowid, "{name}" FROM "{table}" WHERE CAST("{name}" AS TEXT) GLOB ?'
+    for row, whole in database.execute(sql, ("[[{]*",)).fetchall() if has == [(1,)] else []:
+        text = whole.decode() if isinstance(whole, bytes) else str(whole)
+        for kept in (text[:-1], whole):
+            database.execute(f'UPDATE "{table}" SET "{name}" = ? WHERE rowid = ?', (kept, row))
+            if kept is not whole:
+                yield text[:-1]
+
+
+@each_row("harness", list(COLUMNS))
+def test_a_row_with_broken_json_is_kept_as_it_is(harness: str) -> None:
+    tried = 0
+    for path, name in samples.sample_files(harness):
+        for column in COLUMNS[harness] if path.suffix == samples.DATABASE_SUFFIX else ():
+            database = samples.database_of(path)
+            before = read(harness, samples.snapshot_of(database, name))[1]
+            for raw in cut_rows(database, column):
+                lines, said, broken = read(harness, samples.snapshot_of(database, name))
+                assert broken == lines.count(raw.encode()), (column, raw[:40])
+                assert broken or said == before, (column, raw[:40])
+                tried += broken
+    assert tried >= len(COLUMNS[harness])
+
+
+# -- files that were cut ---------------------------------------------------------------------------------------------
+
+
+@examples(60)
+@given(st.lists(st.text() | st.dictionaries(st.text(), st.text())), st.booleans(), st.data())
+def test_a_document_cut_anywhere_gives_the_messages_before(
+    words: list[Any], is_list: bool, data: st.DataObject
+) -> None:
+    messages = [{"content": one, "more": [{"text": one}]} for one in words]
+    whole = json.dumps(messages if is_list else {"id": "x", "none": [], "messages": messages, "last": {}}).encode()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    found, rest = parse_cut(cut)
+    if found is None:
+        assert rest == cut
+    else:
+        told = found if is_list else found["messages"]  # type: ignore[index, call-overload]
+        assert told == messages[: len(told)]
+        assert cut.endswith(rest)
+        assert json.dumps(messages[len(told)]).encode() not in rest if len(told) < len(messages) else True
+
+
+def test_a_file_that_was_cut_gives_its_whole_messages_and_is_named(home: Path) -> None:
+    harnesses = ("cline", "gemini-cli", "roo-code")
+    for harness in harnesses:
+        samples.lay_out(harness, home)
+    names = ("api_conversation_history.json", "*m5nrm.messages.json", "session-*.json")
+    cut = {path: path.read_bytes() for name in names for path in home.rglob(name)}
+    for path, whole in cut.items():
+        path.write_bytes(whole[: len(whole) * 3 // 4])
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    expected = [turn for harness in harnesses for turn in samples.expected(harness)[1]]
+    assert crystal("init", "--yes", "--no-import").code == 0
+    told = crystal("backfill").err
+    found = samples.captured()[1]
+    assert [one for one in found if one not in expected] == []
+    assert {one["session"] for one in found} == {one["session"] for one in expected}
+    assert len(cut) == 4 < len(expected) - len(found) + 4
+    crystal("sync")
+    doctor = " ".join(crystal("doctor").out.split())
+    for path in cut:
+        assert f"{path}: is not complete JSON" in told
+        assert f"{path}: is not complete JSON (what was read before is kept)" in doctor
+    assert "let its agent write it again" in doctor
+    assert "2 lines of Cline cannot be parsed" in doctor
+    for path, whole in cut.items():
+        path.write_bytes(whole)
+    assert (crystal("backfill").err, crystal("sync").err, crystal("verify").code) == ("", "", 0)
+    assert sorted(map(str, samples.captured()[1])) == sorted(map(str, expected))
+
+
+# -- with the program ------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_thread_of_zed_is_named_and_hides_no_other(home: Path) -> None:
+    samples.lay_out("zed", home)
+    path = home / ".local/share/zed/threads/threads.db"
+    with apsw.Connection(str(path)) as database:
+        database.execute("UPDATE threads SET data = x'28b52ffd00ff' WHERE id = ?", (ZED,))
+    assert crystal("init", "--yes", "--no-import").code == 0
+    done = crystal("backfill")
+    assert f"{path}: thread {ZED}: a compressed record is damaged" in done.err
+    others = [one for one in samples.expected("zed")[1] if one["subagent"] or one["session"] != ZED]
+    assert samples.captured()[1] == others
+    assert f"thread {ZED}: a compressed record is damaged" in " ".join(crystal("sync").err.split())
+    assert f"thread {ZED}: a compressed record is damaged" in " ".join(crystal("verify").out.split())
+
+
+def test_broken_lines_of_gemini_are_in_the_archive_and_doctor_counts_them(home: Path) -> None:
+    samples.lay_out("gemini-cli", home)
+    path = min(home.rglob("*compressed.jsonl"))
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], BROKEN, *lines[2:], BROKEN + b" on"]))
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    assert crystal("init", "--yes", "--no-import").code == 0
+    assert crystal("backfill").code == 0
+    assert samples.captured() == samples.expected("gemini-cli")
+    assert "2 lines of Gemini CLI cannot be parsed" in " ".join(crystal("doctor").out.split())
+    assert crystal("verify").code == 0
+    [archive] = home.rglob(f"{GEMINI}*.jsonl.zst")
+    kept = [json.loads(line) for line in b"".join(frames_in(archive)).splitlines()]
+    assert [one["crystalText"] for one in kept if "crystalText" in one] == [BROKEN.decode(), f"{BROKEN.decode()} on"]
+
+
+def test_the_newest_text_of_a_gemini_message_is_the_message_and_the_earlier_one_is_kept() -> None:
+    def line(number: int, text: str, **more: Any) -> bytes:
+        return json.dumps(
+            {"id": f"m{number}", "type": "gemini" if number % 2 else "user", "content": text, **more}
+        ).encode()
+
+    head = b'{"sessionId":"11111111-aaaa-4bbb-8ccc-000000000001","kind":"main"}'
+    lines = [
+        head,
+        line(0, "asked"),
+        line(1, "Half an"),
+        line(1, "Half an answer"),
+        line(1, "", toolCalls=[{"name": "ls"}]),
+    ]
+    lines += [b'{"$rewindTo":"m0"}', line(1, "Another answer"), line(2, "asked on"), line(3, "done")]
+    source = Snapshot(PurePath("chats/session-x.jsonl"), b"\n".join(lines), samples.no_such_table, {})
+    kept, said, broken = read("gemini-cli", source)
+    answer = json.loads(said[1])
+    assert (answer["content"], [one["name"] for one in answer["toolCalls"]]) == ("Another answer", ["ls"])
+    assert (len(said), broken) == (4, 0)
+    assert [one["content"] for one in map(json.loads, kept) if "crystalEarlier" in one] == ["Half an answer"]
+
+
+def test_a_change_of_an_unknown_kind_is_kept_and_counted() -> None:
+    [(name, data)] = [one for one in line_files("vscode-chat") if b'"kind": 1' in one[1]]
+    later = [b'{"kind":7,"v":"quartz"}', b'{"kind":1,"k":["requests",99,"response"],"v":"lost"}', b'{"kind":2,"v":[]}']
+    source = Snapshot(PurePath("/home/me", name), data + b"\n".join([*later, b""]), samples.no_such_table, {})
+    before = read("vscode-chat", Snapshot(source.path, data, source.rows, {}))
+    kept, said, broken = read("vscode-chat", source)
+    assert (kept[-4:-1], said, broken) == (later, before[1], 0)
+    reader = reader_of("vscode-chat")
+    assert dict(count_records(reader, list(enumerate(kept)), range(len(said))).unknown)["7"] == 1
