@@ -36,15 +36,26 @@ def packet_facts(asked: Sequence[str], stated: Sequence[str], done: Iterable[Wor
     return kept
 
 
+def _without(request: str, told: Iterable[str]) -> str:
+    """Return a request without the sentences that are told of it by themselves; empty if it says nothing else."""
+    for text in told:
+        at = request.lower().find(text.lower())
+        if at >= 0:
+            request = f"{request[:at].rstrip()} {request[at + len(text) :].lstrip()}".strip()
+    return request if any(map(str.isalnum, request)) else ""
+
+
 def _lines(
     asked: Sequence[str], stated: Sequence[str], done: Sequence[WorkStep], folder: str
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the topic of each line, the line, and whether a packet is worth telling for it."""
+    told = dict.fromkeys(stated[-MAX_STATED:])
     for form, requests in ((words.BEGUN, asked[:1]), (words.LAST, asked[1:][-1:])):
-        for request in requests:
+        for request in (_without(one, told) for one in requests):
             body = form.format(said=quote_line(request, MAX_REQUEST))
-            yield body, body, False
-    for text in dict.fromkeys(stated[-MAX_STATED:]):
+            if request:
+                yield body, body, False
+    for text in told:
         yield text, words.STATED.format(said=quote_line(text, MAX_REQUEST)), True
     runs = dict[int, list[WorkStep]]()
     for step in done:

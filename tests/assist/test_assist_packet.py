@@ -20,6 +20,7 @@ from crystal.assist.facts import SO_FAR, encode_facts
 from crystal.assist.packet import MAX_TOKENS, packet_facts
 from crystal.context.prepared import Rules, take_told, write_contexts
 from crystal.hook.assist import WORTH, is_in_summary, worth_telling
+from crystal.reflect.statement_patterns import find_statement
 from crystal.store.work.index import make_again
 from crystal.work.cures import WorkStep
 from tests.support.command import crystal
@@ -77,6 +78,17 @@ def test_it_has_the_task_the_decisions_the_files_and_what_failed_or_worked() -> 
     ] == BODIES
     assert [WORTH in fact.told() for fact in FACTS] == [False, False, True, True, False, False]
     assert packet_facts([], [], [], SHOP) == []
+
+
+def test_it_says_nothing_twice() -> None:
+    rule = "We must never retry POST requests, because the bank charges twice."
+    assert find_statement(rule) is not None
+    said = [fact.body for fact in packet_facts([f"Add a retry. {rule} Begin now.", rule], [rule, RULE], [], SHOP)]
+    assert said == [
+        'The user had asked first: "Add a retry. Begin now.".',
+        f'The user had said: "{rule}".',
+        f'The user had said: "{RULE}".',
+    ]
 
 
 @given(st.lists(st.text(max_size=900)), st.lists(st.text(max_size=400)), st.lists(st.text(min_size=1, max_size=300)))
