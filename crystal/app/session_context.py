@@ -68,7 +68,7 @@ def _refresh(machine: Machine) -> None:
         note_told(machine)
     _mark_privacy(machine)
     config = machine.config
-    if not config.context_enabled and not config.assist_moments and not (data_dir / "context").exists():
+    if not config.tells_at_start and not config.assist_moments and not (data_dir / "context").exists():
         return
     from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
 

@@ -195,7 +195,7 @@ def seen_folders(machine: Machine) -> Iterator[tuple[str | None, ContextSources,
 def _contexts(machine: Machine) -> list[PreparedContext]:
     """Make the contexts of all folders."""
     ready = []
-    for where, here, folders in seen_folders(machine) if machine.config.context_enabled else ():
+    for where, here, folders in seen_folders(machine) if machine.config.tells_at_start else ():
         told = [PreparedContext(one.cwd, here.told(one)) for one in folders]
         ready += told if where else [PreparedContext(None, here.told(None)), *told]
     return ready
@@ -206,7 +206,7 @@ def make_ready(machine: Machine) -> None:
     data_dir = machine.places.data_dir
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
         config = machine.config
-        is_on = config.context_enabled or config.assist_moments
+        is_on = config.tells_at_start or config.assist_moments
         if not held or not is_on or policy_of(machine.store, config).is_off:
             clear_contexts(data_dir)
             return
@@ -267,7 +267,7 @@ def preview(machine: Machine, folder: str) -> Preview:
         told = found.told(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]
     refusals = []
-    if not config.context_enabled:
+    if not config.tells_at_start:
         refusals.append("context is off; to switch it on: crystal config set context.enabled true")
     if truthy(os.environ.get("CRYSTAL_PRIVATE")):
         refusals.append("CRYSTAL_PRIVATE is set")

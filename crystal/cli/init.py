@@ -219,8 +219,8 @@ def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -
     mode = config.assist_mode if is_given else None
     if asks and config.assist_mode == "ask":
         words = (
-            "tell your agents past decisions at an edit, past fixes after an error, and what the session decided"
-            " after a compaction or in a subagent?"
+            "tell your agents what came of the last sessions when one begins, past decisions at an edit, past fixes"
+            " after an error, and what the session decided after a compaction or in a subagent?"
         )
         mode = "on" if typer.confirm(words, default=False, err=True) else "off"
     if mode is None or dry_run:

@@ -249,16 +249,19 @@ class Config:
         number(0, 1000),
         "The daily limit for the cost of deep searches, in US dollars. Above it, they are ordinary searches.",
     )
-    context_enabled: bool = setting(
-        False,
+    context_enabled: bool | None = setting(
+        None,
         BOOLEAN,
-        "Whether a new session gets the most useful memories and the last sessions of its project as context.",
+        "Whether a new session gets the most useful memories and the last sessions of its project as context. "
+        "`false` leaves that out while `assist.mode` is `on`; `true` gives it alone.",
+        default_words="true while `assist.mode` is `on`",
     )
     context_tokens: int = setting(600, whole(100, 10_000), "About how many tokens the context may take.")
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells your agents facts at the moments that the settings below choose. "
+        "Whether crystal tells your agents facts at the moments that the settings below choose, and when a session begins "
+        "(`context.enabled`). "
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(
@@ -331,6 +334,11 @@ class Config:
             UsageError: There is no such key.
         """
         return self.sources.get(setting_for(key).key, "default")
+
+    @property
+    def tells_at_start(self) -> bool:
+        """Return whether a session gets context when it begins."""
+        return self.assist_mode == "on" if self.context_enabled is None else self.context_enabled
 
     @property
     def assist_moments(self) -> tuple[str, ...]:

@@ -231,7 +231,7 @@ def live_agents(env: Mapping[str, str], home: Path) -> list[str]:
 
 def _moments(config: Config) -> tuple[str, ...]:
     """Return when other agents are told something: see ``HookCommand``."""
-    return (*config.assist_moments, *(["start"] if config.context_enabled else []))
+    return (*config.assist_moments, *(["start"] if config.tells_at_start else []))
 
 
 def _plan_live(

@@ -210,9 +210,14 @@ def test_a_full_disk_is_told_and_stops_nothing_else(machine: Machine, monkeypatc
 def test_switched_off_no_file_is_left(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(machine, "one", NOW)
     make_ready(machine)
-    for variable in ({"MODE": "off"}, {"MODE": "ask"}, {"MODE": "on", **dict.fromkeys(MOMENTS.values(), "false")}):
-        for name, value in variable.items():
-            monkeypatch.setenv(f"CRYSTAL_ASSIST_{name.upper()}", value)
+    with open_machine() as on:
+        assert on.config.tells_at_start
+    assert ready(machine).with_suffix("").exists()  # the context of a session's start
+    no_moment = {f"ASSIST_{name.upper()}": "false" for name in MOMENTS.values()}
+    all_off = {"ASSIST_MODE": "on", "CONTEXT_ENABLED": "false", **no_moment}
+    for variables in ({"ASSIST_MODE": "off"}, {"ASSIST_MODE": "ask"}, all_off):
+        for name, value in variables.items():
+            monkeypatch.setenv(f"CRYSTAL_{name}", value)
         with open_machine() as off:
             assert off.config.assist_moments == ()
             refresh(off)

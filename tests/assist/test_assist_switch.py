@@ -59,7 +59,10 @@ def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
     done = crystal("config", "set", "assist.mode", "on")
     assert "trust crystal's" in done.err
     assert "no agent runs" not in done.err
-    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["PreToolUse", "PostToolUse", "SubagentStart"]
+    added = ["SessionStart", "PreToolUse", "PostToolUse", "SubagentStart"]
+    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == added
+    crystal("config", "set", "context.enabled", "false")
+    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == added[1:]
     crystal("config", "set", "assist.edit", "false")
     crystal("config", "set", "context.enabled", "true")
     assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["SessionStart", "PostToolUse", "SubagentStart"]
