@@ -260,8 +260,8 @@ class Config:
     assist_mode: str = setting(
         "ask",
         choice("on", "off", "ask"),
-        "Whether crystal tells your agents facts at the moments that the settings below choose, and when a session begins "
-        "(`context.enabled`). "
+        "Whether crystal tells your agents facts at the moments that the settings below choose, and when a session "
+        "begins (`context.enabled`). "
         "`ask` is `off` until `crystal init` has asked.",
     )
     assist_edit: bool = setting(

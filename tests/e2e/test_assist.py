@@ -43,6 +43,7 @@ def let_sessions_work(client, model, memory):
 
 def test_an_edit_and_a_failed_command_are_told_once_what_was_done_here_before(client, model, memory):
     memory.crystal("config", "set", "assist.mode", "on")
+    memory.crystal("config", "set", "context.enabled", "false")
     first, second, requests = let_sessions_work(client, model, memory)
     assert REASON in requests[-1]
     assert "settle it for the queue" in requests[-1]
@@ -108,6 +109,7 @@ def work_is_compacted(client, model, memory):
 
 def test_after_a_compaction_and_in_a_subagent_the_sessions_own_work_is_told_once(client, model, memory):
     memory.crystal("config", "set", "assist.mode", "on")
+    memory.crystal("config", "set", "context.enabled", "false")
     helper, compacted, last = work_is_compacted(client, model, memory)
     assert [(text.count(STATED), text.count(FAILS)) for text in (helper, compacted, last)] == [(1, 1)] * 3
     assert "They counted stones." in compacted
