@@ -7,8 +7,9 @@ How to add a row: docs/how-to/add-an-embedding-provider.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
 
 
 class ProviderKind(Enum):
@@ -20,8 +21,7 @@ class ProviderKind(Enum):
     SERVICE = "a service on the network; needs a key"
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingProvider:
+class EmbeddingProvider(NamedTuple):
     """A provider, as the rest of crystal knows it.
 
     Attributes:
@@ -44,13 +44,13 @@ class EmbeddingProvider:
     module: str
     implementation: str
     default_model: str
-    dimensions: Mapping[str, int] = field(default_factory=dict)
+    dimensions: Mapping[str, int] = MappingProxyType({})
     base_url: str = ""
     key_variables: tuple[str, ...] = ()
     model_variables: tuple[str, ...] = ()
     url_variables: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    usd_per_million: Mapping[str, float] = field(default_factory=dict)
+    usd_per_million: Mapping[str, float] = MappingProxyType({})
 
     @property
     def runs_here(self) -> bool:

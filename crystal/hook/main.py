@@ -35,7 +35,7 @@ NEAR = 64  # characters from the begin of a prompt in which one of these stands,
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 WORKER = """\
 import gc, sys
-gc.set_threshold(50_000)
+gc.set_threshold(200_000)
 sys.path.insert(0, sys.argv[1])
 import crystal
 sys.path.append(sys.path.pop(0))

@@ -61,7 +61,7 @@ def encoded_hints() -> tuple[bytes, ...]:
     standard = {base64_of(word, shift) for word in literals if len(word) >= MIN_ANYWHERE for shift in range(3)}
     for_urls = {form.replace(b"+", b"-").replace(b"/", b"_") for form in standard}
     digits = {literal.hex().encode() for literal in literals}
-    anywhere = map(re.escape, standard | for_urls | digits | {form.upper() for form in digits})
+    anywhere = [form.replace(b"+", rb"\+") for form in standard | for_urls | digits | {each.upper() for each in digits}]
     first = [base64_of(word, 0) for word in literals if len(word) < MIN_ANYWHERE]
     inside = [
         b"(?:"

@@ -15,6 +15,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -113,11 +114,11 @@ def _mixed(row: list[float]) -> list[float]:
     """Return the blocks of a row times a Hadamard matrix."""
     width = 1
     while width < BLOCK:
-        mixed = []
+        mixed: list[float] = []
         for start in range(0, len(row), 2 * width):
             low, high = row[start : start + width], row[start + width : start + 2 * width]
-            mixed += [one + other for one, other in zip(low, high, strict=True)]
-            mixed += [one - other for one, other in zip(low, high, strict=True)]
+            mixed += map(add, low, high)
+            mixed += map(sub, low, high)
         row, width = mixed, 2 * width
     return row
 

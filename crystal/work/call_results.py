@@ -7,7 +7,6 @@ some calls of a tool in one message have results and others have none, nobody kn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from crystal.work.calls import is_work
@@ -42,12 +41,12 @@ class Pair(NamedTuple):
     settled: int
 
 
-@dataclass(slots=True)
 class _Message:
     """The calls of the message that a thread is in, with their results so far."""
 
-    ident: str | None = None
-    calls: list[tuple[PairedTurn, PairedTurn | None]] = field(default_factory=list)
+    def __init__(self, ident: str | None = None) -> None:
+        self.ident = ident
+        self.calls: list[tuple[PairedTurn, PairedTurn | None]] = []
 
     def answer(self, result: PairedTurn) -> None:
         for at, (call, known) in enumerate(self.calls):

@@ -31,8 +31,8 @@ NEVER_FOR_NOTHING = {"dataclasses", "inspect", "tomllib", "orjson", "re2", "hash
 NEVER = {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", "difflib", "logging", "asyncio", "rich"}
 MAX_MODULES = 130
 """Modules of ours for a turn; today 130, two of them count kinds of records."""
-MAX_DATACLASSES = 12
-"""Today 10. Making one takes as long as a small module; a ``NamedTuple`` is five times quicker."""
+MAX_DATACLASSES = 6
+"""Today 5. Making one takes as long as a small module; a ``NamedTuple`` is five times quicker."""
 
 PROGRAM = """
 import sys
@@ -93,7 +93,9 @@ def test_a_turn_keeps_within_its_budget(turns: Turns) -> None:
     ours = sorted(name for name in loaded if name.startswith("crystal"))
     assert {"crystal.ingest.ingest", "crystal.embedding.embedded"} <= set(ours)
     assert loaded.isdisjoint(
-        NEVER | {"crystal.model.recall", "crystal.reflect", "crystal.search.engine", "crystal.cli", "crystal.mcp"}
+        NEVER
+        | {"crystal.model.recall", "crystal.reflect", "crystal.search.engine", "crystal.cli", "crystal.mcp", "tomllib"}
+        | {"crystal.store.search.scope", "crystal.store.sync.relay_peers", "crystal.store.sessions.conversations"}
     )
     assert len(ours) <= MAX_MODULES, ours
     assert dataclasses <= MAX_DATACLASSES
