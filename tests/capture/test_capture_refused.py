@@ -17,7 +17,9 @@ import pytest
 from crystal.capture import safe_open
 from crystal.capture.backfill import import_past, plan_past
 from crystal.capture.drain import BLOCKED, REFUSED, drain
+from crystal.capture.finder import existing
 from crystal.capture.lock import try_lock, wait_lock, without_lock
+from crystal.config.harnesses import Root
 from crystal.store import problems
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.examples import part_of
@@ -183,6 +185,21 @@ def dead(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Path], None
 
     yield hang
     over.set()
+
+
+@pytest.mark.slow
+def test_a_folder_that_does_not_answer_counts_as_there_and_is_named_by_the_sweep(
+    machine: CaptureMachine, dead: Callable[[str, Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safe_open, "LISTING_SECONDS", 0.3)
+    root, away = Root(machine.home / "mount"), Root(machine.home / "away")
+    root.folder.mkdir()
+    for call in ("stat", "scandir"):
+        dead(call, root.folder)
+    assert existing([root, away]) == [root, away], "one wait for all, which ended without an answer"
+    tally = replace(machine.capture(), roots=(root, away)).sweep()
+    assert list(tally.problems or {}) == [str(root.folder)]
+    assert existing([root, away]) == [root], "who is known not to answer is not waited for again"
 
 
 @pytest.mark.slow
