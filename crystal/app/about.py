@@ -5,6 +5,7 @@ What was done comes from the work index, what was said from the texts that name 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from crystal.app.authors import commits_by
+from crystal.app.authors import commits_of
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
 from crystal.app.projects import relative
@@ -33,6 +34,8 @@ from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sen
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 
+_COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
+"""What git prints of a commit that it made."""
 CALL_ROLES = ("tool_call", "tool_result")
 MAX_TEXTS, ENOUGH_TEXTS = 150, 20
 """Texts that name the thing which are read, the best, and how many are enough if each was said many times."""
@@ -133,7 +136,7 @@ def about(
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
-    commits = list(_commits_by(machine, name, folder or project))
+    commits = list(_commits_of(machine, name, folder or project))
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place)
         events = found.events()
@@ -142,10 +145,10 @@ def about(
     return ThingHistory(name, kind_of_name(name), tuple(_merged(commits)), 0, ())
 
 
-def _commits_by(machine: Machine, name: str, folder: str | None) -> Iterator[Event]:
-    """Yield the commits of a person in a folder's repository; none if it is no author's name there."""
-    if folder is not None and kind_of_name(name) == "name":
-        for one in commits_by(folder, name):
+def _commits_of(machine: Machine, name: str, folder: str | None) -> Iterator[Event]:
+    """Yield the commits of a thing in a folder's repository."""
+    if folder is not None:
+        for one in commits_of(folder, name):
             yield Event("committed", one.subject, one.author, one.at, "", one.commit, Path(folder).name,
                         machine.config.device)  # fmt: skip
 
@@ -265,8 +268,12 @@ class _History:
     def _done(self, hit: Hit, call: queries.CallEnd) -> Event | None:
         """Return what a call or its result tells of the thing; None for what only shows it."""
         if hit.role == "tool_result":
-            errors = [line for line in sentences_with(self._pattern, hit.text) if call.exit and plain_error(line)]
-            return self._event("failed", errors[0], hit, command_key(call.what)) if errors else None
+            lines = sentences_with(self._pattern, hit.text)
+            errors = [line for line in lines if call.exit and plain_error(line)]
+            if errors:
+                return self._event("failed", errors[0], hit, command_key(call.what))
+            made = [line for line in lines if self._kind == "commit" and _COMMITTED.match(line)]
+            return self._event("ran", made[0], hit, command_key(call.what)) if made else None
         if call.is_edit:
             edited = self._event("edited", relative(call.what, call.cwd, call.folder), hit)
             return None if self._kind == "file" else replace(edited, added=call.added, removed=call.removed)

@@ -197,8 +197,8 @@ def _counted(plan: ForgetPlan, now: int) -> str:
     named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
     words = ", ".join(named).replace("memorys", "memories")
     if plan.unread:
-        most = f"at most {counts['message'] + plan.unread:,} messages with these words"
-        return f"will be forgotten: {most}, at least {words or 'none'}"
+        read = f"{words or 'none'} among those read so far; {plan.unread:,} more are read after you confirm"
+        return f"will be forgotten: every message with these words ({read})"
     return f"will be forgotten: {words or 'nothing visible, only data derived from it'}{_when(plan, now)}"
 
 

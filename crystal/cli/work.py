@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHORT_ID = 8
 MAX_RELATED = 5
-WHY = {"edited": "asked", "failed": "command", "fixed": "error", "committed": "by"}
+WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
 """What the second line of an event is."""
 
 
@@ -90,8 +90,7 @@ def blame(
         notes = _notes(machine, project)
     if as_json:
         lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
-        about = {"file": found.file, "project": found.project, "has_git": found.has_git}
-        print_json({**about, "lines": lines, "notes": [*notes, *found.notes]})
+        print_json({**record(found), "lines": lines, "notes": [*notes, *found.notes]})
         return
     _say_blame(found.lines, now)
     render.note(*notes, *found.notes)
@@ -157,7 +156,8 @@ def how(
 
 def fix(
     error: Annotated[
-        str | None, typer.Argument(help="What was printed, or a line of it. Default: standard input.", metavar="ERROR")
+        list[str] | None,
+        typer.Argument(help="What was printed, or a line of it. Default: standard input.", metavar="ERROR"),
     ] = None,
     project: OnlyProject = None,
     limit: Limit = "1",
@@ -170,8 +170,9 @@ def fix(
     from crystal.app.fixes import fix
     from crystal.work.errors import MAX_TEXT
 
-    most, is_piped = whole_number(limit, "--limit"), error in (None, "-")
-    text = str(error) if not is_piped else "" if sys.stdin.isatty() else sys.stdin.read(MAX_TEXT)
+    most, text = whole_number(limit, "--limit"), " ".join(error or ["-"])
+    if text == "-":
+        text = "" if sys.stdin.isatty() else sys.stdin.read(MAX_TEXT)
     if not text.strip():
         raise UsageError("there is no error to look for", hint="run: COMMAND 2>&1 | crystal fix")
     with open_reader() as machine:
@@ -209,7 +210,7 @@ def about(
     """Show the history of a thing: what was edited, run, cured, decided and said about it.
 
     crystal looks in this folder's project first, then in all. What matters most is shown, the latest first.
-    For a person it also shows the latest commits in this project's repository.
+    For a person, a pull request or a commit it also shows commits in this project's repository.
     """
     from crystal.app.about import about, most_telling
 

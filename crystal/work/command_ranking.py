@@ -22,12 +22,12 @@ _STOP = frozenset(
     " also what how".split()
 )
 _LOOKING = frozenset(
-    "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps kill diff"
+    "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps diff"
     " sort cd du less ag fd read true export for while do done if then fi".split()
 )
 """Commands that only look."""
-_MOVING = frozenset("rm mv cp mkdir chmod touch".split())
-"""Commands that only change files or their names: they may cure an error, but are no way to do something."""
+_MOVING = frozenset("rm mv cp mkdir chmod touch kill".split())
+"""Commands that only change files or end programs: they may cure an error, but are no way to do something."""
 _GIT_LOOKS = frozenset(
     "log diff show status branch blame grep ls-files rev-parse config remote cat-file merge-base describe reflog"
     " worktree ls-tree for-each-ref rev-list notes stash".split()
@@ -38,6 +38,10 @@ _WITH_SUBCOMMANDS = frozenset(
 )
 _INTERPRETERS = frozenset("sh bash zsh python python3 node ruby perl php deno bun tsx".split())
 """Programs that do what their first argument says."""
+_CLIENTS = frozenset("curl wget http https xh".split())
+"""Programs that do what is behind an address."""
+_ADDRESS = re.compile(r"https?://(?:[^\s/@]*@)?([^\s?#;|&'\"]+)")
+_SHORT_FORMS = re.compile(r"\b(p)ull[ -](r)equest|\b(m)erge[ -](r)equest", re.IGNORECASE)
 _ENDINGS = re.compile(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
 _WORD = re.compile(r"[a-z0-9]+")
 _HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
@@ -117,8 +121,8 @@ def _told(group: Iterable[CommandRun]) -> Counter[str]:
 
 
 def words(text: str) -> set[str]:
-    """Return the words of a text that matter, without their endings."""
-    found = _WORD.findall(text.lower())
+    """Return the words of a text that matter, without their endings; a pull request is a PR."""
+    found = _WORD.findall(_SHORT_FORMS.sub(r"\1\2\3\4", text).lower())
     return {_ENDINGS.sub("", one) if len(one) >= 5 else one for one in found if len(one) > 1 and one not in _STOP}
 
 
@@ -129,9 +133,15 @@ def steps(line: str) -> tuple[str, ...]:
 
 def all_steps(line: str) -> tuple[str, ...]:
     """Return the programs that a command line runs, with their subcommands, without those that only look."""
-    plain = _QUOTED.sub("Q", _HERE_DOCUMENT.sub("", line))
+    plain = _QUOTED.sub(_plain_quotation, _HERE_DOCUMENT.sub("", line))
     found = dict.fromkeys(map(_step, _NEXT.split(plain)))
     return tuple(step for step in found if step)
+
+
+def _plain_quotation(quoted: re.Match[str]) -> str:
+    """Return what stands for a quotation: its address if that is all it has."""
+    address = _ADDRESS.match(quoted[0], 1)
+    return address[0] if address and " " not in quoted[0] else "Q"
 
 
 def _step(part: str) -> str:
@@ -147,4 +157,6 @@ def _step(part: str) -> str:
     if name in _INTERPRETERS and not done:
         words = takewhile(lambda word: not _REDIRECTION.match(word), rest)
         done = [word.rpartition("/")[2] for word in words if not word.startswith("-")][:1]
+    if name in _CLIENTS and (address := _ADDRESS.search(part)):
+        done = [address[1].rstrip("/")]
     return "" if is_looking else " ".join([name, *done])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from crystal.work.calls import file_name
+from crystal.work.calls import MAX_COMMAND, command_key, file_name
 from crystal.work.command_ranking import all_steps
 
 MAX_COMMANDS = 3
@@ -40,14 +40,21 @@ def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after:
     """
     between = list[WorkStep]()
     for step in after:
-        if not step.is_edit and step.key == failed.key and step.exit is not None:
+        is_prepared = _runs_at_last(step, failed)
+        if (is_prepared or (not step.is_edit and step.key == failed.key)) and step.exit is not None:
             if step.turn in again:
                 return None  # it was not cured yet: that failure is known, too
             if not step.exit:
-                done = _done(failed, file, between)
+                done = _done(failed, file, [*between, step] if is_prepared else between)
                 return Cure(done, step) if done else None
         between.append(step)
     return None
+
+
+def _runs_at_last(step: WorkStep, failed: WorkStep) -> bool:
+    """Return whether a command runs others, and then the one that failed if they succeeded."""
+    key, is_whole = command_key(failed.what), len(failed.what) < MAX_COMMAND
+    return not step.is_edit and is_whole and command_key(step.what).endswith(f" && {key}")
 
 
 def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> list[WorkStep]:

@@ -33,6 +33,9 @@ _SUMS_UP = lazy_pattern(
 _CHANGING = (
     (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
     (lazy_pattern(
+        r"^##\[error\]|^\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+"
+    ), ""),  # GitHub's mark; when it was logged
+    (lazy_pattern(
         r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
         r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
     ), r"\1\2: command not found"),  # each shell says it in its own way
@@ -45,6 +48,8 @@ _CHANGING = (
     (lazy_pattern(r"\d+(?:[.,:]\d+)*"), "0"),
     (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
+_PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
+"""What stands before an error that is printed without its place, too."""
 _WORD = lazy_pattern(r"[a-z]{2,}")
 _PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(]\d+")
 _PLACE_ALONE = lazy_pattern(
@@ -86,7 +91,10 @@ def plain_error(line: str) -> str:
         plain = pattern.sub(name, plain)
     plain = plain.strip().lower()
     is_telling = len(plain) >= MIN_CHARACTERS and len(_WORD.findall(re.sub("<[a-z]+>", "", plain))) >= MIN_WORDS
-    return plain if is_telling and _tells(plain) and not _SUMS_UP.search(plain) else ""
+    if not (is_telling and _tells(plain)) or _SUMS_UP.search(plain):
+        return ""
+    place = _PLACE_FIRST.match(plain)
+    return plain[place.end() :] if place else plain
 
 
 def _tells(line: str) -> bool:

@@ -64,6 +64,27 @@ def test_a_person_is_known_by_the_commits_in_the_folder_of_the_project(
     assert "nothing is known" in crystal("about", "nobody").err
 
 
+def test_a_pull_request_and_a_commit_are_known_by_the_repository_and_by_what_git_printed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q")
+    for subject in ("Merge pull request #325 from a/b", "Merge pull request #3250", "325 lines (#12)"):
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", subject)
+    printed = "[fix-resume 24a8866] Fix the resume\n 1 file changed"
+    did(store, "one", NOW, "Bash", {"command": "git commit -qm x && git log -1"}, printed, str(tmp_path))
+    did(store, "one", NOW + 9, "Bash", {"command": "git log"}, "24a8866 Fix the resume", str(tmp_path))
+    make_again(store)
+    monkeypatch.chdir(tmp_path)
+    for words in (["PR", "325"], ["325"], ["#325"]):
+        (found,) = json.loads(crystal("about", *words, "--json").out)["events"]
+        assert (found["what"], found["text"]) == ("committed", "Merge pull request #325 from a/b")
+        (again,) = json.loads(crystal("about", found["uuid"][:9], "--json").out)["events"]
+        assert again == found
+    assert whats(store, "24a8866") == [("ran", "[fix-resume 24a8866] Fix the resume")]
+    assert "  command: git commit -qm x && git log -1" in crystal("about", "24a8866").out
+    assert whats(store, "24a8867") == []
+
+
 def test_the_history_of_a_file_is_what_was_done_and_said_about_it(store: Store) -> None:
     say(store, "one", NOW - 5, "user", "Hello.\nPlease make cart.py add strings, too.\nThanks")
     cured(store, "one", NOW)

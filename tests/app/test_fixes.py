@@ -76,6 +76,7 @@ def test_the_command_reads_it_from_anywhere(store: Store) -> None:
     cured(store, "one", NOW)
     told = crystal("fix", ASKED)
     assert told.out == crystal("fix", typed=f"$ make test\n{ASKED}\n").out == crystal("fix", "-", typed=ASKED).out
+    assert told.out == crystal("fix", *ASKED.split()).out
     for line in ("  failed: make test 2>&1 | tail", "  then: edited /a/shop/cart.py", "    - return a + b",
                  "    + return int(a) + b", "  then it succeeded", f"    crystal show one-{NOW + 20}"):  # fmt: skip
         assert line in told.out.splitlines()

@@ -47,7 +47,8 @@ def test_a_common_word_is_counted_between_two_bounds_and_forgotten_whole(desk: D
         plan = plan_forget(machine, ForgetRequest(query="quokka"))
         assert (len(plan.items), plan.unread, plan.is_brief) == (3, 6, True)
         head, *rest = _preview_lines(plan, machine.now(), 100)
-        assert head == "will be forgotten: at most 9 messages with these words, at least 3 messages"
+        read = "3 messages among those read so far; 6 more are read after you confirm"
+        assert head == f"will be forgotten: every message with these words ({read})"
         assert "after you confirm, crystal looks for repetitions and deletes them too" in rest
         done, proof = carry_out_and_prove(machine, plan)
     assert (done.lines, done.is_done) == (10, True)

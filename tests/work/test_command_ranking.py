@@ -22,6 +22,8 @@ from tests.support.table import each_row
         ("bun run build && deno task dev && bun scripts/x.ts", ("bun run build", "deno task dev", "bun x.ts")),
         ("python3 --version 2>/dev/null && node < a.js", ("python3", "node")),
         ("bash -x scripts/setup.sh prod && python -m pytest -q", ("bash setup.sh", "python pytest")),
+        ("curl -sX POST -d @a.json 'https://me:x@api.example/v1/publish?x=1' | jq .", ("curl api.example/v1/publish",)),
+        ("curl -T a.tgz https://a.example/ && wget -i x", ("curl a.example", "wget")),
         ("repo=$(gh repo view --json owner) && A=1 make test", ("gh repo view", "make test")),
     ],
 )
@@ -48,6 +50,14 @@ def test_a_command_is_found_by_what_agents_said_that_it_does() -> None:
 def test_a_command_is_found_by_its_name() -> None:
     assert rank_commands(RUNS, "testing")[0].run.line == "make test -k x", "the latest run"
     assert [one.run.line for one in rank_commands(RUNS, "push")] == ["git push"]
+
+
+def test_a_pull_request_is_a_pr_and_each_address_its_own_command() -> None:
+    known = [*RUNS, *runs((7, "gh pr create --title x", "Create draft PR"), (8, "gh pr create -t y", "Create pull request"),
+                          *((at, f"curl -d @x https://a.example/{at}", f"Step {at}x") for at in range(9, 14)))]  # fmt: skip
+    for question in ("create a pull request", "create pull-requests", "create PR"):
+        assert rank_commands(known, question)[0].run.line.startswith("gh pr create"), question
+    assert rank_commands(known, "step 11x")[0].run.line == "curl -d @x https://a.example/11"
 
 
 @given(st.text())

@@ -23,7 +23,17 @@ def step(turn: int, what: str, code: int | None = 0) -> WorkStep:
         (None, [(LOOK, 0), (INSTALL, 0), (RUN, 0)], [INSTALL]),
         ("cart.py", [(INSTALL, 0), (RUN, 0)], [INSTALL]),
         (None, [("chmod +x run.sh", 0), (RUN, 0)], ["chmod +x run.sh"]),
+        (None, [("kill $(lsof -ti :3000)", 0), (RUN, 0)], ["kill $(lsof -ti :3000)"]),
         (None, [(LOOK, 0), (RUN, 0)], None),
+        (None, [(f"cd /a && {INSTALL} && {RUN} 2>&1 | tail -5", 0)], [f"cd /a && {INSTALL} && {RUN} 2>&1 | tail -5"]),
+        (None, [("make docs", 0), (f"{INSTALL} && {RUN}", 0)], ["make docs", f"{INSTALL} && {RUN}"]),
+        (None, [(f"{INSTALL} && {RUN}", 2), (INSTALL, 0), (RUN, 0)], None),  # it failed so again
+        ("cart.py", [(EDIT, 0), (f"{INSTALL} && {RUN}", 0)], [EDIT]),
+        ("cart.py", [(OTHER, 0), (f"{INSTALL} && {RUN}", 0)], None),
+        (None, [(f"{LOOK} && {RUN}", 0)], None),
+        (None, [(f"echo 'first && {RUN}", 0)], None),
+        (None, [(f"{INSTALL} || {RUN}", 0)], None),
+        (None, [(f"{INSTALL} && {RUN} docs", 0)], None),
         (None, [(INSTALL, 1), (RUN, 0)], None),
         (None, [(RUN, 0)], None),  # it went away by itself
         ("cart.py", [(EDIT, 0), (RUN, None)], None),

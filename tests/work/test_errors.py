@@ -28,6 +28,11 @@ from tests.support.table import each_row
         ("(eval):1: command not found: ruff", "/bin/sh: 1: ruff: not found"),
         ('connection to server at "localhost" (127.0.0.1), port 5432 failed: Connection refused',
          'connection to server at "localhost" (10.0.0.5), port 6543 failed: Connection refused'),
+        ("2026-02-03T10:11:12Z cmd/x.go:146:2: Error return value is not checked", "Error return value is not checked"),
+        ("[12:01:22.5] x.go:7:2: undefined: total in scope", "b.go:7:2: undefined: total in scope"),
+        ('vet: ./x.go:1:2: "io" imported and not used', '"io" imported and not used'),
+        ("##[error]x.go:7:2: S1023: redundant return statement (staticcheck)", "S1023: redundant return statement (staticcheck)"),
+        ("Error: x.go:1:1: undefined: total in scope", "C:\\b\\x.go:2:1: undefined: total in scope"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
 )  # fmt: skip
@@ -40,6 +45,8 @@ def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
     [
         ("ModuleNotFoundError: No module named 'yaml'", "ModuleNotFoundError: No module named 'toml'"),
         ("undefined: testCommitOptions in this package", "undefined: setStrategyForTest in this package"),
+        ("x.go:3:2: declared and not used: total", "x.go:3:2: declared and not used: sum"),
+        ("12:01 is an invalid time for this job", "12:01 is an invalid date for this job"),
         ("fatal: unrecognized argument: --no-stat", "fatal: unrecognized argument: --stat"),
     ],
 )
