@@ -33,8 +33,9 @@ _SUMS_UP = lazy_pattern(
 _CHANGING = (
     (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
     (lazy_pattern(
-        r"^##\[error\]|^\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+"
-    ), ""),  # GitHub's mark; when it was logged
+        r"^(?:##\[error\]|::error[^:]*::"
+        r"|\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+)+"
+    ), ""),  # GitHub's marks; when it was logged
     (lazy_pattern(
         r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
         r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"

@@ -32,6 +32,8 @@ from tests.support.table import each_row
         ("[12:01:22.5] x.go:7:2: undefined: total in scope", "b.go:7:2: undefined: total in scope"),
         ('vet: ./x.go:1:2: "io" imported and not used', '"io" imported and not used'),
         ("##[error]x.go:7:2: S1023: redundant return statement (staticcheck)", "S1023: redundant return statement (staticcheck)"),
+        ("2026-02-03T10:11:12.1234567Z ##[error]Error: x.go:7:2: undefined: total in scope", "x.go:7:2: undefined: total in scope"),
+        ("::error file=x.go,line=7,col=2::undefined: total in scope", "undefined: total in scope"),
         ("Error: x.go:1:1: undefined: total in scope", "C:\\b\\x.go:2:1: undefined: total in scope"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
