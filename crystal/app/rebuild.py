@@ -122,6 +122,7 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
         rebuild.take_archive(path, taken)
         progress(path.stat().st_size)
     left_out = 0 if knows else leave_out_rest(capture)
+    capture.meet()  # what is said from here on is not from before crystal
     return left_out, [f"{size:,} bytes of {path} cannot be read" for path, size in taken.unreadable.items()]
 
 
