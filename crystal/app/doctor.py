@@ -355,7 +355,7 @@ def _capture(found: dict[str, Any]) -> Iterator[Check]:
     if not capture["on"]:
         yield Check("capture", "warning", "capture is off", "crystal --on")
     elif lag and not failures:
-        yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", "crystal sync")
+        yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", status.fix_of_lag(found))
     elif not failures:
         yield Check("capture", "ok", "every transcript is captured up to its last line")
     if before := found["ledger"].get("before-crystal", 0):

@@ -18,6 +18,8 @@ from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
 from crystal.capture import spool
+from crystal.capture.drain import FIXES
+from crystal.capture.engine import SWEEP
 from crystal.capture.lock import BACKFILL_LOCK, lock_holder
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
@@ -149,6 +151,13 @@ def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
         "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,
         "behind": behind[:20],
     }
+
+
+def fix_of_lag(found: dict[str, Any]) -> str:
+    """Return what helps against bytes that are not captured: no sync if no file of them can be read."""
+    refused = next((one["message"] for one in found["problems"] if one["part"] == SWEEP), "")
+    can_be_read = any(one["path"] not in refused for one in found["transcripts"]["behind"])
+    return "crystal sync" if can_be_read else FIXES[SWEEP]
 
 
 def count_without_vector(machine: Machine) -> int:

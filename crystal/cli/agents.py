@@ -72,7 +72,7 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
         share = f"{describe_percent(one.percent)} of {known} captured, first {ago(one.since, now)}"
         say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look, style=look.name)
     for size, words in (
-        (one.waiting, "waiting for the next sync"),
+        (one.waiting, "not captured yet"),
         (one.before, "from before crystal, not imported"),
         (one.private, "private, left out"),
     ):

@@ -175,6 +175,7 @@ def test_a_damaged_thread_of_zed_is_named_and_hides_no_other(home: Path) -> None
     others = [one for one in samples.expected("zed")[1] if one["subagent"] or one["session"] != ZED]
     assert samples.captured()[1] == others
     assert f"thread {ZED}: a compressed record is damaged" in " ".join(crystal("sync").err.split())
+    assert "fix: crystal sync" not in crystal("doctor").out
     assert f"thread {ZED}: a compressed record is damaged" in " ".join(crystal("verify").out.split())
 
 
