@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from crystal.app.agents import AgentState, describe_percent, list_agents, look_at_files
-from crystal.app.context import open_reader
+from crystal.app.context import default_paths, open_reader
+from crystal.app.migrate.found import open_or_empty
 from crystal.app.transcript_formats import describe_kinds
 from crystal.app.watcher import watcher_state
 from crystal.cli.json_output import json_row, print_json
@@ -24,7 +25,8 @@ JSON_KEYS = (
 
 def agents(*, as_json: AsJson = False) -> None:
     """List the agents found here: how much of their conversations is captured, and since when."""
-    with open_reader() as machine:
+    is_set_up = default_paths().db.exists()
+    with open_reader() if is_set_up else open_or_empty() as machine:
         found, now = list_agents(machine, look_at_files(machine)), machine.now()
         watched = watcher_state(machine.places).is_running
     if as_json:
@@ -38,10 +40,11 @@ def agents(*, as_json: AsJson = False) -> None:
     if not here:
         say("no agent has written a conversation on this machine yet")
     _say_how(found, here, watched, look)
+    note(*(_next_steps(here, watched) if is_set_up else ["to capture what they write: crystal init"]))
 
 
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
-    """Say when each agent is captured, which ones are not here, and the next steps."""
+    """Say when each agent is captured, and which ones are not here."""
     readable = [one for one in found if not HARNESSES[one.name].is_export]
     swept = [one for one in here if one in readable and not one.live]
     for label, some in (
@@ -51,13 +54,12 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: b
     ):
         if some:
             say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
-    note(*_next_steps(here, swept, watched))
 
 
-def _next_steps(here: Sequence[AgentState], swept: Sequence[AgentState], watched: bool) -> Iterator[str]:
+def _next_steps(here: Sequence[AgentState], watched: bool) -> Iterator[str]:
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         yield "capture more of them as each turn ends: crystal init --all"
-    if not watched and any(one.live is None for one in swept):
+    if not watched and any(one.live is None and not HARNESSES[one.name].is_export for one in here):
         yield "capture agents without a hook as they write: crystal watch --install"
     if any(one.before for one in here):
         yield "import past sessions: crystal backfill"

@@ -61,9 +61,13 @@ def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
     for one in told:
         head = harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
         render.say(
-            f"{head}  {len(one.chosen)} of {one.candidates} given, {one.omitted} memories omitted, {one.tokens} tokens",
+            f"{head}  {len(one.chosen)} of {one.candidates} given, {_omitted(one.omitted)}, {one.tokens} tokens",
             *(f"    {harmless(ident)}" for ident in one.chosen),
         )
+
+
+def _omitted(number: int) -> str:
+    return f"{render.count_words(number, 'memory')} omitted"
 
 
 def _text(shown: Preview) -> str:
@@ -88,7 +92,7 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
 def _reasons(shown: Preview) -> list[str]:
     """Return each candidate with its text and its reason, then how many there are for each reason."""
     told = shown.told
-    head = f"{len(told.chosen)} of {len(told.choices)} candidates told, {told.omitted} memories omitted,"
+    head = f"{len(told.chosen)} of {len(told.choices)} candidates told, {_omitted(told.omitted)},"
     lines = [*shown.refusals, f"{head} {told.tokens} of {shown.budget} tokens", ""]
     lines += [f"{'+' if one.chosen else '-'} {one.text}\n    {one.why}" for one in told.choices]
     return [*lines, "", *(f"{number:5}  {why}" for why, number in sorted(told.reasons.items()))]

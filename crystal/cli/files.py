@@ -50,7 +50,7 @@ def sync(
     with open_kept_machine() as machine, file_list(machine) as listed:
         for path in listed.named(files or [], this_home()):
             one = listed.compared(path)
-            answers = _asked(one, BlockDecisions(yes, yes, side), yes=yes, quiet=as_json)
+            answers = _asked(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=as_json)
             listed.note(one.path)
             done.append((one, one.run(answers)))
         embed_soon(machine)
@@ -99,7 +99,7 @@ def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, ye
 
 def _asked(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) -> BlockDecisions:
     """Show what would change, and ask; return what the person wants."""
-    if not yes:
+    if not yes and sys.stdin.isatty():  # else what --yes would do is shown
         adds = _agrees(one, "added", "remember these lines?")
         answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
     change = one.change(answers)
@@ -115,7 +115,7 @@ def _asked(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) 
 
 def _agrees(one: MemoryFile, state: str, question: str) -> bool:
     rows = _rows(one, state)
-    if not rows or not sys.stdin.isatty():
+    if not rows:
         return False
     say(*rows, stream=sys.stderr)
     return typer.confirm(question, err=True)

@@ -195,7 +195,7 @@ def _counted(plan: ForgetPlan, now: int) -> str:
     """Return how much of what will be forgotten, in a line."""
     counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
     named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
-    words = ", ".join(named).replace("memorys", "memories")
+    words = ", ".join(named)
     if plan.unread:
         read = f"{words or 'none'} among those read so far; {plan.unread:,} more are read after you confirm"
         return f"will be forgotten: every message with these words ({read})"

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from crystal.app.context import Machine, open_machine, open_reader, this_config
+from crystal.app.context import open_machine, this_config
 from crystal.app.migrate.found import (
     LEGACY,
     FoundStore,
-    empty_machine,
     find_stores,
-    is_own,
     legacy_is_own,
     make_way,
     named_store,
+    open_or_empty,
 )
 from crystal.app.migrate.migration import Migration, RowCounts, TakenVectors
 from crystal.app.migrate.relocate import move_own, relocate
@@ -59,7 +55,7 @@ def migrate(
         _move_own(dry_run=dry_run, yes=yes, as_json=as_json)
         return
     found = named_store(name, None if path is None else path.absolute())
-    with _looking() as machine, found.opened(machine) as container:
+    with open_or_empty() as machine, found.opened(machine) as container:
         counts = Migration(machine, found, container).counts()
     if not as_json or not yes:
         _say_preview(found, counts, stream=sys.stderr if as_json else sys.stdout)
@@ -93,7 +89,7 @@ def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
         with found.opened(machine) as container:
             migration = Migration(machine, found, container)
             before = migration.survey()
-            tally = import_with_bar(machine, migration.plan(), again=f"crystal migrate {found.name}")
+            tally = import_with_bar(machine, migration.plan(), again=found.command)
             migration.take_memories()
             kept, counts = migration.keep_vectors(), migration.counts(before)
             left = sum(state == "new" for state in migration.survey().values())
@@ -108,7 +104,7 @@ def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
     if left:
         raise UnavailableError(
             f"{count_words(left, 'row')} of {found.title} were not taken over",
-            hint=f"run it again: crystal migrate {found.name}",
+            hint=f"run it again: {found.command}",
         )
 
 
@@ -119,21 +115,9 @@ def _link(found: FoundStore, folder: Path) -> str:
     return str(new)
 
 
-@contextmanager
-def _looking() -> Iterator[Machine]:
-    """Yield this machine, to say what would come: with an empty memory if there is none yet."""
-    config = this_config()
-    with ExitStack() as stack:
-        if config.places.db.exists() and is_own(config.places.db):
-            yield stack.enter_context(open_reader())
-        else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crystal-migrate-"))
-            yield stack.enter_context(empty_machine(config, Path(folder)))
-
-
 def _list_stores(*, as_json: bool) -> None:
     rows: list[tuple[FoundStore, RowCounts | None, str]] = []
-    with _looking() as machine:
+    with open_or_empty() as machine:
         for found in find_stores():
             try:
                 with found.opened(machine) as container:
@@ -166,7 +150,7 @@ def _say_done(found: FoundStore, counts: RowCounts, kept: TakenVectors) -> None:
         provider, model = kept.model
         note(
             f"its {kept.read:,} vectors are of {provider} {model}, which is not the model that you use; to keep them:"
-            f" crystal config set embedding.provider {provider} && crystal migrate {found.name}"
+            f" crystal config set embedding.provider {provider} && {found.command}"
         )
 
 

@@ -235,8 +235,9 @@ def size_words(size: int) -> str:
 
 
 def count_words(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 session``, ``2 sessions``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Return a number with its noun: ``1 session``, ``2 sessions``, ``2 memories``."""
+    plural = re.sub(r"(?<![aeiou])y$", "ie", noun) + "s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 # --------------------------------------------------------------------------------------------------------- snippets

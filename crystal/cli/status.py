@@ -132,7 +132,7 @@ def _sources(sources: list[dict[str, Any]]) -> str:
 def _memory(counts: dict[str, int]) -> str:
     said = [count_words(counts[name], name[:-1]) for name in ("sessions", "turns", "chunks")]
     kept = counts["memories"]
-    return ", ".join([*said, *([f"{kept:,} {'memory' if kept == 1 else 'memories'}"] if kept else [])])
+    return ", ".join([*said, *([count_words(kept, "memory")] if kept else [])])
 
 
 def _progress(progress: dict[str, Any]) -> str:

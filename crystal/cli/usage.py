@@ -39,7 +39,8 @@ def _lines(period: Period) -> list[str]:
     spent = ", ".join(f"{purpose} ${usd:.4f}" for purpose, usd in sorted(period.usd.items())) or "nothing"
     read = f"{run.turns:,} turns in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
     other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
-    told = f"{period.injections} sessions: {period.selected} entries{share}, {period.omitted} memories omitted,"
+    omitted = f"{count_words(period.omitted, 'memory')} omitted"
+    told = f"{period.injections} sessions: {period.selected} entries{share}, {omitted},"
     learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
     said = (
         [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]

@@ -75,7 +75,8 @@ def test_init_tells_of_the_stores_that_are_here(home: Path) -> None:
 
 def test_every_row_is_counted_once_whatever_its_state(home: Path, ready: None) -> None:
     path = home / "old.db"
-    stores.memory_crystal(path, ("hello", "\n\t", " ", "hello"), memories=MEMORIES)
+    empty = [(text, "fact", "active") for text in ("", " \n")]
+    stores.memory_crystal(path, ("hello", "\n\t", " ", "hello"), memories=(*MEMORIES, *empty))
     db = apsw.Connection(str(path))
     db.execute(
         "UPDATE chunks SET created_at = '2026-01-01T00:00:00Z'; UPDATE chunks SET source_type = 'file' WHERE id = 3"
@@ -83,13 +84,17 @@ def test_every_row_is_counted_once_whatever_its_state(home: Path, ready: None) -
     db.execute("INSERT INTO entities (name, created_at, updated_at) VALUES ('tea', '', '')")
     first = took("memory-crystal", "--from", str(path))
     assert first["left_out"] == {
-        "without text": 1,
+        "without text": 3,
         "crystal keeps no entities": 1,
         "forgotten in memory-crystal": 1,
         "no text is left of it": 1,
     }
-    assert numbers(first) == (7, 2, 1, 4)  # the second hello is the first
-    assert numbers(took("memory-crystal", "--from", str(path)))[0:2] == (7, 0)
+    assert numbers(first) == (9, 2, 1, 6)  # the second hello is the first
+    assert numbers(took("memory-crystal", "--from", str(path)))[0:2] == (9, 0)
+    assert (
+        f"crystal migrate memory-crystal --from {path}"
+        in crystal("migrate", "memory-crystal", "--from", str(path), "--yes").err
+    )
 
 
 def test_a_memory_keeps_its_category_and_its_time(home: Path, ready: None) -> None:

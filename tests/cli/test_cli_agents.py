@@ -74,6 +74,15 @@ def formats() -> list[dict[str, Any]]:
     return [check for check in checks if check["name"] == "formats"]
 
 
+def test_agents_are_listed_before_crystal_is_set_up(home: Path) -> None:
+    path = home / ".claude" / "projects" / "w" / f"{SESSION}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text(LINE % (1, SESSION))
+    done = crystal("agents")
+    assert (done.code, "Claude Code" in done.out, "crystal init" in done.err) == (0, True, True), done.err
+    assert not (home / ".ldm").exists()
+
+
 def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows_it(transcript, monkeypatch):
     transcript.write_text("".join(LINE % (number, SESSION) for number in range(6)))
     assert crystal("backfill").code == 0

@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.cli.render import Look, cells, clipped, harmless, look_of, one_line, padded, say, snippet, speaker
+from crystal.cli.render import (
+    Look,
+    cells,
+    clipped,
+    count_words,
+    harmless,
+    look_of,
+    one_line,
+    padded,
+    say,
+    snippet,
+    speaker,
+)
 from crystal.search.highlight import match_spans
 from tests.support.command import Terminal
 from tests.support.store_factory import open_store
@@ -169,3 +181,8 @@ def test_colours_only_on_a_terminal_and_not_against_the_users_will():
 @each_row(("columns", "width"), [("60", 60), ("5", 20), ("9999", 110), ("x", 100), ("", 100), ("²", 100)])
 def test_the_width_of_a_pipe_comes_from_the_environment(columns, width):
     assert look_of(io.StringIO(), {"COLUMNS": columns}).width == width
+
+
+@each_row(("number", "noun", "words"), [(1, "memory", "1 memory"), (2, "memory", "2 memories"), (3, "day", "3 days")])
+def test_a_noun_has_its_plural(number: int, noun: str, words: str) -> None:
+    assert count_words(number, noun) == words

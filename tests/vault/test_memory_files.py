@@ -87,6 +87,16 @@ def test_a_change_is_shown_and_nothing_is_done_without_a_yes(agents: Path) -> No
     assert "okapis drink tea" in texts()
 
 
+def test_what_is_shown_without_a_terminal_is_what_a_yes_does(agents: Path) -> None:
+    lines = agents.read_bytes().split(b"\r\n")
+    agents.write_bytes(b"\r\n".join(one for one in lines if b"okapis" not in one))
+    shown = sync().err
+    assert "deleted by you, hides the memory" in shown
+    assert "+ - okapis" not in shown
+    assert sync("--yes").code == 0
+    assert b"okapis" not in agents.read_bytes()
+
+
 def test_lines_that_a_person_changes_adds_and_deletes_change_the_memories(agents: Path) -> None:
     change(agents, "okapis drink tea", "okapis drink cocoa")
     change(agents, "- we deploy on Fridays", "- quaggas\r\n\r\n  and zebras\r\n## Mine\r\n- we deploy on Fridays")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from crystal.app.context import Machine, default_paths, this_home
+from crystal.app.context import Machine, default_paths, open_reader, this_config, this_home
 from crystal.app.migrate.lance import copied_tables
+from crystal.app.open_store import refuse_lost
 from crystal.capture import finder
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
@@ -32,11 +35,17 @@ SIDES = ("-shm", "-wal", "")
 
 @dataclass(frozen=True, slots=True)
 class FoundStore:
-    """A store: the program that wrote it, and where it is."""
+    """A store: the program that wrote it, and where it is; ``is_named``: a person said where."""
 
     name: str
     path: Path
     number: int = 0
+    is_named: bool = False
+
+    @property
+    def command(self) -> str:
+        """Return the command that takes it over."""
+        return f"crystal migrate {self.name}" + (f" --from {shlex.quote(str(self.path))}" if self.is_named else "")
 
     @property
     def title(self) -> str:
@@ -92,7 +101,7 @@ def named_store(name: str, path: Path | None) -> FoundStore:
             raise NotFoundError(f"{path} does not exist", hint="name the file of the store")
         if name != LANCEDB and not path.is_file():
             raise UsageError(f"{path} is no file", hint="name the file of the store")
-        return FoundStore(name, path)
+        return FoundStore(name, path, is_named=True)
     for one in find_stores():
         if one.name == name or (name == LEGACY and (one.name, one.number) == (MEMORY_CRYSTAL, LEGACY_NUMBER)):
             return one
@@ -132,11 +141,21 @@ def make_way(config: Config, store: FoundStore) -> FoundStore:
         old = store.path.with_name(store.path.name + side)
         if old.exists():
             old.rename(old.with_name(MOVED + side))
-    return FoundStore(store.name, new, store.number)
+    return FoundStore(store.name, new, store.number, store.is_named)
 
 
 @contextlib.contextmanager
-def empty_machine(config: Config, folder: Path) -> Iterator[Machine]:
-    """Yield a machine with an empty memory in a folder, to say what would come where there is no memory yet."""
-    with Store.open(folder / "crystal.db") as store:
-        yield Machine(config, store)
+def open_or_empty() -> Iterator[Machine]:
+    """Open this machine's memory for reading; where there is none yet, an empty one that is thrown away.
+
+    Raises:
+        StoreLostError: It is gone, and can be made again.
+    """
+    config = this_config()
+    refuse_lost(config.places)
+    with contextlib.ExitStack() as stack:
+        if config.places.db.exists() and is_own(config.places.db):
+            yield stack.enter_context(open_reader())
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="crystal-"))
+            yield Machine(config, stack.enter_context(Store.open(Path(folder) / "crystal.db")))

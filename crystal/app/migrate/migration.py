@@ -36,7 +36,7 @@ from crystal.store.texts import text_hash
 from crystal.text.chunking import split
 from crystal.transcript.line import clean_text
 from crystal.transcript.snapshot import Snapshot
-from crystal.transcript.stores import StoredMemory, StoredVector, StoreRow
+from crystal.transcript.stores import NO_TEXT, StoredMemory, StoredVector, StoreRow
 
 NEW, KNOWN = "new", "known"
 GONE = "private, or forgotten here"
@@ -196,7 +196,7 @@ class Migration:
         try:
             cleaned_text(one.text, self._clean)
         except UsageError:
-            return REFUSED
+            return REFUSED if one.text.strip("\0 \t\r\n") else NO_TEXT
         is_known = version_of(store, ident) is not None or read_note(store, f"{ALIAS}{ident}") is not None
         return KNOWN if is_known else NEW
 
