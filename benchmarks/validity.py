@@ -7,8 +7,9 @@ to some of its commits, and to one after which the commits of sessions were take
 every edit made before is judged. Git tells the truth: an edit counts if the first commit of its session that changed
 its file brought in all its lines. A line is left if ``git blame`` says that it is that commit's, or if it is in the
 file and no later commit removed such a line. Lines were taken back if one commit removed them all and brought back what
-the edit had replaced. A text that names a file is judged, too: the file changed if a commit after it
-that does not name its session changed it. Half of the sessions were looked at while the rules were made; the other half
+the edit had replaced, or says that it reverts the commit of an edit that only added lines. A text that names a file is
+judged, too: the file changed if a commit after it that does not name its session changed it. Half of the sessions were
+looked at while the rules were made; the other half
 was not. Exits 1 where a target is missed.
 """
 
@@ -164,7 +165,11 @@ def true_state(history: History, path: str, added: set[bytes], removed: set[byte
     back = removed & history.diff(commit, name or path)[1]
     if not added & text and back and any(added <= minus and back <= plus for plus, minus in gone_by):
         return "reverted"
-    return "changed"
+    is_taken_back = any(
+        added <= minus and f"reverts commit {commit}" in history.git("show", "-s", "--format=%b", later)
+        for (later, _), (_, minus) in zip(changed[own + 1 :], gone_by, strict=True)
+    )
+    return "reverted" if is_taken_back and not removed else "changed"
 
 
 def judge_edits(machine: Machine, history: History, edits: list[Subject], found: Counter[Any], *, shown: bool) -> None:

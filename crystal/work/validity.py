@@ -117,10 +117,7 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
         return None
     by, first = _last_loss(added, known, lines), _first_gain(added, known)
     before = plain_lines(call.removed) - added - (best if added & best else set())
-    if before:
-        is_back = before <= lines
-    else:
-        is_back = by is not None and (by.takes_back or (first is not None and by.blob == first.before))
+    is_back = before <= lines if before else by is not None and by.takes_back
     telling = added - lines_in(first.old) if first and first.old else added
     is_reverted = is_back and bool(telling) and not telling & lines
     return _caused("reverted" if is_reverted else "changed", now.path, by)
