@@ -52,15 +52,16 @@ def parse_cut(data: bytes) -> tuple[object, bytes]:
     Returns:
         What was parsed, None if nothing can be; and the bytes behind it.
     """
-    inside, end, closing = b"", 0, b""
+    outer, depth, end, closing = b"", 0, 0, b""  # of what is open, the outer two: a file may nest millions
     for token in _STRUCTURE.finditer(data):
         sign = token[0]
         if sign in (b"[", b"{"):
-            inside += sign
+            outer = outer[:depth] + sign if depth < 2 else outer
+            depth += 1
         elif sign in (b"]", b"}"):
-            inside = inside[:-1]
-            if sign == b"}" and inside in (b"[", b"{["):
-                end, closing = token.end(), b"]" if inside == b"[" else b"]}"
+            depth = max(0, depth - 1)
+            if sign == b"}" and depth in (1, 2) and outer[:depth] in (b"[", b"{["):
+                end, closing = token.end(), b"]" if depth == 1 else b"]}"
     return (parse_line(b'{"it":' + data[:end] + closing + b"}") or {}).get("it"), data[end:]
 
 
