@@ -91,7 +91,8 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     """
     return (
         (*_PRIVATE_HINTS, *chain(*_HINTS.values())),
-        (*NAMED_HINTS, *TABLE_HINTS),
+        NAMED_HINTS,
+        TABLE_HINTS,
         (*_CUT_HINTS, *format_hints()),
         encoded_hints(),
     )
