@@ -47,6 +47,7 @@ def controls(machine: Machine) -> bool:
     from crystal.app.assist import facts_in
     from crystal.assist.facts import Known
     from crystal.assist.replay import Moment, replay_moments
+    from crystal.hook.matching import tail_of
 
     store = machine.store
     facts = facts_in(store, "local", [int(row) for (row,) in store.rows("SELECT id FROM projects")])
@@ -60,7 +61,7 @@ def controls(machine: Machine) -> bool:
         lines = pick.choice(sources)
         start = pick.randrange(max(1, len(lines) - 20))
         given = {
-            "file_path": pick.choice(files),
+            "file_path": f"elsewhere/{tail_of(pick.choice(files))}",
             "old_string": "\n".join(lines[start : start + pick.randrange(1, 20)]),
         }
         moments.append(Moment("edit", 1 << 60, f"control {at}", given))

@@ -27,7 +27,7 @@ from crystal.context.choosing import SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
 from crystal.hook import main as hook
 from crystal.hook.assist import MOMENTS, PACKET, SUFFIX
-from crystal.hook.matching import plain_line
+from crystal.hook.matching import MAX_FILE_BYTES, plain_line
 from crystal.hook.session_start import context_file
 from crystal.work.cures import WorkStep
 
@@ -37,10 +37,12 @@ SLOWEST_LIMIT = 5.0
 WORKER = "import os\ndef main():\n    open(os.environ['LDM_HOME'] + '/done', 'a').write('x')\n"
 PROMPT = {"hook_event_name": "UserPromptSubmit", "prompt": "fix the login, please. " * 50}
 SESSION = "1f35fa49-0000-4000-8000-{:012d}"
+EDITED = 200
+"""Lines of one edit, which one fact is about."""
 LINE = "x = compute(number {}, of the many that there are)"
 EDIT = {
     "hook_event_name": "PreToolUse",
-    "tool_input": {"file_path": "/p/a.py", "old_string": "\n".join(LINE.format(n) for n in range(0, 20_000, 100))},
+    "tool_input": {"file_path": "ROOT/a.py", "old_string": "\n".join(LINE.format(n) for n in range(EDITED))},
 }
 CASES = {
     "a short answer": {"hook_event_name": "Stop", "last_assistant_message": "done. " * 20},
@@ -49,9 +51,10 @@ CASES = {
     "a prompt to remember": {**PROMPT, "prompt": "remember that we deploy on Fridays"},
     "an edit, nothing known": {
         **EDIT,
-        "tool_input": {"file_path": "/p/other.py", "old_string": "an unknown line\n" * 200},
+        "tool_input": {"file_path": "ROOT/other.py", "old_string": "an unknown line\n" * 200},
     },
     "an edit that is told": EDIT,
+    "an edit of a whole file": {**EDIT, "tool_input": {"file_path": "ROOT/a.py", "content": "x = 1\n" * 5_000}},
     "a failed command": {
         **EDIT,
         "hook_event_name": "PostToolUseFailure",
@@ -68,7 +71,14 @@ CASES = {
     "a start with context": {"hook_event_name": "SessionStart", "source": "startup"},
 }
 COMMAND = "from crystal.__main__ import main; main()"
-QUIET = ("a prompt", "an edit, nothing known", "an edit that is told", "a failed command", "a subagent that is told")
+QUIET = (
+    "a prompt",
+    "an edit, nothing known",
+    "an edit that is told",
+    "an edit of a whole file",
+    "a failed command",
+    "a subagent that is told",
+)
 """No worker is started, so none is waited for."""
 
 
@@ -82,6 +92,11 @@ def main(runs: int) -> int:
         for part in Path(hook.__file__).parent.glob("*.py"):
             shutil.copy(part, package / "hook" / part.name)
         (root / "t.jsonl").write_bytes(b"{}\n")
+        lines = [
+            *EDIT["tool_input"]["old_string"].split("\n"),
+            *(f"y_{at} = {at} + an_other_line" for at in range(7_000)),
+        ]
+        (root / "a.py").write_text("\n".join(lines)[:MAX_FILE_BYTES], "utf-8")
         worst = 0.0
         for name, said in CASES.items():
             if name.endswith("context"):
@@ -111,8 +126,9 @@ def lay_facts(root: Path) -> None:
     each = MAX_KEYS // MAX_FACTS
     facts = [
         Fact(tuple(parts for key in keys[at : at + each] for parts in key), at, "s", f"{at} {body}")
-        for at in range(0, MAX_KEYS, each)
+        for at in range(EDITED, MAX_KEYS, each)
     ]
+    facts.append(Fact(tuple(parts for key in keys[:EDITED] for parts in key), MAX_KEYS, "s", f"told: {body}"))
     path = root / "memory" / "context" / f"{context_file(str(root))}{SUFFIX}"
     path.write_bytes(encode_facts(str(root), "p", facts, b"k" * 16, b"i"))
 
@@ -134,7 +150,7 @@ def ratio(name: str, said: dict[str, str], root: Path, runs: int) -> float:
     for number in range(runs):
         session = SESSION.format(number)
         given = {"session_id": session, "transcript_path": str(root / "t.jsonl"), "cwd": str(root), **said}
-        stdin = json.dumps(given).encode() + b"\n"
+        stdin = json.dumps(given).replace("ROOT", str(root)).encode() + b"\n"
         bare.append(timed([*python, "-c", "pass"], b"", env))
         ended = size(root / "done")
         hooked.append(timed([*python, str(root / "crystal" / "hook" / "main.py")], stdin, env))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 400
 MIN_CHARACTERS = 8
-MAX_FILE_BYTES = 1 << 18
+MAX_FILE_BYTES = 1 << 16
 MIN_SHARE = 0.5
 """Minimum share of the lines that an edit replaces which one earlier edit must have written."""
 MIN_ERROR, MIN_ERROR_WORDS = 15, 3
@@ -91,14 +91,15 @@ def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[
     if not isinstance(path, str):
         return []
     below = path_below(folder, path)
-    replaced = set(filter(None, map(plain_line, _replaced(given, path, folder)[:MAX_LINES])))
+    gone = [line.strip() for line in _replaced(given, path, folder)[:MAX_LINES]]
+    replaced = {plain: line for line in gone if (plain := plain_line(line))}
     votes: dict[str, list[str]] = {}
     facts: dict[str, Fact] = {}
-    for plain in replaced:
+    for plain, line in replaced.items():
         fact = find("line", tail_of(below), plain)
         if fact:
             facts[fact["id"]] = fact
-            votes[fact["id"]] = [*votes.get(fact["id"], ()), plain]
+            votes[fact["id"]] = [*votes.get(fact["id"], ()), line]
     most = max(votes, key=lambda one: len(votes[one]), default="")
     why = [facts[most]] if most and _tells(votes[most], len(replaced), path, folder) else []
     failed = find("file", below)
@@ -109,8 +110,11 @@ def _tells(lines: "list[str]", replaced: int, path: str, folder: str) -> bool:
     """Return whether lines of one edit are enough of those replaced; one that the file has twice may be another's."""
     if len(lines) < MIN_SHARE * replaced:
         return False
-    there = list(map(plain_line, _lines_of(path, folder)))
-    return sum(there.count(line) < 2 for line in lines) >= MIN_SHARE * replaced
+    once, twice = set[str](), set[str]()
+    for line in _lines_of(path, folder):
+        plain = line.strip()
+        (twice if plain in once else once).add(plain)
+    return sum(line not in twice for line in lines) >= MIN_SHARE * replaced
 
 
 def facts_for_failure(output: str, find: "Find") -> "list[Fact]":

@@ -95,6 +95,7 @@ def test_the_plugin_alone_keeps_what_is_said_finds_it_and_leaves(client, model, 
 def test_the_plugin_alone_tells_facts_and_none_with_assist_off(client: Client, model: FakeAnthropic) -> None:
     memory = Memory(client.home, client.env())
     memory.crystal("config", "set", "assist.mode", "on")
+    memory.crystal("config", "set", "context.enabled", "false")
     _, _, requests = let_sessions_work(client, model, memory)
     assert (requests[-1].count(HEADER), requests[0].count(HEADER)) == (2, 0)
     assert REASON in requests[-1]
