@@ -15,10 +15,11 @@ from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, note, padded, say, say_item
 from crystal.config.kinds import shown
+from crystal.config.load import unknown_variables
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
 from crystal.config.setting import Setting
 from crystal.config.settings_file import read_file
-from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
+from crystal.config.table import SETTINGS, Config, setting_for
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
 

@@ -168,3 +168,15 @@ def _entries(tables: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]
 def _at_home(patterns: tuple[str, ...], home: Path, key: str) -> tuple[str, ...]:
     """Expand ``~`` in patterns of folders."""
     return tuple(str(absolute(each, home, name=key)) if each.startswith("~") else each for each in patterns)
+
+
+def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return variables that look like misspelt ones of crystal, each with the one that may be meant."""
+    known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
+    known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
+    for name in sorted(name for name in env if name.startswith("CRYSTAL_") and name not in known):
+        import difflib  # noqa: PLC0415 - every hook's worker reads the settings, and nearly none needs this
+
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        if near:
+            yield name, near[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZE
 from crystal.config.setting import Alias, Setting, meant, only_for, setting
 from crystal.errors import UsageError
 
-__all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key", "unknown_variables"]
+__all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key"]
 
 _ROWS = EMBEDDING_PROVIDERS.values()
 
@@ -393,15 +393,3 @@ def unknown_key(key: str, place: str = "") -> UsageError:
     )
     hint = meant(key, SETTINGS) or other
     return UsageError(f"{place}there is no setting {key!r}", hint=hint)
-
-
-def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return variables that look like misspelt ones of crystal, each with the one that may be meant."""
-    known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
-    known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
-    for name in sorted(name for name in env if name.startswith("CRYSTAL_") and name not in known):
-        import difflib  # noqa: PLC0415 - every hook's worker reads the settings, and nearly none needs this
-
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
-        if near:
-            yield name, near[0]

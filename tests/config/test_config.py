@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from crystal.config.edit import set_value
 from crystal.config.kinds import shown
-from crystal.config.load import load_config
-from crystal.config.table import SETTINGS, Config, setting_for, unknown_variables
+from crystal.config.load import load_config, unknown_variables
+from crystal.config.table import SETTINGS, Config, setting_for
 from crystal.errors import UnavailableError, UsageError
 from tests.support.settings_cases import FROM_FILE, GOOD
 from tests.support.table import each_row
