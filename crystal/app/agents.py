@@ -205,7 +205,8 @@ def _watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     count = Counter(name for name, _ in named)
     for name, mark in named:
         marks.setdefault((mark.dev, mark.inode, name), mark.offset)
-        marks.setdefault((name, mark.offset), mark.offset)
+        for size in (mark.offset, mark.offset - 1):  # the newline of the last line may be still to come
+            marks.setdefault((name, size), mark.offset)
         if count[name] == 1:
             marks.setdefault(name, mark.offset)
     return marks

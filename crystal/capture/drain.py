@@ -322,7 +322,7 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
         return False
     reader = reader_of(finder.root_of(path, capture.folders).harness)
     at = start
-    for line in data.split(b"\n")[:-1]:
+    for line in data.split(b"\n"):
         is_new = at >= offset
         at += len(line) + 1
         if any(fingerprint(text) == note.awaited for text in reader.answers(line)):

@@ -23,6 +23,7 @@ from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store, problems
 from crystal.store.capture import ledger, privacy
+from crystal.store.capture.ledger_rebuild import skip_to
 from crystal.store.forget import forgetting
 from crystal.transcript.framing import end_of_lines, read_segment
 from crystal.transcript.line_context import Context
@@ -273,6 +274,11 @@ class Capture:
                 self._note_move(state, found)
             return False
         last = state if mark.generation == before.generation else None
+        if last and raw.end > found.size and self._is_from_before(last, found):
+            with self.store.transaction():
+                if self.state_for(found) == last:
+                    skip_to(self.store, last, raw.end, after.tail_hash, self.clock())
+            return False
         reading = self.reading(origin, str(path), before, last)._replace(context=context)
         if closed:
             reading = reading._replace(closed=closed)
@@ -295,6 +301,14 @@ class Capture:
         if forgetting.is_session_forgotten(self.store, session_id):
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
+
+    def _is_from_before(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> bool:
+        """Return whether nothing was written since crystal met the file: older versions left its last line for later.
+
+        Without its newline it was no complete line for them.
+        """
+        left_out = ledger.left_out_at(self.store, state)
+        return left_out is not None and found.modified <= left_out
 
     def _note_move(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> None:
         if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):

@@ -135,7 +135,7 @@ def all_transcripts(
         roots: The agents' folders of transcripts.
         refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
         folders: Where links may lead; the roots alone by default.
-        known: Size, device and inode of files, by path, that are left out while they have these.
+        known: Bytes read, device and inode of files, by path, that are left out while nothing else is in them.
     """
     search = _Search(folders or Folders(tuple(roots)), refusal, known=known or {})
     for root in existing(root for root in roots if root.place.form == "lines"):
@@ -217,7 +217,9 @@ class _Search(NamedTuple):
             except OSError:
                 yield name
                 continue
-            if known.get(name) != (status.st_size, status.st_dev, status.st_ino):
+            read = known.get(name)
+            # A last line that lacks its newline was read with it: one byte more than there is.
+            if read is None or read[0] - status.st_size not in (0, 1) or read[1:] != (status.st_dev, status.st_ino):
                 yield name
 
     def regular(self, name: str) -> TranscriptFile | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crystal.capture.drain import drain
+from crystal.capture.drain import _says, drain, fingerprint
+from crystal.capture.spool import Note
 from crystal.config.harnesses import Root
 from crystal.store.capture import ledger
 from tests.support.capture_machine import NOW, CaptureMachine, line
@@ -53,6 +55,46 @@ def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_p
     backfill(machine)
     assert machine.texts() == ["new", "old"]
     machine.assert_sound()
+
+
+@pytest.mark.parametrize("older", ["", "older"])
+def test_a_last_line_that_an_older_version_left_at_the_meeting_is_not_replayed(tmp_path: Path, older: str) -> None:
+    machine = CaptureMachine.at(tmp_path / "m")
+    path, first = machine.transcript("s"), line(older) if older else b""
+    path.write_bytes(first)
+    machine.capture().sweep()
+    path.write_bytes(first + line("old")[:-1])
+    os.utime(path, (NOW // 1000 - 9, NOW // 1000 - 9))
+    machine.capture().sweep()
+    machine.capture().sweep()
+    assert machine.texts() == []
+    with path.open("ab") as file:
+        file.write(b"\n" + line("new")[:-1])
+    machine.capture().sweep()
+    assert machine.texts() == ["new"]
+    backfill(machine)
+    assert machine.texts() == ["new", "old", *filter(None, [older])]
+    machine.assert_sound()
+
+
+def test_a_sweep_opens_no_file_of_which_only_the_newline_is_missing(machine: CaptureMachine) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("one") + line("two")[:-1])
+    assert machine.capture().sweep().files == 1
+    assert machine.capture().sweep().files == 0
+    with path.open("ab") as file:
+        file.write(b"\n" + line("three")[:-1])
+    assert machine.capture().sweep().files == 1
+    assert machine.texts() == ["one", "three", "two"]
+    machine.assert_sound()
+
+
+def test_an_awaited_answer_is_found_in_a_line_that_lacks_its_newline(machine: CaptureMachine) -> None:
+    path, said = machine.transcript("s"), line("the answer", role="assistant")
+    note = Note(path, NOW, awaited=fingerprint("the answer"))
+    for cut in range(1, len(said) + 1):
+        path.write_bytes(line("asked") + said[:cut])
+        assert _says(machine.capture(), path, note) is (cut >= len(said) - 1)
 
 
 def test_the_session_that_the_first_hook_tells_of_keeps_its_first_turn(tmp_path: Path) -> None:

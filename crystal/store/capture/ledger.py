@@ -83,6 +83,18 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
     )
 
 
+def left_out_at(store: Store, state: TranscriptState) -> int | None:
+    """Return when the bytes before the watermark were left out as from before crystal, in ms; None if they were not."""
+    if not state.mark.offset:
+        return state.updated_at
+    return store.find(
+        int,
+        "SELECT captured_at FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'skipped'"
+        " AND rule = ?",
+        (state.id, state.mark.generation, state.mark.offset, BEFORE_CRYSTAL),
+    )
+
+
 def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
     """Return True if bytes of a session's transcripts are private under any rule but ``except_for``."""
     return store.has(
