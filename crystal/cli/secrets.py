@@ -26,6 +26,8 @@ from crystal.integrity.exposed_secrets import (
 
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
+MAX_HINTED = 50
+"""So many ids are in the command that is printed: a command line has an end."""
 
 
 def secrets(
@@ -86,7 +88,10 @@ def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
     elif rows:
         typer.echo(f"{count_words(total, 'secret')} in the memory")
         # A note goes with the turn that it repeats, or else with its session.
-        ids = dict.fromkeys(row.id for row in rows if row.id) or ["--session", rows[0].session]
+        every = [*dict.fromkeys(row.id for row in rows if row.id)]
+        ids = every[:MAX_HINTED] or ["--session", rows[0].session]
+        if len(every) > MAX_HINTED:
+            hint(f"this is for the first {MAX_HINTED} of {len(every):,} ids; then once more: crystal secrets --kept")
         hint(f"replace these keys where they were issued; then run: crystal forget {' '.join(ids)} --prove")
     else:
         typer.echo("no secrets in the memory")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from crystal.config.edit import set_value
+from crystal.integrity.exposed_secrets import KeptSecret
 from crystal.redact.prefilter import private_prefilter
 from tests.support import redact_samples as samples
 from tests.support.capture_machine import keep_transcript
@@ -124,6 +125,16 @@ def test_a_secret_that_older_rules_let_through_is_found_in_the_memory_and_gone_a
     assert crystal("secrets", "--kept").out == "no secrets in the memory\n"
     assert "what stands before it stays" in crystal("search", "stands before").out
     assert crystal("secrets", "--kept", ".").code == 2
+
+
+def test_the_advice_for_thousands_of_secrets_is_one_short_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crystal("init", "--yes")
+    rows = [KeptSecret(f"id-{at // 2}", "s", "github-token", 1) for at in range(4_000)]
+    monkeypatch.setattr("crystal.cli.secrets.find_kept", lambda *_: iter(rows))
+    first, advice = crystal("secrets", "--kept").err.splitlines()
+    assert first.endswith("the first 50 of 2,000 ids; then once more: crystal secrets --kept")
+    words = advice.partition("then run: crystal ")[2].split()
+    assert words == ["forget", *(f"id-{at}" for at in range(50)), "--prove"]
 
 
 @pytest.mark.slow
