@@ -36,7 +36,8 @@ def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> R
     Source: docs/reference/transcript-format.md, section 2.
     """
     raw = _read_exactly(file, start, max(1, limit))
-    if len(raw) < limit and _lacks_newline(raw[raw.rfind(b"\n") + 1 :]):
+    last = raw.rfind(b"\n") + 1
+    if len(raw) < limit and _lacks_newline(file, start + last, raw[last:]):
         raw += b"\n"
     cut = raw.rfind(b"\n") + 1
     if not cut and len(raw) >= limit:
@@ -58,11 +59,14 @@ def end_of_lines(file: BinaryIO, size: int) -> int:
     """Return where the last complete line ends in a file of ``size`` bytes, with its newline; 0 if there is none."""
     end = _last_newline(file, size)
     tail = _read_exactly(file, end, size - end) if size - end < SEGMENT_BYTES else b""
-    return size + 1 if _lacks_newline(tail) else end
+    return size + 1 if _lacks_newline(file, end, tail) else end
 
 
-def _lacks_newline(tail: bytes) -> bool:
-    return tail.rstrip().endswith(b"}") and parse_line(tail) is not None
+def _lacks_newline(file: BinaryIO, start: int, tail: bytes) -> bool:
+    """Return True if what follows the last newline is a whole line; not where lines end in CR LF, if CR may follow."""
+    if not tail.rstrip().endswith(b"}") or parse_line(tail) is None:
+        return False
+    return tail.endswith(b"\r") or _read_exactly(file, max(0, start - 2), 2) != b"\r\n"
 
 
 def _last_newline(file: BinaryIO, size: int) -> int:
