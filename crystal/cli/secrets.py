@@ -94,7 +94,7 @@ def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
             hint(f"this is for the first {MAX_HINTED} of {len(every):,} ids; then once more: crystal secrets --kept")
         hint(f"replace these keys where they were issued; then run: crystal forget {' '.join(ids)} --prove")
     else:
-        typer.echo("no secrets in the memory")
+        typer.echo("no secrets in what can be read of the memory" if unread else "no secrets in the memory")
     warn(*(f"{name}: not everything in it can be read" for name in sorted(set(unread))))
     if rows or unread:
         raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
