@@ -89,7 +89,6 @@ def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> Non
     assert mirrored(tower) == ["about pears", "and plums", "later"]
 
 
-@pytest.mark.slow
 def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) -> None:
     lap = lap_of(desk)
     forget(desk, "--query", WORD)
