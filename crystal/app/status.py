@@ -19,8 +19,8 @@ from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
 from crystal.capture import spool
 from crystal.capture.drain import FIXES
-from crystal.capture.engine import SWEEP
 from crystal.capture.lock import BACKFILL_LOCK, lock_holder
+from crystal.capture.refused_files import SWEEP
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crystal.capture import finder, spool
-from crystal.capture.engine import SWEEP, Capture, Tally
+from crystal.capture.engine import Capture, Tally
+from crystal.capture.refused_files import SWEEP
 from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.config.harnesses import Root

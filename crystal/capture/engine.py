@@ -16,12 +16,13 @@ from typing import BinaryIO, NamedTuple
 
 from crystal.capture import finder, tail
 from crystal.capture.privacy import BY_ECHO, Policy
+from crystal.capture.refused_files import record_refused
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
 from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
-from crystal.store import Store, problems
+from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.capture.ledger_rebuild import skip_to
 from crystal.store.forget import forgetting
@@ -32,12 +33,7 @@ from crystal.transcript.reader import TranscriptReader, identify, reader_of
 MAX_RACES = 50
 FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
-MAX_NAMED = 5
-"""So many files that could not be read are named, the others are counted."""
 MAX_SIDE_BYTES = 1 << 20
-SWEEP = "sweep"
-"""The name under which files that a sweep could not read are recorded."""
-
 
 Sink = Callable[[Segment, Claim], IngestReport]
 """Stores a segment, or sends it, and moves the watermark by the claim."""
@@ -274,7 +270,9 @@ class Capture:
                 self._note_move(state, found)
             return False
         last = state if mark.generation == before.generation else None
-        if last and raw.end > found.size and self._is_from_before(last, found):
+        left_out = ledger.left_out_at(self.store, last) if last and raw.end > found.size else None
+        if last and left_out is not None and found.modified <= left_out:
+            # Older versions left a last line without its newline for later: nothing was written since the file was met.
             with self.store.transaction():
                 if self.state_for(found) == last:
                     skip_to(self.store, last, raw.end, after.tail_hash, self.clock())
@@ -301,14 +299,6 @@ class Capture:
         if forgetting.is_session_forgotten(self.store, session_id):
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
-
-    def _is_from_before(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> bool:
-        """Return whether nothing was written since crystal met the file: older versions left its last line for later.
-
-        Without its newline it was no complete line for them.
-        """
-        left_out = ledger.left_out_at(self.store, state)
-        return left_out is not None and found.modified <= left_out
 
     def _note_move(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> None:
         if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
@@ -368,21 +358,8 @@ class Capture:
         if here.whole_files is not None:
             here.whole_files().sweep(here, roots, tally)
         if harness is None:
-            self._remember(tally.problems or {})
+            record_refused(self.store, self.device, tally.problems or {}, self.clock())
         return tally
-
-    def _remember(self, refused: dict[str, str]) -> None:
-        """Record the files that a sweep could not read, for status and doctor, until a sweep can read them."""
-        if not refused:
-            problems.clear_problem(self.store, SWEEP)
-            return
-        begun = {state.path for state in ledger.all_states(self.store, self.device) if state.mark.offset}
-        named = [
-            f"{path}: {reason} ({'what was read before is kept' if path in begun else 'nothing of it is kept yet'})"
-            for path, reason in sorted(refused.items())[:MAX_NAMED]
-        ]
-        others = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
-        problems.record_problem(self.store, SWEEP, "; ".join(named + others), now=self.clock())
 
     def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], object]) -> None:
         """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""

@@ -13,6 +13,7 @@ from crystal.transcript.line import (
     identifier,
     list_of,
     milliseconds,
+    parse_line,
     parse_time,
     word,
 )
@@ -75,7 +76,7 @@ def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
                 yield str(ident), str(folder), repr(stamp), True
     for folder, value in source.rows(_OLD) if "conversations" in tables else ():
         ident = identifier(object_of(value).get("conversation_id"))
-        if str(value).startswith("{") and not object_of(value):
+        if str(value).startswith("{") and parse_line(str(value).encode("utf-8", "surrogatepass")) is None:
             ident = digest(str(folder))[:_ID_LENGTH]  # it is broken, and its id with it
         if ident is not None and ident not in seen:
             yield ident, str(folder), digest(str(value)), False

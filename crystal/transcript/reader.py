@@ -255,7 +255,9 @@ class SnapshotReader(TranscriptReader):
             yield record._replace(context=context._replace(title=None))
         for raw in (*source.broken, *filter(None, [source.rest if source.is_at_rest else b""])):
             own = conversation.subagent or conversation.session
-            yield unnamed_record(own, raw, context._replace(title=None))
+            # A record is one line of the archive: several are kept as one JSON string, which is no object either.
+            line = format_line(raw.decode("utf-8", "surrogateescape")) if b"\n" in raw else raw
+            yield unnamed_record(own, line, context._replace(title=None))
         if context.title and conversation.subagent in (None, conversation.session):
             line = format_line({"title": context.title})
             yield Record(f"{conversation.session}-title", line, context)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crystal.capture import engine
+from crystal.capture.refused_files import SWEEP
 from crystal.capture.tail import Cleaner
 from crystal.store import problems
 from crystal.store.capture import ledger
@@ -35,7 +35,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
         assert set(tally.problems or {}) == {str(path), str(other)}
     assert ledger.all_states(device.store)[0].mark == mark
     assert len(outbox.kept_from(device.store, 1, 1)) == 1
-    problem = problems.find_problem(device.store, engine.SWEEP)
+    problem = problems.find_problem(device.store, SWEEP)
     assert problem is not None
     assert "secrets could not be removed (RuntimeError)" in problem.message
     assert "canarywords" not in problem.message
@@ -44,7 +44,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     world.home.poll()
     assert texts(world.home.store) == ["before"]
     device.sweep()
-    assert problems.find_problem(device.store, engine.SWEEP) is None
+    assert problems.find_problem(device.store, SWEEP) is None
     assert_settled(world, after=2)
     assert len(texts(world.home.store)) == 3
     assert not any("ghp_a1B2" in text for text in texts(world.home.store))

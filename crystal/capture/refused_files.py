@@ -1,0 +1,27 @@
+"""Record which files could not be read, for status and doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crystal.store import Store, problems
+from crystal.store.capture import ledger
+
+MAX_NAMED = 5
+"""So many files that could not be read are named, the others are counted."""
+SWEEP = "sweep"
+"""The name under which files that a sweep could not read are recorded."""
+
+
+def record_refused(store: Store, device: str, refused: Mapping[str, str], now: int) -> None:
+    """Record the files that a sweep could not read, each with the reason, until a sweep can read them."""
+    if not refused:
+        problems.clear_problem(store, SWEEP)
+        return
+    begun = {state.path for state in ledger.all_states(store, device) if state.mark.offset}
+    named = [
+        f"{path}: {reason} ({'what was read before is kept' if path in begun else 'nothing of it is kept yet'})"
+        for path, reason in sorted(refused.items())[:MAX_NAMED]
+    ]
+    others = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
+    problems.record_problem(store, SWEEP, "; ".join(named + others), now=now)
