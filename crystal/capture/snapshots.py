@@ -143,7 +143,7 @@ def _capture_file(
                         _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
         return
-    damage = damage_of(source)
+    damage = damage_of(source) or (source.other_form(source.missing[0]) if source.missing else None)
     if damage is not None:
         raise damage
     if only is None and not source.is_unfinished:
@@ -172,11 +172,11 @@ def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
 
 
 def damage_of(source: Snapshot) -> SourceError | None:
-    """Return the error that names what could not be read, None if all could."""
-    if source.damaged:
-        first, *others = source.damaged
-        return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
-    return source.other_form(source.missing[0]) if source.missing else None
+    """Return the error that names what is damaged, None if nothing is."""
+    if not source.damaged:
+        return None
+    first, *others = source.damaged
+    return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
 
 
 def _reader_of(container: Container) -> SnapshotReader:

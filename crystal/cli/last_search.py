@@ -30,8 +30,8 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
 def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> str:
     """Return the name of the hit at a place of the last search; anything else as it is.
 
-    ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits; from a person, and
-    after a search that did not show ``h40``, so is ``40``. Else it is a hit's number, or begins a session's id.
+    ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits, else a hit's number
+    or the beginning of a session's id, which scripts may give. A person means a place with one or two digits.
 
     Raises:
         NotFoundError: It is a place, and the last search had fewer hits, or none was made in this terminal.
@@ -48,7 +48,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
-    if is_place or (len(word) < 3 and (by_person or (found is not None and f"h{word}" not in hits))):
+    if is_place or (by_person and len(word) < 3):
         none = "no search in this terminal has found anything yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} hit{'s' * (len(hits) != 1)}"
         hint = (

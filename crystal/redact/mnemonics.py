@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import unicodedata
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, KeysView, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -42,6 +42,8 @@ _TO_WORDS = bytes(byte if 0x61 <= byte <= 0x7A or 0x80 <= byte <= 0xF4 else 0x20
 _ROW = b"\1" * SIZES[-1]
 _RUN = Lazy(_ROW + b"\1*")
 """Known words in a row, where each word of a text is a byte."""
+_JOINED = Lazy(b"\1" * (SIZES[-1] - 1) + b"\1*")
+"""Gaps in a row that join their words, where each gap is a byte."""
 
 
 @cache
@@ -64,6 +66,12 @@ def _places(words: str) -> dict[bytes, int]:
     """Return the place of each word, in both ways to write an accent."""
     forms = [unicodedata.normalize(form, words).encode().split() for form in ("NFC", "NFKD")]
     return {word: place for form in forms for place, word in enumerate(form)}
+
+
+@cache
+def _known() -> list[KeysView[bytes]]:
+    """Return the words of each language."""
+    return [places.keys() for places in _lists()]
 
 
 @cache
@@ -123,30 +131,29 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     text = _with_plain_spaces(text)
     for place in _places_in(text):
         work.spend(FINDING + 20 * (place[1] - place[0]))
-        starts, known = array("L"), bytearray()
-        for word in _WORD.finditer(text, *place):
-            starts.append(word.start())
-            known.append(word.group().lower() in _words())
-        for run in _RUN.finditer(known):
-            yield from _in_run(text, starts[slice(*run.span())], work)
+        known = bytes(map(_words().__contains__, _WORD.findall(text[slice(*place)].lower())))
+        runs = [run.span() for run in _RUN.finditer(known)]
+        starts = array("L", [word.start() for word in _WORD.finditer(text, *place)] if runs else ())
+        for run in runs:
+            yield from _in_run(text, starts[slice(*run)], work)
 
 
 def _in_run(text: bytes, starts: Sequence[int], work: RedactionWork) -> Iterator[Span]:
     """Yield the phrases among known words, of which those belong together that nothing but a gap divides."""
-    row: list[tuple[bytes, int, int]] = []
-    for start in starts:
-        word = _WORD.match(text, start).group()  # type: ignore[union-attr]
-        if row and _BETWEEN.fullmatch(text, row[-1][2], start) is None:
+    part = text[starts[0] : _WORD.match(text, starts[-1]).end()]  # type: ignore[union-attr]
+    words, gaps = _WORD.findall(part), _WORD.split(part)[1:-1]
+    joins = {gap: _BETWEEN.fullmatch(gap) is not None for gap in set(gaps)}
+    for joined in _JOINED.finditer(bytes(map(joins.__getitem__, gaps))):
+        first, end = joined.start(), joined.end() + 1
+        if end - first <= MAX_WORDS:
+            row = [(words[at].lower(), starts[at], starts[at] + len(words[at])) for at in range(first, end)]
             yield from _phrases(row, work)
-            row = []
-        row.append((word.lower(), start, start + len(word)))
-    yield from _phrases(row, work)
 
 
 def _phrases(run: list[tuple[bytes, int, int]], work: RedactionWork) -> Iterator[Span]:
     """Yield the phrases in a run of words, each with its start and its end."""
     at = 0
-    while at + SIZES[-1] <= len(run) <= MAX_WORDS:
+    while at + SIZES[-1] <= len(run):
         work.spend(FINDING)
         size = next((size for size in SIZES if _is_phrase([word for word, _, _ in run[at : at + size]], size)), 0)
         if size:
@@ -157,7 +164,8 @@ def _phrases(run: list[tuple[bytes, int, int]], work: RedactionWork) -> Iterator
 def _is_phrase(words: list[bytes], size: int) -> bool:
     if len(words) != size:
         return False
-    languages = (places for places in _lists() if places.keys() >= set(words))
+    wanted = set(words)
+    languages = [places for known, places in zip(_known(), _lists(), strict=True) if known >= wanted]
     return any(_holds_checksum([places[word] for word in words]) for places in languages)
 
 
