@@ -64,9 +64,7 @@ def secrets(
         print_json({"transcripts": len(transcripts), "secrets": sum(row.count for row in rows), "found": found})
     else:
         _print_end(rows, len(transcripts))
-    warn(*(f"{name}: {reason}" for name, reason in unread.items()))
-    if rows or unread:
-        raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+    _leave([f"{name}: {reason}" for name, reason in unread.items()], is_found=bool(rows))
 
 
 def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
@@ -82,22 +80,20 @@ def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
                 times = f"  x{row.count}" if row.count > 1 else ""
                 place = f"session {row.session}, {row.id or 'a note of the agent'}" if row.session else row.id
                 typer.echo(f"{place}: {row.kind}{times}")
-    total = sum(row.count for row in rows)
     if as_json:
-        print_json({"secrets": total, "found": [asdict(row) for row in rows]})
+        print_json({"secrets": sum(row.count for row in rows), "found": [asdict(row) for row in rows]})
     elif rows:
-        typer.echo(f"{count_words(total, 'secret')} in the memory")
-        # A note goes with the turn that it repeats, or else with its session.
-        every = [*dict.fromkeys(row.id for row in rows if row.id)]
-        ids = every[:MAX_HINTED] or ["--session", rows[0].session]
-        if len(every) > MAX_HINTED:
-            hint(f"this is for the first {MAX_HINTED} of {len(every):,} ids; then once more: crystal secrets --kept")
-        hint(f"replace these keys where they were issued; then run: crystal forget {' '.join(ids)} --prove")
+        _print_kept_end(rows)
     else:
         typer.echo("no secrets in what can be read of the memory" if unread else "no secrets in the memory")
-    warn(*(f"{name}: not everything in it can be read" for name in sorted(set(unread))))
-    if rows or unread:
-        raise typer.Exit(EXIT_FOUND if rows else EXIT_UNREADABLE)
+    _leave([f"{name}: not everything in it can be read" for name in sorted(set(unread))], is_found=bool(rows))
+
+
+def _leave(unread: list[str], *, is_found: bool) -> None:
+    """Name what could not be read, and end with the exit code of what was found; return where all is well."""
+    warn(*unread)
+    if is_found or unread:
+        raise typer.Exit(EXIT_FOUND if is_found else EXIT_UNREADABLE)
 
 
 def _find_all(
@@ -122,6 +118,16 @@ def _print_row(row: Exposure, rows: list[Exposure]) -> None:
         typer.echo(str(row.path))
     times = f"  x{row.count}" if row.count > 1 else ""
     typer.echo(f"  line {row.line}, byte {row.offset}: {row.kind}{times}")
+
+
+def _print_kept_end(rows: list[KeptSecret]) -> None:
+    typer.echo(f"{count_words(sum(row.count for row in rows), 'secret')} in the memory")
+    # A note goes with the turn that it repeats, or else with its session.
+    every = [*dict.fromkeys(row.id for row in rows if row.id)]
+    ids = every[:MAX_HINTED] or ["--session", rows[0].session]
+    if len(every) > MAX_HINTED:
+        hint(f"this is for the first {MAX_HINTED} of {len(every):,} ids; then once more: crystal secrets --kept")
+    hint(f"replace these keys where they were issued; then run: crystal forget {' '.join(ids)} --prove")
 
 
 def _print_end(rows: list[Exposure], transcripts: int) -> None:
