@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.capture import finder, snapshots, tail
+from crystal.capture.before_crystal import leave_out_again
 from crystal.capture.engine import MAX_RACES, Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.unread import count_new
@@ -187,6 +188,8 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
         found = finder.look_into(path, file)
         mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
+            if leave_out_again(capture, file, found.size, state, mark):
+                raise WatermarkMovedError(f"{path}: it was replaced")
             return 0
         raw = tail.cut_at(read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)
         context = capture.context_at(path, file, start, state.origin)

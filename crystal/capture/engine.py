@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
 from crystal.capture import finder, tail
+from crystal.capture.before_crystal import leave_out_again, leave_out_last_line
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.refused_files import record_refused
 from crystal.capture.safe_open import Folders
@@ -24,7 +25,6 @@ from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
-from crystal.store.capture.ledger_rebuild import skip_to
 from crystal.store.forget import forgetting
 from crystal.transcript.framing import end_of_lines, read_segment
 from crystal.transcript.line_context import Context
@@ -258,6 +258,8 @@ class Capture:
             with finder.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
                 found = finder.look_into(path, file)
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
+                if state and leave_out_again(self, file, found.size, state, mark):
+                    return True
                 raw = read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
                 if until is not None:
                     raw = tail.cut_at(raw, until)
@@ -270,12 +272,7 @@ class Capture:
                 self._note_move(state, found)
             return False
         last = state if mark.generation == before.generation else None
-        left_out = ledger.left_out_at(self.store, last) if last and raw.end > found.size else None
-        if last and left_out is not None and found.modified <= left_out:
-            # Older versions left a last line without its newline for later: nothing was written since the file was met.
-            with self.store.transaction():
-                if self.state_for(found) == last:
-                    skip_to(self.store, last, raw.end, after.tail_hash, self.clock())
+        if last and raw.end > found.size and leave_out_last_line(self, last, after, found.modified):
             return False
         reading = self.reading(origin, str(path), before, last)._replace(context=context)
         if closed:

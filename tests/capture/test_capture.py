@@ -143,6 +143,29 @@ def test_a_replaced_file_is_read_again_and_doubles_nothing(machine: CaptureMachi
     assert machine.texts() == ["after", "dropped", "kept"]
 
 
+@pytest.mark.parametrize("is_dated", [True, False], ids=["dated", "without times"])
+def test_what_was_there_at_the_meeting_stays_out_when_its_file_is_replaced(tmp_path: Path, is_dated: bool) -> None:
+    machine = CaptureMachine.at(tmp_path / "m")
+    path, before, after = machine.transcript("s"), *((NOW - 1, NOW + 1) if is_dated else (None, None))
+    old = [line("old", at=before), line("older", at=None), line("oldest", at=before)]
+    path.write_bytes(b"".join(old))
+    machine.capture().sweep()
+    new = [line("new", at=after), line("newer", at=after)]
+    for at, again in enumerate([old + new[:1], [*old[1:], *new], old[2:] + new]):
+        staged = path.with_suffix(".new")
+        staged.write_bytes(b"".join(again))
+        staged.replace(path)
+        machine.now += 10
+        machine.capture().sweep()
+        machine.assert_sound()
+        assert {"old", "older", "oldest"}.isdisjoint(machine.texts()), at
+    assert machine.texts() == ["new", "newer"]
+    path.write_bytes(b"".join(old + new))
+    backfill(machine)
+    assert machine.texts() == ["new", "newer", "old", "older", "oldest"]
+    machine.assert_sound()
+
+
 def test_a_shrunk_file_is_read_again_and_doubles_nothing(machine: CaptureMachine) -> None:
     path, one, two = machine.transcript("s"), line("one"), line("two")
     path.write_bytes(one + two)

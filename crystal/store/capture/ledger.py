@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from crystal.errors import WatermarkMovedError
-from crystal.model.capture import BEFORE_CRYSTAL, Origin, Segment, SegmentPiece, Watermark
+from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Segment, SegmentPiece, Watermark
 from crystal.store.connection import Store
 
 
@@ -110,6 +110,24 @@ def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]
         "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
         " AND rule = ? ORDER BY start",
         (state.id, state.mark.generation, BEFORE_CRYSTAL),
+    )
+
+
+class LeftOut(NamedTuple):
+    """What was left out of a file: up to which byte, when (ms), and under which rule."""
+
+    stop: int
+    at: int
+    rule: str
+
+
+def left_out(store: Store, state: TranscriptState) -> LeftOut | None:
+    """Return what is left out of the present file until somebody asks for it, None for nothing."""
+    return store.find(
+        LeftOut,
+        "SELECT max(stop), max(captured_at), rule FROM segments WHERE transcript = ? AND generation = ?"
+        " AND state = 'skipped' AND rule IN (?, ?) GROUP BY rule",
+        (state.id, state.mark.generation, BEFORE_CRYSTAL, PRIVACY_LOST),
     )
 
 

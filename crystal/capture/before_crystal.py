@@ -1,0 +1,78 @@
+"""Keep out what stood in a transcript before crystal met it, also when its last line ends or the file is replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, BinaryIO
+
+from crystal.capture import tail
+from crystal.model.capture import Watermark
+from crystal.store.capture import ledger
+from crystal.store.capture.ledger_rebuild import skip_to
+from crystal.transcript.framing import end_of_lines, read_segment
+from crystal.transcript.reader import TranscriptReader, reader_of
+
+if TYPE_CHECKING:
+    from crystal.capture.engine import Capture
+
+
+def leave_out_last_line(capture: Capture, state: ledger.TranscriptState, after: Watermark, modified: int) -> bool:
+    """Leave out a last line without its newline, which older versions left for later when they met the file.
+
+    Args:
+        capture: The machine's capture.
+        state: What is known of the file.
+        after: The watermark behind the line.
+        modified: When the file was written last, ms.
+
+    Returns:
+        Whether the line was there at the meeting, so that it is left out now.
+    """
+    met_at = ledger.left_out_at(capture.store, state)
+    if met_at is None or modified > met_at:
+        return False
+    with capture.store.transaction():
+        if ledger.state_of(capture.store, capture.device, after.transcript) == state:
+            skip_to(capture.store, state, after.offset, after.tail_hash, capture.clock())
+    return True
+
+
+def leave_out_again(
+    capture: Capture, file: BinaryIO, size: int, state: ledger.TranscriptState, mark: Watermark
+) -> bool:
+    """Leave out the old lines of a file if it was replaced, as they were in the file before it.
+
+    Args:
+        capture: The machine's capture.
+        file: The file as it is now.
+        size: Its bytes.
+        state: What was known of the file before it.
+        mark: The watermark to read on from.
+
+    Returns:
+        Whether lines were left out: the watermark stands behind them now, or another process moved it meanwhile.
+    """
+    if mark.generation == state.mark.generation:
+        return False
+    old = ledger.left_out(capture.store, state)
+    end = 0 if old is None else _end_of_old_lines(file, size, reader_of(state.origin.harness), old)
+    if old is None or not end:
+        return False
+    after = mark._replace(offset=end, tail_hash=tail.tail_hash(file, end, capture.cleaner))
+    with capture.store.transaction():
+        if ledger.state_of(capture.store, capture.device, after.transcript) == state:
+            ledger.move_mark(capture.store, state.id, state.path, after, capture.clock())
+            ledger.add_row(capture.store, state.id, after.generation, 0, end, "skipped", old.rule, old.at)
+    return True
+
+
+def _end_of_old_lines(file: BinaryIO, size: int, reader: TranscriptReader, old: ledger.LeftOut) -> int:
+    """Return where the lines end that are older than what was left out, or as many bytes if no line has a time."""
+    end, is_dated = 0, False
+    while raw := read_segment(file, end).raw:
+        for line in raw[:-1].split(b"\n"):
+            at = reader.facts(line).timestamp_ms
+            is_dated = is_dated or at is not None
+            if at is not None and at >= old.at:
+                return end
+            end += len(line) + 1
+    return end if is_dated else min(end, end_of_lines(file, min(size, old.stop)))
