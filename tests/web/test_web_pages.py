@@ -190,9 +190,12 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
     remember(home, ["one"])
     ident = crystal("remember", "we deploy on Fridays").out.split()[2].rstrip(":")
     client = Client()
-    fields = {"text": "we deploy on\r\nMondays", "category": "preference", "key": "deploy", "project": ""}
+    [seen] = re.findall(r'name="seen" value="(\d+)"', client.get(f"/memory/{ident}").text)
+    fields = {"text": "we deploy on\r\nMondays", "category": "preference", "key": "deploy", "project": "", "seen": seen}
     assert client.send_form(f"/memory/{ident}/edit", **fields).status_code == 303
     assert client.send_form(f"/memory/{ident}/edit", **fields).status_code == 303, "the same again changes nothing"
+    stale = client.send_form(f"/memory/{ident}/edit", **{**fields, "text": "we deploy on Tuesdays"})
+    assert (stale.status_code, "changed meanwhile" in stale.text) == (400, True)
     told = json.loads(crystal("memories", "history", ident, "--json").out)
     assert (told["memory"]["text"], told["memory"]["category"]) == ("we deploy on\nMondays", "preference")
     assert [was["text"] for was in told["history"]] == ["we deploy on Fridays"]

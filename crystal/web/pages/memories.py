@@ -8,7 +8,9 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import history, list_memories, memory_of
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
+from crystal.errors import UsageError
 from crystal.memories.rules import CATEGORIES
+from crystal.model.recall import Remembered
 from crystal.web.responses import Page, Redirect, RequestValues
 
 LIMIT = 200
@@ -48,9 +50,16 @@ def edit(machine: Machine, asked: RequestValues) -> Redirect:
     given = {name: value.replace("\r\n", "\n").strip() for name, value in asked.values.items() if name in EDITABLE}
     changed = {name: value for name, value in given.items() if value != (getattr(one, name) or "")}
     if changed:
+        check_shown(one, asked)
         memory_changes.edit(machine, one.id, **changed)
         embed_soon(machine)
     return Redirect(f"/memory/{one.id}")
+
+
+def check_shown(one: Remembered, asked: RequestValues) -> None:
+    """Raise UsageError if a memory changed since the page showed it."""
+    if asked.values.get("seen") != str(one.updated_at):
+        raise UsageError(f"{one.id} changed meanwhile, so nothing was done", hint=f"look at /memory/{one.id}")
 
 
 def deprecate(machine: Machine, asked: RequestValues) -> Redirect:

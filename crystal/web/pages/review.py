@@ -9,6 +9,7 @@ from crystal.app.context import Machine
 from crystal.app.memory_queries import memory_of
 from crystal.app.reflect import call_wrong, keep_learned, never_learn, unreviewed
 from crystal.errors import UsageError
+from crystal.web.pages.memories import check_shown
 from crystal.web.responses import Page, Redirect, RequestValues
 
 VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong, "never": never_learn}
@@ -30,8 +31,7 @@ def judge(machine: Machine, asked: RequestValues) -> Redirect:
         UsageError: It changed since the page showed it, or the verdict is none.
     """
     one, verdict = memory_of(machine, asked.path["id"]), asked.values.get("verdict", "")
-    if asked.values.get("seen") != str(one.updated_at):
-        raise UsageError(f"{one.id} changed meanwhile, so nothing was done", hint=f"look at /memory/{one.id}")
+    check_shown(one, asked)
     if verdict == "keep":
         words = asked.values.get("text", "").replace("\r\n", "\n").strip()
         keep_learned(machine, one.id, None if words == one.text else words)
