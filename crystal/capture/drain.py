@@ -36,7 +36,7 @@ BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"
 FIXES = {
     REFUSED: "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings",
-    SWEEP: "mend the file, or let its agent write it again; crystal then reads it by itself",
+    SWEEP: "mend it, or make it readable (chmod u+r); crystal then reads it by itself",
 }
 """The next step for a part that has a problem, where ``crystal sync`` is none."""
 REMEMBER = "remember"

@@ -23,5 +23,5 @@ def record_refused(store: Store, device: str, refused: Mapping[str, str], now: i
         f"{path}: {reason} ({'what was read before is kept' if path in begun else 'nothing of it is kept yet'})"
         for path, reason in sorted(refused.items())[:MAX_NAMED]
     ]
-    others = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
+    others = [f"and {len(refused) - MAX_NAMED} more: crystal sync names them"] if len(refused) > MAX_NAMED else []
     problems.record_problem(store, SWEEP, "; ".join(named + others), now=now)

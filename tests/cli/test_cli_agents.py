@@ -156,4 +156,4 @@ def test_files_that_cannot_be_read_are_named_with_what_is_kept(transcript: Path)
     assert f"{transcript}: " in found
     assert found.count("what was read before is kept") == 1
     assert found.count("nothing of it is kept yet") == 4
-    assert found.endswith("; and 2 more")
+    assert found.endswith("; and 2 more: crystal sync names them")

@@ -161,7 +161,7 @@ def test_a_file_that_was_cut_gives_its_whole_messages_and_is_named(home: Path) -
     for path in cut:
         assert f"{path}: is not complete JSON" in told
         assert f"{path}: is not complete JSON (what was read before is kept)" in doctor
-    assert "let its agent write it again" in doctor
+    assert "make it readable (chmod u+r)" in doctor
     assert "2 lines of Cline cannot be parsed" in doctor
     for path, whole in cut.items():
         path.write_bytes(whole)
