@@ -49,7 +49,7 @@ class BlamedLines:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who wrote lines of a file.
+    """Authors of the lines of a file.
 
     Attributes:
         file: The file.

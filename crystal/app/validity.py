@@ -97,7 +97,7 @@ def memory_validity(machine: Machine, one: Remembered, folder: str | None) -> Va
 
 
 def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> list[Validity | None]:
-    """Return whether what each text names has changed since; None where nothing is known for sure."""
+    """Return whether what each text names has changed since; None if nothing is known for sure."""
     found: dict[int, list[Validity]] = {one.id: [] for one in subjects}
     for store in machine.stores:
         own = [one for one in subjects if (one.id > MIRROR_IDS) == (machine.memory_of(store) == "mirror")]

@@ -66,7 +66,7 @@ class Tally:
 
 
 class WholeFiles(NamedTuple):
-    """How files that are rewritten, and databases, are captured: ``crystal.capture.snapshots``.
+    """Ways to capture files that are rewritten, and databases: ``crystal.capture.snapshots``.
 
     Attributes:
         meet: Notes what is in a folder as there before crystal.

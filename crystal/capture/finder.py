@@ -198,7 +198,7 @@ def under(path: Path) -> Iterator[TranscriptFile]:
 
 
 class _Search(NamedTuple):
-    """How to list: where links may lead, who is told of what is left out, whether the files are databases.
+    """Options of a listing: where links may lead, who is told of what is left out, whether the files are databases.
 
     ``known`` files are left out while they are as they were seen: most of a sweep's time goes to these.
     """

@@ -40,7 +40,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class HookFacts:
-    """Which hooks of crystal the client runs.
+    """Hooks of crystal that the client runs.
 
     Attributes:
         settings: The user's settings file.

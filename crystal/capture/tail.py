@@ -25,7 +25,7 @@ def _nothing(_: bytes) -> None:
 
 
 class Cleaner(NamedTuple):
-    """How lines are cleaned and hashed: the redactor's ``clean_line`` and the key of this store's hashes.
+    """Cleaning and hashing of lines: the redactor's ``clean_line`` and the key of this store's hashes.
 
     ``cleaned_before`` gives the lines of a stretch that was cleaned already, byte for byte the same, None for others.
     """
@@ -82,7 +82,7 @@ def cut_at(raw: RawSegment, until: int) -> RawSegment:
 
 
 class Reading(NamedTuple):
-    """How to read a range of raw bytes: its session, and what decides about privacy.
+    """Settings for reading a range of raw bytes: its session, and what decides about privacy.
 
     Attributes:
         origin: Of the transcript.

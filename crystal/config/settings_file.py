@@ -104,7 +104,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def parse_fragment(text: str) -> dict[str, Any] | None:
-    """Parse TOML; None where it is none, for those who try where a statement ends."""
+    """Parse TOML, or return None if the text is not TOML, for those who try where a statement ends."""
     try:
         return _loads(text)
     except (ValueError, RecursionError):

@@ -44,7 +44,7 @@ class RequestList:
         return [one for one in found if one.at + SECONDS * 1000 > time.time() * 1000]
 
     def add(self, client: str, host: str, scopes: tuple[str, ...], hashed: str) -> AccessRequest:
-        """Add one with a new code; the oldest make room."""
+        """Add one with a new code; too many push out the oldest."""
         code = "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(2))
         made = AccessRequest(code, client, host, scopes, time.time_ns() // 1_000_000, hashed)
         with alone_in(self._path.parent):

@@ -25,7 +25,7 @@ WeightOf = Callable[[str], float]
 
 
 class Likeness(NamedTuple):
-    """How a text is like the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
+    """Likeness of a text to the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
 
     similarity: float
     tokens: Sequence[int]

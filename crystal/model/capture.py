@@ -74,7 +74,7 @@ PRIVACY_LOST = "privacy-lost"
 
 
 class Origin(NamedTuple):
-    """Where a transcript comes from.
+    """Origin of a transcript: its agent, machine, session and program.
 
     ``agent`` is crystal's name for the agent on this machine (``cc-laptop``), ``device`` the machine's name,
     ``session_id`` the session's id, ``subagent`` the id of the subagent whose own transcript this is, or None, and
@@ -89,7 +89,7 @@ class Origin(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """How far one transcript has been read, and how to recognise the file again.
+    """Position up to which one transcript was read, with what recognises the file again.
 
     ``tail_hash`` is a keyed hash of the (at most 4096) bytes just before ``offset``; empty at offset 0.
     ``generation`` counts how often the file was found replaced.
@@ -145,7 +145,7 @@ class SegmentPiece(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """How many secrets of one kind were taken out."""
+    """Number of secrets of one kind that were taken out."""
 
     kind: str
     number: int
@@ -199,7 +199,7 @@ class Chunk(NamedTuple):
 
 
 class Project(NamedTuple):
-    """Where work happens: a folder, what git says of it (None: nothing), and the identity it had until now."""
+    """Place of work: a folder, what git says of it (None: nothing), and the identity it had until now."""
 
     cwd: str
     git_root: str | None = None

@@ -85,7 +85,7 @@ ValidityState = Literal["unchanged", "changed", "gone", "reverted", "superseded"
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Whether a file or a decision is as it was when a text named it.
+    """State of a file or a decision since a text named it.
 
     Attributes:
         what: The file, below the project's folder; a symbol in it; or the memory that holds now.

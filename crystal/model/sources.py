@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where in which file a text is.
+    """Place of a text: a file and a position in it.
 
     Attributes:
         name: What the person calls the source.

@@ -43,7 +43,7 @@ _SPACE = Lazy(rb"\s")
 
 
 class _Table(NamedTuple):
-    """How cells are divided, what surrounds a value, how many cells a row has, and the columns of secrets."""
+    """Form of a table: what divides cells, what surrounds a value, its columns, and those that hold secrets."""
 
     comma: bytes
     padding: bytes

@@ -38,7 +38,7 @@ STALE_MS = 90 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """Where and how memories are written.
+    """Destination and rules of the memories that are written.
 
     Attributes:
         store: The store, open for writing.

@@ -26,7 +26,7 @@ MAX_WORDINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """How to search, where the user has a choice.
+    """Options of a search that the user chooses.
 
     Attributes:
         recency: How much what is new is preferred among answers that are nearly as good.

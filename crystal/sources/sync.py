@@ -55,7 +55,7 @@ class SyncReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReader:
-    """How files are read on this machine.
+    """Settings for reading files on this machine.
 
     Attributes:
         clean: Leaves out secrets and private spans.

@@ -20,7 +20,7 @@ from crystal.sync.wire import InvalidRecordError
 
 @dataclass(frozen=True, slots=True)
 class KnownStream:
-    """How far a device's stream is committed."""
+    """Progress of a device's stream: what is committed."""
 
     stream: bytes
     channel: int

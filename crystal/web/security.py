@@ -66,7 +66,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered."""
+    """Reason why a request is refused."""
 
     status: int
     title: str

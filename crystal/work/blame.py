@@ -40,7 +40,7 @@ class Line(NamedTuple):
 def attribute(
     lines: Sequence[Line], edits: Iterable[FileEdit], wrote: Mapping[int, Collection[int]]
 ) -> list[FileEdit | None]:
-    """Return which edit wrote each line, None where none is known to.
+    """Return which edit wrote each line, None if no edit is known.
 
     Args:
         lines: Consecutive lines of a file.

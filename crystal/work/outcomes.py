@@ -41,7 +41,7 @@ _COUNTS = lazy_pattern(  # pytest, jest, vitest, mocha, cargo; unittest; go
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended.
+    """Outcome of a call.
 
     Attributes:
         exit: 0 if it succeeded; its exit status, or 1 if it failed without telling one; None if nobody knows.

@@ -146,7 +146,7 @@ def make_way(config: Config, store: FoundStore) -> FoundStore:
 
 @contextlib.contextmanager
 def open_or_empty() -> Iterator[Machine]:
-    """Open this machine's memory for reading; where there is none yet, an empty one that is thrown away.
+    """Open this machine's memory for reading, or an empty temporary one if there is no memory yet.
 
     Raises:
         StoreLostError: It is gone, and can be made again.

@@ -58,7 +58,7 @@ SAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """How a model is installed; None leaves a value to the model's own files."""
+    """Settings of a model's installation; None leaves a value to the model's own files."""
 
     name: str
     is_int8: bool = True

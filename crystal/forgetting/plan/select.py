@@ -36,7 +36,7 @@ class PreviewLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a request looks in one memory.
+    """Scope of a request in one memory.
 
     Attributes:
         sessions, folders: Its session and its project, resolved.

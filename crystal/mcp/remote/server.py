@@ -33,7 +33,7 @@ PATH = "/mcp"
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where the server is reached.
+    """Addresses of the server.
 
     Attributes:
         host: The address that it listens at.

@@ -247,7 +247,7 @@ def nearly(part: PartVectors, query: Floats, rows: Ordinals) -> Floats:
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
-    """Return the cosines of a turned question with vectors as the store has them, nan where there is none."""
+    """Return the cosines of a turned question with vectors as the store has them, NaN for those without one."""
     found = np.full(len(rows), np.nan, np.float32)
     whole = _whole(query, len(query), MAX_SIZE, 2.0**53)
     known = [at for at, row in enumerate(rows) if row is not None and len(row) == len(query) and any(row)]

@@ -25,7 +25,7 @@ def latencies(store: Store) -> list[float]:
 
 
 class Latency(NamedTuple):
-    """Durations of some runs of the hook; None where there was none."""
+    """Durations of some runs of the hook; None if no hook ran."""
 
     runs: int = 0
     p50_ms: float | None = None

@@ -58,7 +58,7 @@ def behind(store: Store, told: Mapping[str, Any]) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class TombstoneProgress:
-    """How far a device and its home have exchanged tombstones.
+    """Progress of a device and its home in exchanging tombstones.
 
     Attributes:
         home: The pairing.
