@@ -81,5 +81,6 @@ def _kept(transcript: "str | None", offset: int, env: "dict[str, str]") -> str:
         return f"{begun}, {behind >> 20} MB wait"
     with open(os.path.expanduser(transcript), "rb") as file:
         file.seek(size - behind)
-        lines = file.read(behind).count(b"\n")
+        waiting = file.read(behind)
+    lines = waiting.count(b"\n") + waiting.endswith(b"}")
     return f"{begun}, {lines} {'line waits' if lines == 1 else 'lines wait'}" if lines else begun

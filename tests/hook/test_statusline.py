@@ -60,6 +60,7 @@ def test_it_says_how_much_is_kept(kept: Kept) -> None:
     kept.machine.capture().sweep()
     assert kept.line() == "kept"
     kept.add(line("two")[:-1])
+    assert kept.line() == "kept, 1 line waits", "a last line may lack its newline"
     kept.machine.capture().sweep()
     assert kept.line() == "kept"
     kept.add(b"\n", line("two"), line("three"), b'{"type": "us')
