@@ -60,7 +60,8 @@ class ClineReader(MessageReader, SnapshotReader):
         used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
-                model = fields_of(message.get("modelInfo")).get("id")
+                named = fields_of(message.get("modelInfo"))
+                model = named.get("id") or named.get("modelId")
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
                 yield Record(f"{own}-{unique_name(ident, used)}", format_line(message), context.with_texts(model=model))
@@ -70,10 +71,14 @@ class ClineReader(MessageReader, SnapshotReader):
         role = fields.get("role")
         if role not in ("user", "assistant"):
             return
-        if fields_of(fields.get("metadata")).get("displayOnly") is True:
-            return  # an error of the program
-        for part in parts_of_blocks(fields.get("content"), "user" if role == "user" else "assistant"):
-            yield part._replace(text=_typed(part.text)) if part.role == "user" else part
+        if fields_of(fields.get("metadata")).get("displayOnly") is True or fields.get("isTruncationMarker") is True:
+            return  # an error of the program, or its note that messages are not sent any more
+        is_summary = fields.get("isSummary") is True
+        for part in parts_of_blocks(_content(fields), "user" if role == "user" else "assistant"):
+            if not is_summary:
+                yield part._replace(text=_typed(part.text)) if part.role == "user" else part
+            elif part.role == role:  # Roo Code repeats the last calls behind a summary
+                yield part._replace(role="summary")
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a record was written."""
@@ -97,6 +102,11 @@ def _document(source: Snapshot) -> tuple[str, str, list[object]]:
     if not isinstance(messages, list) or ident is None:
         raise source.other_form("messages")
     return ident, parent or ident, messages
+
+
+def _content(fields: Fields) -> object:
+    """Return the content of a message; a thought of Roo Code may be a message of its own."""
+    return [fields] if fields.get("type") == "reasoning" else fields.get("content")
 
 
 def _context_of(session: str, sides: Mapping[PurePath, bytes]) -> Context:

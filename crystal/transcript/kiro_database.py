@@ -18,7 +18,7 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.parts import Part, call, call_text, unique_id
+from crystal.transcript.parts import Part, call, call_text, result_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, unnamed_record
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of, tables_of
@@ -35,9 +35,9 @@ _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM co
 _OLD = "SELECT key, value FROM conversations"
 
 
-def typed_text(text: object) -> str:
-    """Return what a person typed, without what the program tells of the environment."""
-    typed = word(text) or ""
+def typed_text(content: object) -> str:
+    """Return what a person typed, a text or blocks, without what the program tells of the environment."""
+    typed = (word(content) or "") if isinstance(content, str) else result_text(list_of(content))
     found = _TYPED.findall(typed)
     return "\n".join(found) if found else _TOLD.sub("", typed)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crystal.model.capture import Role, Turn
 from crystal.text.grapheme import boundary_before
 from crystal.transcript.copies import copied_turns
-from crystal.transcript.line import Fields, clean_text, word
+from crystal.transcript.line import Fields, clean_text, dicts_of, word
 
 RESULT_HEAD = 6000
 RESULT_TAIL = 2000
@@ -95,6 +95,9 @@ def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | 
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(block, dict) and kind == "thinking":
             yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
+        elif isinstance(block, dict) and kind == "reasoning":
+            summary = [word(one.get("text")) for one in dicts_of(block.get("summary"))]
+            yield Part("thinking", word(block.get("text")) or "\n".join(filter(None, summary)))
         elif isinstance(block, dict) and kind == "tool_use":
             tools[str(block.get("id"))] = word(block.get("name"))
             yield call(block.get("name"), block.get("input"))

@@ -5,6 +5,7 @@ It says what of it is broken, damaged or not yet whole, so that this is kept and
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePath
@@ -23,7 +24,7 @@ class Snapshot:
 
     Attributes:
         path: Its path.
-        data: Its content; empty for a database.
+        data: Its content without a byte order mark; empty for a database.
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
         missing: Tables and columns that its reader knows and did not find, although it reads the rest.
@@ -41,7 +42,7 @@ class Snapshot:
         rows: Callable[..., Iterator[tuple[Any, ...]]],
         sides: Mapping[PurePath, bytes],
     ) -> None:
-        self.path, self.data, self.rows, self.sides = path, data, rows, sides
+        self.path, self.data, self.rows, self.sides = path, data.removeprefix(codecs.BOM_UTF8), rows, sides
         self.missing: list[str] = []
         self.known: Callable[[str], Collection[str]] = lambda _: ()
         self.broken: list[bytes] = []

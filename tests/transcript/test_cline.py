@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.transcript.cline import READER
+from crystal.transcript.line_context import complete
 from crystal.transcript.snapshot import Snapshot
 
 FOLDER = PurePath("sessions/1795665936745_9h4hb")
@@ -37,3 +38,37 @@ def test_a_subagents_file_belongs_to_its_session_and_has_its_folder_but_no_title
         assert [record.id for record in records[:2]] == [f"{own}-m0", f"{own}-m1"]
         assert {record.context.cwd for record in records} == {"/tmp/demo/shop"}
         assert [json.loads(record.line).get("title") for record in records[2:]] == titles
+
+
+def task(messages: list[dict[str, Any]]) -> list[tuple[str, str, str | None]]:
+    """Return what a task of the editor's extension says: (role, text, model)."""
+    data = b"\xef\xbb\xbf" + json.dumps(messages).encode()
+    one = Snapshot(PurePath("tasks/1790000000001/api_conversation_history.json"), data, lambda *_: iter(()), {})
+    [talk] = READER.conversations(one)
+    lines = [complete(record.line, record.context._replace(id=record.id)) for record in READER.records(one, talk)]
+    return [(turn.role, turn.text, turn.model) for turn in READER.turns(enumerate(lines), "", subagent=False)]
+
+
+def test_a_task_of_the_editor_has_its_thoughts_summaries_and_models_and_no_notes_of_the_program() -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "read_file", "input": {"path": "a.py"}}
+    thought = {"type": "reasoning", "text": "the wobblefish swims", "summary": []}
+    condensed = {"isSummary": True, "condenseId": "c1"}
+    truncated = {"isTruncationMarker": True, "truncationId": "x"}
+    encrypted = {"type": "reasoning", "encrypted_content": "x", "summary": [{"type": "summary_text", "text": "I look."}]}
+    assert task(
+        [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [], **encrypted},
+            {"role": "assistant", "content": [thought, call], "modelInfo": {"modelId": "m9", "providerId": "p"}},
+            {"role": "user", "content": "[2 messages hidden]", **truncated},
+            {"role": "assistant", "content": [thought, {"type": "text", "text": "done so far"}, call], **condensed},
+            {"role": "user", "content": [{"type": "text", "text": "done till now"}], **condensed},
+        ]
+    ) == [
+        ("user", "go", None),
+        ("thinking", "I look.", None),
+        ("thinking", "the wobblefish swims", "m9"),
+        ("tool_call", "read_file: a.py", "m9"),
+        ("summary", "done so far", None),
+        ("summary", "done till now", None),
+    ]

@@ -49,6 +49,12 @@ def test_pieces_of_a_message_are_one_text_whether_each_goes_on_or_repeats(words:
         assert said(*pieces)[0][2] == expected
 
 
+def test_a_prompt_in_the_editor_is_a_text_or_blocks() -> None:
+    for content in ("go on", [{"type": "text", "text": "go on"}, {"type": "image", "source": {"data": "iVBORw0KGgo="}}]):
+        event = {"id": "e1", "timestamp": "2026-11-02T10:00:01Z", "payload": {"type": "user", "content": content}}
+        assert said(event) == [("user", None, "go on")]
+
+
 def test_what_is_known_of_a_session_with_a_very_long_file_beside_it() -> None:
     cut = b'{"session_id":"s","cwd":"/home/me/\\u00fc","session_state":{"x":['
     assert said(piece("m1", text("hi")), side=cut) == [("assistant", "/home/me/ü", "hi")]
