@@ -215,14 +215,18 @@ class Crystal:
     ) -> Tally:
         """Import past sessions, newest first, from ``paths`` or from all agents' folders."""
         from crystal.app.background import enrich
-        from crystal.app.import_past import import_sessions, plan_import
+        from crystal.app.import_past import import_sessions, plan_import, plan_in_projects
         from crystal.capture.engine import Tally
 
         refused, given = Tally(), [Path(path).absolute() for path in paths]
-        plan = plan_import(self._machine, given, self._moment(since, "since"), refused)
+        after = self._moment(since, "since")
+        plan = plan_import(self._machine, given, after, refused)
         # Other processes would import the caller's script, which need not be made for that.
         tally = import_sessions(self._machine, plan[:limit], lambda _: None, cleaners=0)
-        tally.problems = {**(refused.problems or {}), **(tally.problems or {})}
+        if not given and limit is None:
+            more = plan_in_projects(self._machine, after, refused)
+            tally.join(import_sessions(self._machine, more, lambda _: None, cleaners=0))
+        tally.join(refused)
         enrich(self._machine, budget_seconds=24 * 3600)
         return tally
 

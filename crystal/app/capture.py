@@ -7,7 +7,7 @@ from functools import partial
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.capture.drain import drain, merge
+from crystal.capture.drain import drain
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock, without_lock
 from crystal.capture.spool import Note, read_notes
@@ -29,8 +29,8 @@ def run_capture(
         capture = make_capture(machine)
         tally = drain_spool(machine, capture)
         failed = len(read_notes(machine.places.spool))
-        merge(tally, step(capture))
-    merge(tally, drain_late(machine, capture, failed))
+        tally.join(step(capture))
+    tally.join(drain_late(machine, capture, failed))
     machine.places.stalled.unlink(missing_ok=True)
     return tally
 
@@ -43,7 +43,7 @@ def drain_late(machine: Machine, capture: Capture, failed: int) -> Tally:
             if held is None:
                 break
             with without_lock(held, data_dir):
-                merge(tally, drain_spool(machine, capture))
+                tally.join(drain_spool(machine, capture))
             failed = len(read_notes(machine.places.spool))
     return tally
 

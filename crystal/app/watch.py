@@ -13,7 +13,6 @@ from crystal.app.capture_engine import capture_folders
 from crystal.app.context import open_kept_machine
 from crystal.app.start_worker import start_worker
 from crystal.app.watch_loop import watch_places
-from crystal.capture.drain import merge
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.finder import LOG_SUFFIX
 from crystal.config.harnesses import HARNESSES, Root
@@ -72,7 +71,7 @@ def _capture(harnesses: Iterable[str], tell: Tell) -> None:
     def sweep(capture: Capture) -> Tally:
         tally = Tally()
         for name in names:
-            merge(tally, capture.sweep(name))
+            tally.join(capture.sweep(name))
         return tally
 
     with open_kept_machine() as machine:  # a newer program's database ends this one; what started it starts the newer

@@ -200,11 +200,11 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
         Whether that is done. False: segments are left; the note is to be acted on again, after those of others.
     """
     if note.session_id is None:
-        merge(tally, capture.sweep())
+        tally.join(capture.sweep())
         return True
     closed = _note_privacy(capture, note)
     if note.harness is not None and not _is_of_lines(capture, note.transcript_path):
-        merge(tally, capture.sweep(note.harness))
+        tally.join(capture.sweep(note.harness))
         _update_session(capture, note, note.session_id, closed)
         return True
     changes = any(other.private != note.private for other in later)
@@ -218,7 +218,7 @@ def act_on(capture: Capture, note: Note, later: list[Note], tally: Tally) -> boo
         return False
     _update_session(capture, note, note.session_id, closed)
     if note.event == "SessionStart":
-        merge(tally, capture.sweep())
+        tally.join(capture.sweep())
     return True
 
 
@@ -337,11 +337,3 @@ def fingerprint(text: str) -> tuple[int, int]:
     """Return CRC-32 and length of the stripped text: the hook notes these instead of the assistant's last text."""
     stripped = text.strip()
     return zlib.crc32(stripped.encode("utf-8", "surrogatepass")), len(stripped)
-
-
-def merge(tally: Tally, other: Tally) -> None:
-    """Add the counts of another run."""
-    tally.files += other.files
-    tally.add(other)
-    if other.problems:
-        tally.problems = {**(tally.problems or {}), **other.problems}

@@ -50,6 +50,13 @@ class Tally:
     chunks: int = 0
     problems: dict[str, str] | None = None
 
+    def join(self, other: Tally) -> None:
+        """Add the result of another run."""
+        self.files += other.files
+        self.add(other)
+        if other.problems:
+            self.problems = {**(self.problems or {}), **other.problems}
+
     def add(self, report: IngestReport | Tally) -> None:
         """Count one segment, or another run."""
         self.bytes_captured += report.bytes_captured

@@ -182,7 +182,9 @@ def backfill(
             warn_of(refused)
             return
         tally = import_with_bar(machine, plan)
-        tally.problems = {**(refused.problems or {}), **(tally.problems or {})}
+        if not given and limit is None:
+            tally.join(import_in_projects(machine, after))
+        tally.join(refused)
         finish_import(machine, tally, embed=embed, wait=wait, as_json=as_json)
 
 
@@ -296,6 +298,17 @@ def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | Non
         return tally
     except KeyboardInterrupt:
         _stop(machine, "what is imported stays; " + (f"{REST}; {CANCEL}" if again is None else f"to continue: {again}"))
+
+
+def import_in_projects(machine: Machine, since: int | None = None) -> Tally:
+    """Import what agents keep in the folders of projects that an import has just made known."""
+    from crystal.app.import_past import plan_in_projects
+
+    refused = Tally()
+    plan = plan_in_projects(machine, since, refused)
+    if plan:
+        refused.join(import_with_bar(machine, plan))
+    return refused
 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:

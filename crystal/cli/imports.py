@@ -10,7 +10,6 @@ import typer
 from crystal.app.context import open_machine
 from crystal.app.import_exports import KNOWN_FORMS, plan_exports, unpacked
 from crystal.app.import_open_form import import_export
-from crystal.capture.drain import merge
 from crystal.capture.engine import Tally
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.options import AsJson, existing
@@ -34,8 +33,8 @@ def import_(
         tally = import_with_bar(
             machine, plan_exports(machine, others, named=given, refusal=unread.fail), again="the same command"
         )
-        merge(tally, unread)
+        tally.join(unread)
         with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
             for path in own:
-                merge(tally, import_export(machine, path, advance))
+                tally.join(import_export(machine, path, advance))
         finish_import(machine, tally, as_json=as_json)

@@ -20,7 +20,7 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.engine import Tally
 from crystal.capture.state import Condition, describe
-from crystal.cli.capture import enrich_here, follow_up, import_with_bar, imported_words, warn_of
+from crystal.cli.capture import enrich_here, follow_up, import_in_projects, import_with_bar, imported_words, warn_of
 from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -271,6 +271,7 @@ def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool
         typer.echo("      import them at any time with: crystal backfill")
         return
     tally = import_with_bar(machine, past)
+    tally.join(import_in_projects(machine))
     typer.echo(f"      {imported_words(tally)}")
     warn_of(tally, enrich_here(machine) if wait else follow_up(machine))
 

@@ -16,6 +16,7 @@ from crystal.app.progress import PENDING_IMPORT_FILE
 from crystal.capture.backfill import PastFile
 from crystal.capture.lock import BACKFILL_LOCK, try_lock
 from crystal.cli import capture
+from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
 from tests.support.command import crystal
 
@@ -102,3 +103,14 @@ def test_a_command_that_waits_for_another_process_says_so(
 
         monkeypatch.setattr(capture, "_say_waiting", say_and_release)
         assert "another crystal process is at work" in crystal(command).err
+
+
+def test_an_import_reads_what_lies_in_the_projects_that_it_makes_known(home: Path) -> None:
+    shop, ident = home / "shop", "cccccccc-1111-4111-8111-111111111111"
+    samples.lay_out("aider", shop)
+    session = home / ".claude" / "projects" / "-shop" / f"{ident}.jsonl"
+    session.parent.mkdir(parents=True)
+    session.write_bytes(line("said in the shop", sessionId=ident, cwd=str(shop)))
+    assert crystal("backfill").code == 0
+    assert {one["session"] for one in samples.captured()[0]} > {ident}
+    assert crystal("backfill").out.startswith("nothing new")

@@ -54,7 +54,11 @@ def test_a_task_of_the_editor_has_its_thoughts_summaries_and_models_and_no_notes
     thought = {"type": "reasoning", "text": "the wobblefish swims", "summary": []}
     condensed = {"isSummary": True, "condenseId": "c1"}
     truncated = {"isTruncationMarker": True, "truncationId": "x"}
-    encrypted = {"type": "reasoning", "encrypted_content": "x", "summary": [{"type": "summary_text", "text": "I look."}]}
+    encrypted = {
+        "type": "reasoning",
+        "encrypted_content": "x",
+        "summary": [{"type": "summary_text", "text": "I look."}],
+    }
     assert task(
         [
             {"role": "user", "content": "go"},

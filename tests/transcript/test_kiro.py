@@ -50,7 +50,10 @@ def test_pieces_of_a_message_are_one_text_whether_each_goes_on_or_repeats(words:
 
 
 def test_a_prompt_in_the_editor_is_a_text_or_blocks() -> None:
-    for content in ("go on", [{"type": "text", "text": "go on"}, {"type": "image", "source": {"data": "iVBORw0KGgo="}}]):
+    for content in (
+        "go on",
+        [{"type": "text", "text": "go on"}, {"type": "image", "source": {"data": "iVBORw0KGgo="}}],
+    ):
         event = {"id": "e1", "timestamp": "2026-11-02T10:00:01Z", "payload": {"type": "user", "content": content}}
         assert said(event) == [("user", None, "go on")]
 
