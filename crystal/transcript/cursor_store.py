@@ -6,6 +6,7 @@ of the newest state names the messages in their order.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -169,20 +170,44 @@ def _meta(source: Snapshot) -> Fields:
 
 
 def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
-    """Yield the messages with their ids, in the order of the newest state; all there are if it names none."""
+    """Yield the messages with their ids, in the order of the newest state; all there are if it names none.
+
+    What a summary stands for is named by earlier states alone, and comes first.
+    """
     blobs = dict(source.rows("SELECT id, data FROM blobs ORDER BY rowid"))
-    seen, waiting, found = set[str](), [str(_meta(source).get("latestRootBlobId"))], False
+    seen, waiting = set[str](), [str(_meta(source).get("latestRootBlobId"))]
+    named = list[tuple[str, Fields]]()
     while waiting:
         ident = waiting.pop()
         message = _message(source, blobs.get(ident))
         if "role" in message:
-            found = True
-            yield ident, message
+            named.append((ident, message))
         elif ident not in seen and isinstance(blobs.get(ident), bytes):
             seen.add(ident)
             waiting.extend(reversed(_named_ids(blobs[ident])))
-    if not found:
-        yield from ((ident, message) for ident, data in blobs.items() if "role" in (message := _message(source, data)))
+    if not named or any(part.role == "summary" for _, message in named for part in parts(message)):
+        yield from _others(source, blobs, named)
+    yield from named
+
+
+def _others(
+    source: Snapshot, blobs: Mapping[str, object], named: list[tuple[str, Fields]]
+) -> Iterator[tuple[str, Fields]]:
+    """Yield the messages that are not named, but for those that say no more than the beginning of another one."""
+    others = [(ident, message) for ident, data in blobs.items() if "role" in (message := _message(source, data))]
+    said = sorted({(part.role, part.text) for _, message in (*named, *others) for part in parts(message)})
+    known = {part for _, message in named for part in parts(message)}
+    for ident, message in others:
+        own = [part for part in parts(message) if part.text]
+        if not named or not all(part in known or _goes_on(said, part) for part in own):
+            yield ident, message
+        known.update(own)
+
+
+def _goes_on(said: list[tuple[str, str]], part: Part) -> bool:
+    """Return whether a longer text, of all that are said, begins with that of a part."""
+    after = bisect.bisect_right(said, (part.role, part.text))
+    return after < len(said) and said[after][0] == part.role and said[after][1].startswith(part.text)
 
 
 def _message(source: Snapshot, blob: object) -> Fields:

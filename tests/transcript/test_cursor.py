@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -19,6 +20,7 @@ from crystal.transcript.line import parse_line
 from crystal.transcript.line_context import Context, complete
 from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
+from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.examples import examples, part_of
 from tests.support.transcript_lines import json_values
@@ -177,3 +179,32 @@ def test_lines_of_another_program_are_refused() -> None:
     for line in (b"", b"{}\n", b'{"type":"user","message":{"role":"user","content":"x"}}\n'):
         with pytest.raises(SourceError):
             list(READER.conversations(Snapshot(PurePath("a.jsonl"), line, lambda *_: iter(()), {})))
+
+
+def test_what_a_summary_stands_for_is_kept_and_what_was_taken_back_is_not() -> None:
+    store = apsw.Connection(":memory:")
+    store.execute("CREATE TABLE blobs (id TEXT PRIMARY KEY, data BLOB); CREATE TABLE meta (key TEXT, value TEXT)")
+
+    def put(role: str, text: str) -> bytes:
+        return put_blob(json.dumps({"role": role, "content": [{"type": "text", "text": text}]}).encode())
+
+    def put_blob(data: bytes) -> bytes:
+        ident = hashlib.sha256(data).digest()
+        store.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?)", (ident.hex(), data))
+        return ident
+
+    def texts(*ids: bytes) -> list[str]:
+        root = put_blob(b"".join(b"\x0a\x20" + ident for ident in ids)).hex()
+        store.execute("DELETE FROM meta")
+        store.execute("INSERT INTO meta VALUES ('0', ?)", (json.dumps({"agentId": "t", "latestRootBlobId": root}),))
+        source = samples.snapshot_of(store, ".cursor/chats/h/t/store.db")
+        [talk] = READER.conversations(source)
+        lines = [complete(one.line, one.context._replace(id=one.id)) for one in READER.records(source, talk)]
+        return [turn.text for turn in READER.turns(enumerate(lines), "", subagent=False)]
+
+    asked, partly, answered = put("user", "what is quartz"), put("assistant", "A min"), put("assistant", "A mineral.")
+    assert texts(put("user", "go on")) == ["go on"]
+    assert texts(asked, answered) == ["what is quartz", "A mineral."]
+    summary, more = put("user", "[Previous conversation summary]: quartz"), put("user", "and mica?")
+    assert partly not in (asked, answered)
+    assert texts(summary, more) == ["what is quartz", "A mineral.", "go on", "quartz", "and mica?"]
