@@ -90,12 +90,14 @@ class SourceSync:
         with store.transaction():
             source_files.begin_reading(store, source, project, reader.read_as)
         self._known = source_files.known_files(store, source.id)
-        self._gone = {path: one for path, one in self._known.items() if self._is_gone(path)}
+        skipped = [*found.skipped, *(SkippedFile(*one) for one in found.unread.items())]
+        self.report = SyncReport(source.name, skipped=skipped)
+        noted = set(skipped)
+        gone = ((path, one) for path, one in self._known.items() if self._is_gone(path))
+        self._gone = {path: one for path, one in gone if (path, one.why) not in noted}
         self._by_hash = {one.sha256: path for path, one in self._gone.items() if one.sha256}
         self._moves: list[tuple[int, str, str]] = []
         self._written: list[ReadFile] = []
-        self.report = SyncReport(source.name, skipped=list(found.skipped))
-        self.report.skipped += [SkippedFile(*one) for one in found.unread.items()]
 
     def _is_gone(self, path: str) -> bool:
         return path not in self._found.files and not self._found.is_unknown(path)
@@ -116,6 +118,7 @@ class SourceSync:
         self._write()
         if self.report.is_whole:
             self._delete_gone()
+            self._note_skipped()
             progress(len(todo), len(todo))
             with self._store.transaction():
                 source_files.end_reading(self._store, self._source.id, self._reader.now_ns() // 1_000_000)
@@ -137,7 +140,8 @@ class SourceSync:
             self.report.skipped.append(SkippedFile(path, (error.strerror or str(error)).lower()))
             return
         if content is None or self._reader.clean(path)[1]:
-            self.report.skipped += [] if content is None else [SkippedFile(path, "its name has a secret")]
+            shown = self._reader.clean(path)[0]
+            self.report.skipped += [] if content is None else [SkippedFile(shown, "its name has a secret")]
             self._gone |= {} if known is None else {path: known}
             return
         sha = hmac.digest(self._reader.key, content.data, "sha256")
@@ -194,6 +198,12 @@ class SourceSync:
         self.report.chunks_new += new
         self.report.chunks_kept += kept
         self._moves, self._written = [], []
+
+    def _note_skipped(self) -> None:
+        """Note the files that are not indexed without their content being read: they get no stamp and no hash."""
+        stored = source_files.known_files(self._store, self._source.id) if self.report.skipped else {}
+        self._written = [ReadFile(path, "", b"", 0, (), why) for path, why in self.report.skipped if path not in stored]
+        self._write()
 
     def _delete_gone(self) -> None:
         self.report.removed = sum(one.why is None for one in self._gone.values())

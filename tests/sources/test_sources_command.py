@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 import threading
@@ -55,6 +56,24 @@ def test_add_says_what_was_read_and_what_was_not(notes: Path) -> None:
     assert "my notes: 2 added; 3 of 3 chunks new; 2 files in all" in done.out
     assert "not indexed: 1 file\n    image.png: binary" in done.out
     assert crystal("sources", "add", str(notes)).out.startswith("my notes: nothing new; 2 files in all")
+
+
+def test_status_counts_what_a_sync_could_not_index_whatever_the_reason(notes: Path) -> None:
+    os.mkfifo(notes / "pipe.md")
+    (notes / "a (conflicted copy 2026-11-25).md").write_text("okapi")
+    (notes / os.fsdecode(b"\xff.md")).write_text("okapi")
+    (notes / f"ghp_{'a1B2c3D4e5F6g7H8i9J0' * 2}"[:-4]).write_text("okapi")
+    for _ in range(2):
+        assert "not indexed: 5 files" in crystal("sources", "add", str(notes)).out
+        assert "2 files, 5 not indexed" in crystal("sources", "status").out
+    for path in notes.iterdir():
+        if path.suffix != ".md" or "conflict" in path.name:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert "not indexed: 2 files" in crystal("sources", "sync").out
+    assert "1 file, 2 not indexed" in crystal("sources", "status").out
+    (notes / "pipe.md").unlink()
+    (notes / "pipe.md").write_text("okapi")
+    assert ("1 added" in crystal("sources", "sync").out, hit("okapi")["file"]["path"]) == (True, "pipe.md")
 
 
 def test_a_search_finds_files_beside_conversations_and_show_opens_them(added: Path) -> None:
