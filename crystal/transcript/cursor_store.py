@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from crystal.transcript.editor import path_of_uri
@@ -204,7 +204,7 @@ def _others(
         known.update(own)
 
 
-def _goes_on(said: list[tuple[str, str]], part: Part) -> bool:
+def _goes_on(said: Sequence[tuple[str, str]], part: Part) -> bool:
     """Return whether a longer text, of all that are said, begins with that of a part."""
     after = bisect.bisect_right(said, (part.role, part.text))
     return after < len(said) and said[after][0] == part.role and said[after][1].startswith(part.text)
