@@ -105,7 +105,7 @@ def parse_line(line: bytes) -> RpcMessage | None:
     except RecursionError:
         raise McpError(PARSE_ERROR, "this JSON is nested too deeply") from None
     except ValueError:  # and UnicodeDecodeError, which is one
-        raise McpError(PARSE_ERROR, "this line is not JSON in UTF-8") from None
+        raise McpError(PARSE_ERROR, "this is not JSON in UTF-8") from None
     if not isinstance(value, dict):
         raise McpError(INVALID_REQUEST, "a message is a JSON object")
     return _message(value)

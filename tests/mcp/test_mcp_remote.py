@@ -273,6 +273,7 @@ CODED = f"=?base64?{base64.b64encode(ZEBRA.encode()).decode()}?="
     ("resources/read", READ, {**MODERN, "mcp-method": "resources/read", "mcp-name": CODED}, 200, -32002),
     ("resources/read", READ, {**MODERN, "mcp-method": "resources/read", "mcp-name": CODED[:-3] + "?="}, 400, -32020),
     ("nothing", {"_meta": ENVELOPE}, {**MODERN, "mcp-method": "nothing"}, 404, -32601),
+    ("nothing", None, {}, 200, -32601), ("prompts/list", None, {"mcp-protocol-version": "2025-11-25"}, 200, -32601),
     ("tools/call", {}, {}, 200, -32602),
 ])  # fmt: skip
 def test_versions_and_headers(
@@ -284,7 +285,7 @@ def test_versions_and_headers(
 
 
 @each_row(("body", "status", "code"), [
-    (b"", 202, None), (b"{", 400, -32700), (b"[]", 400, -32600), (b"\xff", 400, -32700), (b"[" * 100_000, 400, -32700),
+    (b"", 400, -32700), (b"{", 400, -32700), (b"[]", 400, -32600), (b"\xff", 400, -32700), (b"[" * 100_000, 400, -32700),
     (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400, -32600), (b'{"id":1,"method":"ping"}', 400, -32600),
     (b'{"jsonrpc":"2.0","id":7,"result":{}}', 202, None), (b" " * (MAX_BODY + 1), 413, -32600),
 ])  # fmt: skip

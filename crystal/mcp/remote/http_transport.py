@@ -83,6 +83,8 @@ class Transport:
         body = await read_body(request.receive, MAX_BODY)
         if body is None:
             return _failed(McpError(INVALID_REQUEST, f"a body has at most {MAX_BODY} bytes"), 413)
+        if not body.strip():  # parse_line allows an empty line
+            return _failed(McpError(PARSE_ERROR, "the body is empty"))
         message = None
         try:
             message = parse_line(body)
@@ -95,11 +97,14 @@ class Transport:
     async def _answer(self, request: Request, message: RpcMessage) -> Response:
         version = _checked_version(message, request.headers)
         answers = self.answers(request.state.grant)
-        if message.method in GREETINGS:
-            return _json(response(message.id, answers.greeting(message, version_of(message))))
-        if not answers.knows(message.method):
-            raise unsupported(message)
-        return _sent(await self.call(request, message, version), version)
+        try:
+            if message.method in GREETINGS:
+                return _json(response(message.id, answers.greeting(message, version_of(message))))
+            if not answers.knows(message.method):
+                raise unsupported(message)
+            return _sent(await self.call(request, message, version), version)
+        except McpError as error:  # with a status of this version: to clients before 2026, 404 is a session that ended
+            return _sent(error.response(message.id), version)
 
     async def call(self, request: Request, message: RpcMessage, version: str) -> Result:
         """Return the response to a request that asks the memory.
