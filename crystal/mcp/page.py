@@ -202,7 +202,7 @@ def hint_for_agent(hint: str) -> str:
     tool = next((tool for words, tool in _TOOL_OF_COMMAND.items() if command.startswith(words)), None)
     if tool is not None:
         return f"use {tool}"
-    return f"ask the user to run: {command}" if command.startswith("crystal ") else hint
+    return hint if command == hint else f"ask the user to run: {command}"
 
 
 _TOOL_OF_COMMAND = {

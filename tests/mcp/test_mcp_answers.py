@@ -382,6 +382,7 @@ def test_a_text_cannot_forge_the_head_of_another(store: Store) -> None:
         ("run: crystal sessions", "use crystal_recent"),
         ("run: crystal verify --repair", "ask the user to run: crystal verify --repair"),
         ("leave it out", "leave it out"),
+        ("crystal stores no secrets", "crystal stores no secrets"),
     ],
 )
 def test_a_hint_names_what_an_agent_can_do(hint: str, told: str) -> None:

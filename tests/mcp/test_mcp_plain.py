@@ -60,7 +60,7 @@ def test_hostile_texts_stay_in_their_fence(remote: Remote) -> None:
     ("POST", "/search", {"query": "zebra"}, 200, "results"), ("POST", "/search", {}, 400, "query is missing"),
     ("POST", "/search", {"query": "x", "limit": 3}, 400, "no argument"), ("POST", "/search", [1], 400, "JSON object"),
     ("POST", "/search", {"query": ""}, 400, "query"), ("GET", "/search", None, 405, '"error"'),
-    ("GET", "/fetch/999", None, 400, "999"), ("GET", "/fetch/", None, 400, "id"), ("GET", f"/fetch/{SHOP}", None, 200, "zebra"),
+    ("GET", "/fetch/999", None, 400, "hint: use search"), ("GET", "/fetch/", None, 400, "id"), ("GET", f"/fetch/{SHOP}", None, 200, "zebra"),
     ("POST", "/remember", {"text": "zebras sleep"}, 200, "mem-"), ("POST", "/remember", {"text": 1}, 400, "text"),
     ("POST", "/remember", {"text": "x", "project": "/code"}, 400, "folder"), ("GET", "/nothing", None, 404, '"error"'), ("GET", "/fetch/a%0Ab", None, 404, '"error"'),
 ])  # fmt: skip
@@ -91,7 +91,7 @@ def test_the_description_is_open_and_says_the_address(told: Store) -> None:
     assert {name: one["x-openai-isConsequential"] for name, one in operations.items()} == {
         "search": False, "fetch": False, "remember": True,
     }  # fmt: skip
-    assert all(len(one["description"]) <= 300 for one in operations.values())
+    assert all(len(one["description"]) <= 300 and one["description"][-1] == "." for one in operations.values())
 
 
 @pytest.mark.slow

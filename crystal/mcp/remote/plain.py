@@ -33,6 +33,9 @@ REFUSALS = {
     "429": "Too many requests.", "503": "The server is busy.",
 }  # fmt: skip
 SEARCH, FETCH = CONNECTOR
+MAX_DESCRIPTION = 300
+HERE = {"crystal_recent": SEARCH.name, "crystal_search": SEARCH.name, "crystal_get": FETCH.name}
+"""What does here what a hint names by its tool of MCP."""
 
 
 def routes(transport: Transport, url: str) -> list[Route]:
@@ -79,10 +82,15 @@ def _operation(tool: Tool, name: str, answer: Schema, body: Schema | None = None
     }
     answered = {"description": "The answer.", "content": {"application/json": {"schema": answer}}}
     return {
-        "operationId": name, "summary": tool.title, "description": tool.description[:300],
+        "operationId": name, "summary": tool.title, "description": _shortened(tool.description),
         "x-openai-isConsequential": tool.scope != "read",
         **more, **content, "responses": {"200": answered, **refusals},
     }  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    """Return the sentences that fit into 300 characters: hosted assistants take no more."""
+    return text if len(text) <= MAX_DESCRIPTION else text[:MAX_DESCRIPTION].rpartition(". ")[0] + "."
 
 
 def _posted(transport: Transport, tool: Tool) -> Callable[[Request], Awaitable[Response]]:
@@ -125,5 +133,8 @@ async def _call(transport: Transport, request: Request, tool: Tool, arguments: d
         return JSONResponse({"error": answer["error"]["message"]}, 403 if is_forbidden else 400, headers)
     text = answer["result"]["content"][0]["text"]
     if answer["result"]["isError"]:
-        return JSONResponse({"error": text.removeprefix("error: ")}, 400)
+        message, hinted, hint = text.removeprefix("error: ").partition("\nhint: ")
+        for name, here in HERE.items():
+            hint = hint.replace(name, here)
+        return JSONResponse({"error": f"{message}{hinted}{hint}"}, 400)
     return Response(text, media_type="application/json")
