@@ -98,6 +98,16 @@ def test_it_gets_what_the_user_approves_and_nothing_before(told: Store) -> None:
     assert inside.rpc("tools/list").status_code == 401
 
 
+@each_row("registered", [{}, {"scope": "read"}])
+def test_it_may_ask_for_every_scope_whatever_it_registered_with(told: Store, registered: dict[str, str]) -> None:
+    """Claude Code registers without a scope, then asks for all that the server has."""
+    assistant = Assistant(**registered)
+    page = assistant.page(scope="read remember forget")
+    assert "asks to: read, remember, forget." in assistant.get(page).text
+    assert "may read everywhere" in crystal("access", "approve", assistant.code_of_user(page)).out
+    crystal("access", "revoke", "Assistant")
+
+
 def test_who_has_no_token_is_told_where_to_sign_in(assistant: Assistant) -> None:
     refused = assistant.rpc("tools/list")
     assert refused.status_code == 401

@@ -113,7 +113,8 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
             _refuse_misleading(uri)
         name = " ".join((client_info.client_name or "").split())[:MAX_NAME].strip()
         about = {
-            "redirect_uris": [str(uri) for uri in client_info.redirect_uris or ()], "scope": client_info.scope,
+            "redirect_uris": [str(uri) for uri in client_info.redirect_uris or ()],
+            "scope": " ".join(SCOPES),  # many register without one, then ask for all; the user decides
             "client_name": name if name and name.isprintable() else "an assistant",
             "token_endpoint_auth_method": client_info.token_endpoint_auth_method,
         }  # fmt: skip
