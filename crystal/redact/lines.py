@@ -8,15 +8,15 @@ A line may hold a hundred thousand strings, so what is known of each stands in a
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, compress, pairwise
+from operator import add, sub
 
 from crystal.redact.names import strength
 from crystal.redact.regex_engines import LARGE, Lazy
-from crystal.redact.spans import DENSE, STRING_END, Cut
+from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut
 from crystal.redact.views import readable
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
@@ -32,21 +32,19 @@ MAX_GROUP = 8 * 1024
 _ASKED = 64
 """The part of a line whose dense strings are asked about one by one, beside a group: each new byte may cost four
 microseconds, because the automata grow."""
-
+_ASKING = 50
+"""What asking costs for a string of any length, in bytes."""
 
 _MIN_SECRET = 7
 """Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""
 
-_STRING_END = re.escape(STRING_END)
-_WHOLE_MARKER = Lazy(_STRING_END + rb"\[(?:redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}|private|recalled)\](?=\n\xff)")
 _HARMLESS = Lazy(
-    _STRING_END + rb"(?:(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
+    rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
-    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?)(?=\n\xff)"
+    rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
 )
 """Strings that lines of transcripts are made of, and that no rule finds anything in."""
-_MARKED, _PLAIN = b"[", b""
 
 
 class JsonStrings:
@@ -57,15 +55,18 @@ class JsonStrings:
     ) -> None:
         self._source, self.line = source, readable(source)
         self.starts, self.ends, self._names_of = starts, ends, names_of
-        between = len(STRING_END)
-        sizes = [end - start + between for start, end in zip(starts, ends, strict=True)]
-        self._places = [0, *accumulate(sizes)]
+        self._places = [0, *accumulate(map(len(STRING_END).__add__, map(sub, ends, starts)))]
         self._left_to_ask = MAX_GROUP + len(source) // _ASKED
+        self._answers: dict[bytes, bool] = {}
 
     @cached_property
     def names(self) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the numbers of the strings under them."""
         return self._names_of()
+
+    @cached_property
+    def _named(self) -> list[int]:
+        return sorted(self.names)
 
     def changed(self, source: bytes, cuts: Iterable[Cut], sizes: Iterable[int]) -> JsonStrings:
         """Return the strings of which a part was cut out, as they stand in the line that has come of it.
@@ -102,13 +103,16 @@ class JsonStrings:
 
     def joined(self, group: range) -> bytes:
         """Return the text that strings are read as."""
-        places = zip(self.starts[group.start : group.stop], self.ends[group.start : group.stop], strict=True)
-        return STRING_END.join([self.line[start:end] for start, end in places])
+        return STRING_END.join(self._texts(group, self.line))
+
+    def _texts(self, group: range, source: bytes) -> Iterator[bytes]:
+        places = map(slice, self.starts[group.start : group.stop], self.ends[group.start : group.stop])
+        return map(source.__getitem__, places)
 
     def names_in(self, group: range) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the place of the strings under them in the group."""
-        names = self.names
-        return {at: names[number] for at, number in enumerate(group) if number in names}
+        named = self._named[bisect_left(self._named, group.start) : bisect_left(self._named, group.stop)]
+        return {number - group.start: self.names[number] for number in named}
 
     def placed(self, cuts: Iterable[Cut], group: range) -> Iterator[Cut]:
         """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
@@ -128,30 +132,33 @@ class JsonStrings:
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule: asked
         at first about ``text``, which joins them.
         """
-        named = {number for number in group if number in self.names}
+        named = self.names_in(group)
         if not named and not may_hold(text):
             return []
-        short = STRING_END + text + STRING_END
+        strings = [*self._texts(group, self._source)]
+        others = set(strings) if len(named) < len(strings) else set()
+        gone = {one for one in others if _HARMLESS.fullmatch(one) is None and self._may_hold(one, may_hold)}
+        pieces = [marker if one in gone else one for one in strings]
+        for at in named:
+            pieces[at] = marker
         if b"[" in text:
-            short = _WHOLE_MARKER.sub(STRING_END + _MARKED, short)
-        strings = _HARMLESS.sub(STRING_END + _PLAIN, short).split(STRING_END)[1:-1]
-        goes = [
-            string != _MARKED and (number in named or (string != _PLAIN and self._may_hold(string, may_hold)))
-            for number, string in zip(group, strings, strict=True)
-        ]
+            pieces = [one if MARKER.fullmatch(one) else piece for one, piece in zip(strings, pieces, strict=True)]
         starts, ends = self.starts[group.start : group.stop], self.ends[group.start : group.stop]
-        parts = [
-            marker + self._source[end:following] if gone else self._source[start:following]
-            for gone, start, end, following in zip(goes, starts, ends, [*starts[1:], ends[-1]], strict=True)
-        ]
-        return [Cut(starts[0], ends[-1], "dense", DENSE, text, b"".join(parts), sum(goes))] * any(goes)
+        between = map(self._source.__getitem__, map(slice, ends, starts[1:]))
+        parts = b"".join(chain.from_iterable(zip(pieces, [*between, b""], strict=True)))
+        times = pieces.count(marker)
+        return [Cut(starts[0], ends[-1], "dense", DENSE, text, parts, times)] * (times > 0)
 
     def _may_hold(self, string: bytes, may_hold: Callable[[bytes], bool]) -> bool:
         """Ask about one string, if all those asked about before are a small part of the line."""
         if len(string) < _MIN_SECRET:
             return False
-        self._left_to_ask -= len(string)
-        return self._left_to_ask < 0 or may_hold(string)
+        if string not in self._answers:
+            self._left_to_ask -= len(string) + _ASKING
+            if self._left_to_ask < 0:
+                return True
+            self._answers[string] = may_hold(string)
+        return self._answers[string]
 
 
 def strings_of(source: bytes) -> JsonStrings | None:
@@ -166,11 +173,11 @@ def strings_of(source: bytes) -> JsonStrings | None:
     gaps, lengths = _parts(line)
     if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(gaps)):
         return None
-    steps = [len(gap) + length + 2 for gap, length in zip(gaps[1:], lengths, strict=True)]
-    starts = [*accumulate(steps, initial=len(gaps[0]) + 1)][:-1]
-    ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+    outside = accumulate(map((1).__add__, map(len, gaps)))
+    starts = [*map(add, outside, accumulate(map((1).__add__, lengths), initial=0))][:-1]
+    ends = [*map(add, starts, lengths)]
     if b" " in line or b"\t" in line or b"\r" in line:
-        gaps = [gap.translate(None, _SPACES) for gap in gaps]
+        gaps = b'"'.join(gaps).translate(None, _SPACES).split(b'"')
     return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps))
 
 
@@ -194,26 +201,25 @@ def _telling_names(line: bytes, starts: list[int], ends: list[int], gaps: list[b
 
     Each different key is judged once.
     """
-    keys = [
-        (number, line[starts[number] : ends[number]][:_MAX_NAME])
-        for number, gap in enumerate(gaps[1:-1])
-        if gap[:1] == b":"
-    ]
-    different = {key for _, key in keys}
-    telling = {key for key in different if strength(key) is not None}
+    colons = {gap for gap in set(gaps) if gap[:1] == b":"}
+    numbers = [*compress(range(len(starts)), map(colons.__contains__, gaps[1:-1]))]
+    places = map(slice, map(starts.__getitem__, numbers), map(ends.__getitem__, numbers))
+    keys = [*map(line.__getitem__, places)]
+    different = set(keys)
+    telling = {key for key in different if strength(key[:_MAX_NAME]) is not None}
     names: dict[int, bytes] = {}
-    for number, key in keys:
-        if key in telling and gaps[number + 1] in _VALUE_BEHIND:
-            names[number + 1] = key
+    for number, key in compress(zip(numbers, keys, strict=True), map(telling.__contains__, keys)):
+        if gaps[number + 1] in _VALUE_BEHIND:
+            names[number + 1] = key[:_MAX_NAME]
             if gaps[number + 1] == b":[":
-                names |= dict.fromkeys(_rest_of_list(gaps, number + 1), key)
+                names |= dict.fromkeys(_rest_of_list(gaps, number + 1), key[:_MAX_NAME])
     if not different.isdisjoint(_VALUE_KEYS):
-        names |= _owners(line, starts, ends, gaps, keys)
+        names |= _owners(line, starts, ends, gaps, zip(numbers, keys, strict=True))
     return names | _flags(line, starts, ends, gaps)
 
 
 def _owners(
-    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], keys: list[tuple[int, bytes]]
+    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], keys: Iterable[tuple[int, bytes]]
 ) -> dict[int, bytes]:
     """Return the telling names of values in fields of their own, by the number of the value."""
     owners: dict[int, bytes] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
+from itertools import accumulate, chain
 
 from crystal.redact.addresses import header_spans, names_header
 from crystal.redact.lines import JsonStrings, strings_of
@@ -223,11 +223,11 @@ class Redactor:
         if MARKER.fullmatch(text):
             return []
         cuts: list[Cut] = []
+        work.spend(len(names) * FINDING)
         if self._may_hold(masked(text)):
             work.spend(_LEAF)
             near = near_markers(text) if again else None
             cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
-        work.spend(len(names) * FINDING)
         return cuts + _named_cuts(names, text, work) if names else cuts
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
@@ -314,11 +314,10 @@ def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
 def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> list[Cut]:
     """Judge the strings that a text joins by the names that they stand under, if these tell of a secret."""
     cuts: list[Cut] = []
-    start = 0
-    for number, string in enumerate(text.split(STRING_END)):
-        if number in names:
-            cuts += _moved(_named_leaf(names[number], string, work), None, start)
-        start += len(string) + len(STRING_END)
+    strings = text.split(STRING_END)
+    starts = [*accumulate(map(len(STRING_END).__add__, map(len, strings)), initial=0)]
+    for number, name in names.items():
+        cuts += _moved(_named_leaf(name, strings[number], work), None, starts[number])
     return cuts
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import compress
 
 from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import masked
@@ -186,8 +187,9 @@ def _joined(source: bytes) -> bytes:
     lengths = [*map(len, lines)]
     if _WIDTHS.isdisjoint(lengths):
         return source
-    for number, line in enumerate(lines[:-1]):
-        if lengths[number] in _WIDTHS and lines[number + 1][:1] in _TOKEN_LETTERS:
+    for number in compress(range(len(lines) - 1), map(_WIDTHS.__contains__, lengths)):
+        line = lines[number]
+        if lines[number + 1][:1] in _TOKEN_LETTERS:
             cut = line[:-1] if line[-1] == _RETURN else line
             if len(cut) in WIDTHS and cut[-1:] in _TOKEN_LETTERS:
                 lines[number] = cut.ljust(len(line) + 1, _GONE)
