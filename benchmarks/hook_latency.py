@@ -60,6 +60,7 @@ CASES = {
         "hook_event_name": "PostToolUseFailure",
         "error": "cannot do what is asked here\n" * 400,
     },
+    "a prompt with errors": {**PROMPT, "prompt": "cannot do what is asked here\n" * 400},
     "a subagent that is told": {**EDIT, "hook_event_name": "SubagentStart", "agent_type": "a", "agent_id": "a1"},
     "a compaction's summary": {
         "hook_event_name": "SubagentStop",
@@ -73,6 +74,7 @@ CASES = {
 COMMAND = "from crystal.__main__ import main; main()"
 QUIET = (
     "a prompt",
+    "a prompt with errors",
     "an edit, nothing known",
     "an edit that is told",
     "an edit of a whole file",

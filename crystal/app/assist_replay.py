@@ -76,7 +76,7 @@ def _projects(machine: Machine) -> Iterator[list[int]]:
 
 
 def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
-    """Return the edits and the failed commands of a project, in the order of time."""
+    """Return the prompts, edits and failed commands of a project, in the order of time."""
     edits = changed_rows(store, projects=rows)
     turns = {one.turn for one in edits}
     texts, tools = _texts(store, turns), tools_of(store, turns)
@@ -106,18 +106,19 @@ def _texts(store: Store, turns: set[int]) -> dict[int, tuple[int, str]]:
 
 
 def _own_moments(store: Store, session: Session) -> Iterator[Moment]:
-    """Yield the compactions of a session and the subagents that it began, with what its own packet told then.
+    """Yield the prompts of a session, and its compactions and subagents with what its own packet told then.
 
     The packet is as old as the hook may find it: of the end of the last turn, or of two minutes before.
     """
     turns, asked = session_turns(store, session.id), 0
-    wanted = [one.id for one in turns if one.role == "summary" or one.tool in SUBAGENTS]
+    wanted = [one.id for one in turns if one.role in ("user", "summary") or one.tool in SUBAGENTS]
     texts = defaultdict(str, {turn: text for turn, (_, text) in turn_texts(store, wanted).items()})
     for at, turn in enumerate(turns):
         moment = turn.ts or 0
         packet = partial(packet_of, store, session.id, session.cwd or "", max(asked, moment - MAX_PACKET_AGE_MS))
         if turn.role == "user":
             asked = moment
+            yield Moment("prompt", moment, session.session_id, texts[turn.id])
         elif turn.role == "summary":
             left = [fact for fact in map(Fact.told, packet()) if not is_in_summary(fact["body"], texts[turn.id])]
             yield Moment("compaction", moment, session.session_id, left, texts[turn.id])

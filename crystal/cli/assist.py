@@ -15,7 +15,7 @@ from crystal.store.notes import count_unindexed
 from crystal.text.harmless import harmless
 
 commands = typer.Typer(help="Count facts for the agent in past sessions, and how many it used.", no_args_is_help=True)
-TITLES = {"edit": "before an edit", "failure": "after a failed command",
+TITLES = {"prompt": "with a prompt", "edit": "before an edit", "failure": "after a failed command",
           "compaction": "after a compaction", "subagent": "to a subagent"}  # fmt: skip
 
 

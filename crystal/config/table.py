@@ -264,6 +264,7 @@ class Config:
         "begins (`context.enabled`). "
         "`ask` is `off` until `crystal init` has asked.",
     )
+    assist_prompt: bool = setting(True, BOOLEAN, "Tell with a prompt that has an error what cured it before.")
     assist_edit: bool = setting(
         True, BOOLEAN, "Tell at an edit why its lines were written, and what failed after edits of the file."
     )
@@ -343,7 +344,8 @@ class Config:
     @property
     def assist_moments(self) -> tuple[str, ...]:
         """Return the moments at which the agent is told facts."""
-        moments = [name for name in ("edit", "failure", "compaction", "subagent") if getattr(self, f"assist_{name}")]
+        names = ("prompt", "edit", "failure", "compaction", "subagent")
+        moments = [name for name in names if getattr(self, f"assist_{name}")]
         return tuple(moments) if self.assist_mode == "on" else ()
 
     @property

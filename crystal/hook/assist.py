@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Fact = dict[str, str]
 
 MOMENTS = {
+    "UserPromptSubmit": "prompt",
     "PreToolUse": "edit",
     "PostToolUseFailure": "failure",
     "SessionStart": "compaction",
@@ -121,6 +122,8 @@ def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dic
             _note_summary(call)  # which the client's own helper has just written
         return False
     write(attempt(answer, call) or {})
+    if call.event == "UserPromptSubmit":
+        return False  # the session has done nothing since its last turn ended
     has_packet = call.said.get("crystal_harness", "claude-code") in PACKET_AGENTS
     if not (has_packet and PACKETS & {*call.rules["moments"]}):
         return False
@@ -177,7 +180,8 @@ def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
 
     if call.event == "PreToolUse":
         return header["head"], matching.facts_for_edit(call.said["tool_input"], folder, find)
-    return header["head"], matching.facts_for_failure(call.said["error"], find)
+    text = call.said["error" if call.event == "PostToolUseFailure" else "prompt"]
+    return header["head"], matching.facts_for_failure(text, find)
 
 
 def _find(context: str, cwd: str) -> "tuple[str, str]":

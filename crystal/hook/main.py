@@ -29,7 +29,7 @@ STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
-ASSISTED = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
+ASSISTED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
@@ -57,13 +57,14 @@ def main(arguments: list[str]) -> None:
     event, asked = _word(said.get("hook_event_name")), None
     if event == "UserPromptSubmit":
         asked = _attempt(asked_to_remember, said, env)
-        if not asked or "doubt" in asked:
-            _attempt(_print, {"systemMessage": NOT_KEPT} if asked else {})
-            return  # the user waits at every prompt: no note, no worker
+        if asked and "doubt" in asked:
+            _attempt(_print, {"systemMessage": NOT_KEPT})
+            return
     data_dir = _attempt(find_data_dir, env)
-    _place_all(env)
-    if event in ASSISTED and not _attempt(_assist, data_dir, said, env, now):
-        return  # the agent waits at every edit: no note, no worker
+    for name in PLACES:
+        _attempt(_place, env, name)
+    if event in ASSISTED and not asked and not _attempt(_assist, data_dir, said, env, now):
+        return  # the user waits at every prompt, and the agent at every edit: no note, no worker
     note = _attempt(_write_note, data_dir, said, env, now, asked)
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
@@ -74,11 +75,6 @@ def main(arguments: list[str]) -> None:
         _attempt(_assist, data_dir, said, env, now)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
-
-
-def _place_all(env: dict[str, str]) -> None:
-    for name in PLACES:
-        _attempt(_place, env, name)
 
 
 def _wait_if_asked(env: dict[str, str], finished: "Callable[[], object] | None") -> None:

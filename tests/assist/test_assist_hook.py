@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ AFTER = {
     "tool_input": {"command": "cat x"},
     "error": "Exit code 1\ncat: /tmp/x.txt: No such file or directory",
 }
+PROMPT = {**BEFORE, "hook_event_name": "UserPromptSubmit", "prompt": f"What is this?\n{AFTER['error']}\nIt was fine."}
 RULES = Rules("/none", "-", {}, moments=("edit", "failure"), assist_tokens="2000")
 Tell = Callable[..., str | None]
 
@@ -87,6 +89,18 @@ def test_the_real_hook_tells_it_before_an_edit_and_after_a_failure_once(door: Ho
         assert injection is not None
         assert (injection.session_id, injection.source) == (path.stem, "assist")
     assert take_told(door.data, 0)[0][1].why == {"edit": 2, "failure": 1}
+
+
+def test_a_prompt_is_told_a_known_cure_of_an_error_in_it_once(door: Hook) -> None:
+    lay(door.data)
+    assert door.run(PROMPT) is None, "the moment is off"
+    lay(door.data, rules=replace(RULES, moments=("prompt", "failure")))
+    answer = door.run(PROMPT)["hookSpecificOutput"]
+    assert answer["hookEventName"] == "UserPromptSubmit"
+    assert 'the agent ran "sh y"' in answer["additionalContext"]
+    for said in (PROMPT, AFTER, {**PROMPT, "session_id": "three", "prompt": f"make lint {LINE} no such file"}):
+        assert door.run(said) is None
+    assert door.notes == [], "nobody is started for it"
 
 
 def test_other_shapes_of_edits_are_known_and_other_files_lines_and_errors_are_not(tmp_path: Path, tell: Tell) -> None:
@@ -262,7 +276,7 @@ def test_a_file_written_anew_tells_of_the_lines_that_go(tmp_path: Path, tell: Te
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
-def test_a_prompt_or_a_success_reads_no_facts(door: Hook) -> None:
+def test_other_words_and_a_success_are_told_nothing(door: Hook) -> None:
     lay(door.data)
     assert door.run({**BEFORE, "hook_event_name": "PostToolUse"}) is None
     assert door.run({**BEFORE, "hook_event_name": "UserPromptSubmit", "prompt": LINE}) is None

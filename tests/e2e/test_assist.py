@@ -41,7 +41,7 @@ def let_sessions_work(client, model, memory):
     return first.session, second.session, [model.texts_sent(at) for at in range(before, len(model.requests))]
 
 
-def test_an_edit_and_a_failed_command_are_told_once_what_was_done_here_before(client, model, memory):
+def test_an_edit_a_failed_command_and_a_prompt_are_told_once_what_was_done_here_before(client, model, memory):
     memory.crystal("config", "set", "assist.mode", "on")
     memory.crystal("config", "set", "context.enabled", "false")
     first, second, requests = let_sessions_work(client, model, memory)
@@ -52,13 +52,16 @@ def test_an_edit_and_a_failed_command_are_told_once_what_was_done_here_before(cl
     assert requests[-1].count(HEADER) == 2
     assert REASON not in requests[0]
     assert first[:8] in requests[-1]
+    model.when("what is this", ["It was made again."])
+    client.ask("what is this\ncat: settings.local: No such file or directory")
+    assert "the agent ran" in model.texts_sent(len(model.requests) - 1)
 
     def is_noted() -> bool:
         entries = json.loads(memory.crystal("context", "--log", "--json"))["told"]
         return [entry["why"] for entry in entries if entry["session_id"] == second] == [{"edit": 1, "failure": 1}]
 
     wait_until(is_noted, "the log of what was told", seconds=20)
-    assert "assist    2 facts" in memory.crystal("usage")
+    assert "assist    3 facts" in memory.crystal("usage")
     assert not {path for path in memory.files_with(HEADER) if path.name.endswith(".zst")}
     memory.verify()
 

@@ -50,6 +50,7 @@ GOOD: dict[str, tuple[str, str, Any]] = {
     "mcp.global_scope": ("codex:claude-*", '["codex", "claude-*"]', ("codex", "claude-*")),
     "mcp.max_characters": ("30000", "30000", 30_000),
     "assist.mode": ("off", '"off"', "off"),
+    "assist.prompt": ("no", "false", False),
     "assist.edit": ("no", "false", False),
     "assist.failure": ("no", "false", False),
     "assist.compaction": ("no", "false", False),
