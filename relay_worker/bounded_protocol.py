@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.http.reply import problem_reply
+from relay_worker.limits import Client
 
 MAX_HEAD = 32 << 10
 HEAD_SECONDS = 15.0
@@ -33,6 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._progress = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers = 0
+        self._client = Client()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for a head."""
@@ -40,7 +42,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers."""
+        """Cancel the timers, and end what waits."""
+        self._client.leave()
         for name in list(self._timers):
             self._cancel(name)
         super().connection_lost(exc)
@@ -79,6 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start counting a new head."""
         super().on_message_begin()
+        self.scope["state"]["client"] = self._client
         self._head_bytes = 0
         self._message_open = True
         if "head" not in self._timers:

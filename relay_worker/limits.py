@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import functools
 import ipaddress
 import math
@@ -157,6 +158,42 @@ class Slots:
             self._free.release()
 
 
+class Wake(enum.Enum):
+    """Why a request stops waiting."""
+
+    CHANGE = enum.auto()
+    TIMEOUT = enum.auto()
+    GONE = enum.auto()
+
+
+News: TypeAlias = "asyncio.Future[Wake]"
+
+
+def wake(news: News, cause: Wake) -> None:
+    """End a wait; the first cause counts."""
+    if not news.done():
+        news.set_result(cause)
+
+
+class Client:
+    """Client of a connection: its departure ends what waits for it.
+
+    Attributes:
+        is_gone: It has disconnected.
+        waiting: The waits of its requests.
+    """
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        self.waiting: set[News] = set()
+
+    def leave(self) -> None:
+        """End all waits."""
+        self.is_gone = True
+        for news in self.waiting:
+            wake(news, Wake.GONE)
+
+
 class ChangeSignals:
     """Wakes requests that wait for changes of an account or a mailbox, and knows who has nothing new.
 
@@ -169,18 +206,18 @@ class ChangeSignals:
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[News]] = defaultdict(set)
         self._latest: dict[str, tuple[int, float]] = {}
         self._monotonic = monotonic
         self.stopping = False
         self.count = 0
 
     @contextlib.contextmanager
-    def expect(self, key: str) -> Iterator[asyncio.Future[None]]:
+    def expect(self, key: str) -> Iterator[News]:
         """Return a future that is done at the next ``notify`` of this key. Call it first, then check, then wait."""
-        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        news: News = asyncio.get_running_loop().create_future()
         if self.stopping:
-            news.set_result(None)
+            news.set_result(Wake.CHANGE)
         self._waiting[key].add(news)
         self.count += 1
         try:
@@ -191,13 +228,33 @@ class ChangeSignals:
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    def keep_latest(self, key: str, change: int, news: asyncio.Future[None]) -> None:
+    def keep_latest(self, key: str, change: int, news: News) -> None:
         """Remember a key's change counter until the next ``notify``; it was read after ``expect`` gave ``news``."""
         if news.done():
             return
         if len(self._latest) >= MAX_LATEST:
             self._latest.clear()
         self._latest[key] = change, self._monotonic() + LATEST_SECONDS
+
+    def latest_of_waiting(self) -> dict[str, int]:
+        """Return the remembered change counters of all keys that somebody waits for."""
+        return {key: self._latest[key][0] for key in self._waiting if key in self._latest}
+
+    def compare(self, believed: dict[str, int], found: dict[str, int], at: float) -> None:
+        """Renew what is remembered of these keys, and wake who waits for a key whose counter is another.
+
+        Args:
+            believed: What ``latest_of_waiting`` gave.
+            found: The counters of the same keys, read after that.
+            at: When that was.
+        """
+        for key, change in believed.items():
+            if self._latest.get(key, (None,))[0] != change:
+                continue  # notified meanwhile
+            if found.get(key) == change:
+                self._latest[key] = change, at + LATEST_SECONDS
+            else:
+                self.notify(key)
 
     def is_latest(self, key: str, change: int, ends_at: float) -> bool:
         """Return True if a question that waits until ``ends_at`` need not ask the store: nothing changed after this."""
@@ -208,8 +265,7 @@ class ChangeSignals:
         """Wake all requests that wait for this key."""
         self._latest.pop(key, None)
         for news in self._waiting.get(key, ()):
-            if not news.done():
-                news.set_result(None)
+            wake(news, Wake.CHANGE)
 
     def notify_all(self) -> None:
         """Wake all waiting requests."""

@@ -138,6 +138,10 @@ class Services:
         used, self._used = self._used, {}
         if used:
             await self.store.write(WHOLE_RELAY, accounts.touch, used)
+        believed, at = self.signals.latest_of_waiting(), self.monotonic()
+        names = {key.removeprefix("account "): key for key in believed}
+        found = await self.store.read(accounts.changes, sorted(names))
+        self.signals.compare(believed, {names[name]: change for name, change in found.items()}, at)
         for account, count in await self.store.sweep(self.now()):
             self.metrics.expired.inc(count)
             self.log.warning("blobs expired unread", extra={"fields": {"count": count}})

@@ -18,7 +18,7 @@ import msgspec
 
 from relay_worker import tokens
 from relay_worker.errors import ClientGoneError, RequestRefusedError
-from relay_worker.limits import address_of, is_trusted
+from relay_worker.limits import Client, News, Wake, address_of, is_trusted, wake
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, Services
 from relay_worker.store.files import INLINE_BYTES
@@ -101,6 +101,7 @@ class Call:
         self.token: Token | None = None
         self.claim: str | None = None
         self._receive = receive
+        self._queries: dict[str, list[str]] | None = None
 
     def header(self, name: bytes) -> str:
         """Return a header, empty if there is none; several of one name are joined by commas."""
@@ -112,10 +113,12 @@ class Call:
 
     def query(self, name: str, form: Form[T], default: T) -> T:
         """Return a query parameter."""
-        raw: bytes = self.scope["query_string"]
-        if len(raw) > MAX_QUERY:
-            raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
-        values = parse_qs(raw.decode("latin-1"), keep_blank_values=True).get(name, [])
+        if self._queries is None:
+            raw: bytes = self.scope["query_string"]
+            if len(raw) > MAX_QUERY:
+                raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
+            self._queries = parse_qs(raw.decode("latin-1"), keep_blank_values=True)
+        values = self._queries.get(name, [])
         if len(values) > 1:
             raise RequestRefusedError("bad-request", f"{name} is given {len(values)} times")
         return form.parse(name, values[0]) if values else default
@@ -139,11 +142,11 @@ class Call:
         Raises:
             RequestRefusedError: ``rate-limited``; the client has as many active requests as it may have connections.
         """
-        relay, address = self.relay, self.address
-        if not is_trusted(self._peer, relay.trusted) or is_trusted(address, relay.trusted):
+        relay = self.relay
+        if not is_trusted(self._peer, relay.trusted) or is_trusted(self.address, relay.trusted):
             yield
             return
-        with relay.under_way.hold(address) as is_admitted:
+        with relay.under_way.hold(self.address) as is_admitted:
             if not is_admitted:
                 relay.metrics.connections_refused.labels("address").inc()
                 raise RequestRefusedError(
@@ -298,7 +301,7 @@ class Call:
 
     # -- waiting
 
-    async def wait_for(self, news: asyncio.Future[None], seconds: float) -> bool:
+    async def wait_for(self, news: News, seconds: float) -> bool:
         """Wait for a change. Return False on timeout or if there is no free slot.
 
         Raises:
@@ -310,20 +313,20 @@ class Call:
         with self.relay.waiting.hold(self.token.id if self.token else self.address) as has_place:
             if not has_place:
                 return False
-            gone = asyncio.ensure_future(self._disconnected())
+            # Not ``receive``: a task that waits for the disconnection costs more than the rest of the wait.
+            client: Client = self.scope.get("state", {}).get("client") or Client()
+            if client.is_gone:
+                raise ClientGoneError
+            timer = asyncio.get_running_loop().call_later(seconds, wake, news, Wake.TIMEOUT)
+            client.waiting.add(news)
             try:
-                await asyncio.wait({news, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done():
-                    raise ClientGoneError
+                cause = await news
             finally:
-                gone.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await gone
-        return news.done() and not signals.stopping
-
-    async def _disconnected(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+                client.waiting.discard(news)
+                timer.cancel()
+        if cause is Wake.GONE:
+            raise ClientGoneError
+        return cause is Wake.CHANGE and not signals.stopping
 
 
 def _too_large(limit: int) -> RequestRefusedError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.model import RelayUsage, Token
-from relay_worker.store.rows import Rows
+from relay_worker.store.rows import Rows, all_in
 
 MAX_TOKENS = 1000
 """Maximum valid tokens of an account."""
@@ -27,6 +27,16 @@ def find(db: Rows, token_id: str) -> Token | None:
     """Return a token of any account."""
     row = db.one(f"{_SELECT} WHERE t.id = ?", token_id)
     return None if row is None else _token(row)
+
+
+def find_many(db: Rows, token_ids: Sequence[str]) -> list[Token]:
+    """Return tokens of any account."""
+    return [_token(row) for row in all_in(db, f"{_SELECT} WHERE t.id IN", token_ids)]
+
+
+def changes(db: Rows, names: Sequence[str]) -> dict[str, int]:
+    """Return the change counters of accounts."""
+    return dict(all_in(db, "SELECT name, change FROM accounts WHERE name IN", names))
 
 
 def list_all(db: Rows, account: str | None) -> list[Token]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from relay_worker.model import NewBody
@@ -10,6 +10,7 @@ from relay_worker.settings import Settings
 
 ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
 """SQL for the id of an account."""
+MAX_IN = 200
 
 
 Row: TypeAlias = "tuple[Any, ...]"
@@ -32,6 +33,16 @@ class Rows(Protocol):
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement once for each row of values."""
+
+
+def all_in(rows: Rows, sql: str, values: Sequence[str]) -> list[Row]:
+    """Return the rows of a statement that ends with ``IN``, asked for many values at a time."""
+    found: list[Row] = []
+    for at in range(0, len(values), MAX_IN):
+        some = values[at : at + MAX_IN]
+        full = [*some, *[some[-1]] * (MAX_IN - len(some))]  # one statement for any number
+        found += rows.all(f"{sql} ({', '.join('?' * MAX_IN)})", *full)
+    return found
 
 
 class Transaction(Rows, Protocol):

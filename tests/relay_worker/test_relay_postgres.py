@@ -130,6 +130,31 @@ def test_a_token_is_read_again_if_one_was_revoked_at_any_moment_of_its_reading(p
     assert asked.count(accounts.find) == 2
 
 
+def test_machines_that_wait_cost_the_database_one_question_a_minute_for_all(pair, monkeypatch):
+    one, _ = pair
+    relay, asked, now = one.served.app.relay, [], time.monotonic()
+    tokens = [one.make_token("home") for _ in range(3)]
+    read = relay.store.read
+
+    def noted(question, *values):
+        asked.append(question)
+        return read(question, *values)
+
+    def use_all() -> set[int]:
+        return {one.ask("GET", "/v1/objects", token=token).status_code for token in tokens}
+
+    monkeypatch.setattr(relay.store, "read", noted)
+    monkeypatch.setattr(store, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter))
+    for _ in range(3):
+        assert use_all() == {200}
+        now += store.TOKEN_SECONDS - 20
+        one.served.call(relay.sweep())
+    assert asked.count(accounts.find) == len(tokens)
+    now += store.TOKEN_SECONDS
+    assert use_all() == {200}
+    assert asked.count(accounts.find) == 2 * len(tokens), "what no sweep renewed is asked for again"
+
+
 def test_two_machines_pair_through_different_servers(pair):
     one, other = pair
     nameplate = one.ask("POST", "/v1/pair", body={}).json()["nameplate"]

@@ -121,6 +121,28 @@ def test_no_way_to_leave_is_counted_for_ever(relay: Running, sent: bytes, ending
     wait_until_open(relay, 0)
 
 
+@pytest.mark.parametrize("ending", ["closed", "reset", "half"])
+def test_who_leaves_while_waiting_waits_no_longer(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "data").mkdir()
+    token = home_token(tmp_path / "data")
+    with running(tmp_path / "data", **QUIET) as relay:
+        listed = httpx.get(f"{relay.url}/v1/streams", headers={"Authorization": f"Bearer {token}"}).json()
+        with connect(relay, "127.0.0.2") as raw:
+            ask = f"GET /v1/streams?changed_after={listed['change']}&wait=50 HTTP/1.1\r\nHost: relay\r\n"
+            raw.sendall(f"{ask}Authorization: Bearer {token}\r\n\r\n".encode())
+            assert not is_closed(raw, 0.5)
+            if ending == "reset":
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            elif ending == "half":
+                raw.shutdown(socket.SHUT_WR)
+                assert is_closed(raw)
+        left = 'crystal_relay_requests_total{method="GET",route="/v1/streams",status="499"}'
+        ends_at = time.monotonic() + 10
+        while metric(relay, left) != 1:
+            assert time.monotonic() < ends_at
+            time.sleep(0.02)
+
+
 def test_handshakes_that_stop_count_and_end(pems: Path, tmp_path: Path) -> None:
     """A connection counts before TLS is spoken, so that half a handshake holds no place that nobody counts."""
     tls = {"TLS_CERT": str(pems / "own.pem"), "TLS_KEY": str(pems / "own.key")}

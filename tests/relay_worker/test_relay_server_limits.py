@@ -219,6 +219,30 @@ def test_the_store_is_not_asked_for_what_did_not_change():
     asyncio.run(asking())
 
 
+def test_one_question_for_all_renews_what_is_known_and_finds_what_nobody_told():
+    async def comparing() -> None:
+        now = 0.0
+        signals = ChangeSignals(lambda: now)
+        with contextlib.ExitStack() as opened:
+            news = {key: opened.enter_context(signals.expect(key)) for key in ("same", "missed", "gone", "told")}
+            for key, one in news.items():
+                signals.keep_latest(key, 7, one)
+            with signals.expect("left") as left:
+                signals.keep_latest("left", 7, left)
+            believed = signals.latest_of_waiting()
+            assert believed == dict.fromkeys(news, 7), "who no longer waits is not asked for"
+            signals.notify("told")
+            signals.keep_latest("told", 9, opened.enter_context(signals.expect("told")))
+            now = 60.0
+            signals.compare(believed, {"same": 7, "missed": 8, "told": 8}, now)
+            assert [key for key in news if news[key].done()] == ["missed", "gone", "told"]
+            assert signals.is_latest("same", 7, 175.0)
+            assert signals.is_latest("told", 9, 115.0), "it was read later"
+            assert not signals.is_latest("missed", 7, 61.0)
+
+    asyncio.run(comparing())
+
+
 @pytest.mark.slow
 def test_one_token_does_not_take_all_the_places_to_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(services, "MAX_WAITING_EACH", 2)

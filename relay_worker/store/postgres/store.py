@@ -123,6 +123,7 @@ class PostgresStore(RelayStore):
         self._savers = ThreadPoolExecutor(SAVERS, thread_name_prefix="relay-saver")
         self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
         self._tokens: dict[str, tuple[Token, int, float]] = {}
+        self._asked: set[str] = set()
         self._revocations = 0
         self._pass_on: Hear = lambda _: None
         self._bus = Bus(settings.store, now, self._hear)
@@ -173,6 +174,7 @@ class PostgresStore(RelayStore):
 
     async def sweep(self, now: int) -> Sequence[tuple[str, int]]:
         """Expire old data, and delete bodies of the bucket that no row names."""
+        await self._renew_tokens()
         expired = await super().sweep(now)
         if self._bucket is None:
             return expired
@@ -194,6 +196,7 @@ class PostgresStore(RelayStore):
         revocations = self._revocations
         is_current = number == revocations  # else it may be the one that was just revoked
         if token is not None and is_current and self._bus.is_hearing and time.monotonic() < until:
+            self._asked.add(token_id)
             return token
         token = await self.read(accounts.find, token_id)
         if len(self._tokens) >= MAX_TOKENS:
@@ -201,6 +204,13 @@ class PostgresStore(RelayStore):
         if token is not None:
             self._tokens[token_id] = token, revocations, time.monotonic() + TOKEN_SECONDS
         return token
+
+    async def _renew_tokens(self) -> None:
+        """Ask for all tokens that were used since the last sweep at once, before each of them costs a question."""
+        asked, self._asked = self._asked, set()
+        until, revocations = time.monotonic() + TOKEN_SECONDS, self._revocations
+        for token in await self.read(accounts.find_many, sorted(asked)):
+            self._tokens[token.id] = token, revocations, until
 
     def tell(self, *message: Any) -> None:
         """Tell the other servers."""
