@@ -157,6 +157,7 @@ def opened_container(capture: Capture, container: Container) -> Iterator[tuple[S
     form, sides = container.root.place.form, capture.sides_of(path, reader)
     with opened_source(path, form, capture.folders, sides) as source:
         source.known = partial(_known_records, capture, container)
+        source.modified = container.found.modified
         source.is_at_rest = capture.clock() - container.found.modified >= 1000 * REST_SECONDS
         yield reader, source
 

@@ -52,7 +52,7 @@ class MessageReader(TranscriptReader):
         said = {part.role for part in self.parts(fields) if part.text.strip()}
         return LineFacts(
             uuid=self.uuid_of(fields, context) if text_of(fields) is None else None,
-            timestamp_ms=shared.timestamp,
+            timestamp_ms=shared.timestamp or context.at,
             cwd=shared.cwd,
             session_id=context.session or self.session_of(fields),
             is_conversation=bool(said - {"summary"}),

@@ -248,19 +248,28 @@ class SnapshotReader(TranscriptReader):
 
         A title repeats words of the conversation: forgetting them would take every line that has it.
         """
-        context = Context()
+        last, found = Record("", b""), list[Record | None]()
         source.broken.clear()
         for record in self.messages(source, conversation):
-            context = record.context
-            yield record._replace(context=context._replace(title=None))
-        for raw in (*source.broken, *filter(None, [source.rest if source.is_at_rest else b""])):
+            found += [last if last.id else None] * (len(source.broken) - len(found))
+            last = record
+            yield record._replace(context=record.context._replace(title=None))
+        context = last.context
+        times = [self._time_near(one or last, source) for one in found]
+        times += [self._time_near(last, source)] * (len(source.broken) - len(times)) + [source.modified]
+        rest = [source.rest] if source.rest and source.is_at_rest else []
+        for raw, at in zip([*source.broken, *rest], times, strict=False):
             own = conversation.subagent or conversation.session
             # A record is one line of the archive: several are kept as one JSON string, which is no object either.
             line = format_line(raw.decode("utf-8", "surrogateescape")) if b"\n" in raw else raw
-            yield unnamed_record(own, line, context._replace(title=None))
+            yield unnamed_record(own, line, context._replace(title=None, at=at))
         if context.title and conversation.subagent in (None, conversation.session):
             line = format_line({"title": context.title})
             yield Record(f"{conversation.session}-title", line, context)
+
+    def _time_near(self, record: Record, source: Snapshot) -> int | None:
+        """Return when a record was written; if it does not say so, the file. What is broken has no time of its own."""
+        return self.facts(complete(record.line, record.context)).timestamp_ms or source.modified
 
     def lasting_id(self, ident: str) -> str:
         """Return what of a record's id stays when the agent deletes other records of the conversation."""

@@ -33,6 +33,7 @@ class Snapshot:
         damaged: What cannot be read, although the rest is.
         rest: The end of the file, if it is not whole. It is kept like a broken record once the file is at rest.
         is_at_rest: Whether its program seems to write no more of it.
+        modified: When it was last written, ms, if that is known.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Snapshot:
         self.broken: list[bytes] = []
         self.damaged: list[SourceError] = []
         self.rest, self.is_at_rest = b"", True
+        self.modified: int | None = None
         self.found: dict[str, Any] = {}  # for its reader, which is asked several times
 
     def other_form(self, missing: str) -> SourceError:

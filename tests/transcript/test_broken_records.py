@@ -112,6 +112,27 @@ def test_a_row_with_broken_json_is_kept_as_it_is(harness: str) -> None:
     assert tried >= len(COLUMNS[harness])
 
 
+def with_broken_rows(harness: str) -> Iterator[Snapshot]:
+    for path, name in samples.sample_files(harness):
+        for column in COLUMNS[harness] if path.suffix == samples.DATABASE_SUFFIX else ():
+            database = samples.database_of(path)
+            yield from (samples.snapshot_of(database, name) for _ in cut_rows(database, column))
+
+
+@each_row("harness", list(COLUMNS))
+def test_a_broken_row_has_the_time_of_the_one_before_or_of_the_file(harness: str) -> None:
+    reader: Any = reader_of(harness)
+    times = []
+    for source in with_broken_rows(harness):
+        source.modified = 1_799_999_999_999
+        for talk in reader.conversations(source):
+            lines = [complete(one.line, one.context) for one in reader.records(source, talk)]
+            times += [reader.facts(line).timestamp_ms for line in lines if b'"crystalText"' in line]
+    assert None not in times
+    is_alone = harness in ("kiro", "zed")  # a whole conversation is one row
+    assert is_alone or any(at != 1_799_999_999_999 for at in times)
+
+
 # -- files that were cut ---------------------------------------------------------------------------------------------
 
 
