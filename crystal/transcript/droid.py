@@ -97,7 +97,8 @@ def _parts(fields: Fields, tools: dict[str, str | None]) -> Iterator[Part]:
     message = _message(fields)
     role = message.get("role")
     # What only one of the two sees is the program's: its errors, its hooks' answers.
-    is_programs = message.get("visibility") not in (None, "both") or str(fields.get("id")).startswith(_CONTEXT)
+    seen_by = message.get("visibility") or fields.get("visibility")
+    is_programs = seen_by not in (None, "both") or str(fields.get("id")).startswith(_CONTEXT)
     if role not in ("user", "assistant") or (role == "user" and is_programs):
         return
     for part in parts_of_blocks(message.get("content"), "user" if role == "user" else "assistant", tools):

@@ -145,6 +145,7 @@ def _text(value: object) -> str:
 
 def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:
     """Yield what was answered: texts with the references between them, thoughts, tools."""
+    response = _newest_invocations(response)
     tools = _Tools(response, metadata)
     text = ""
     for piece in response:
@@ -160,6 +161,13 @@ def _answer(response: list[Any], metadata: Fields) -> Iterator[Part]:
     yield from tools.rest()
 
 
+def _newest_invocations(response: list[Any]) -> list[Any]:
+    """Return the pieces, of the states of each invocation the last one alone: the log may have added it again."""
+    names = [str(piece.get("toolCallId") or at) if _is_invocation(piece) else None for at, piece in enumerate(response)]
+    newest = dict(zip(names, response, strict=True))
+    return [piece if name is None else newest.pop(name, None) for name, piece in zip(names, response, strict=True)]
+
+
 def _shown_text(piece: object, kind: object) -> str:
     """Return what a piece adds to the text of an answer."""
     if kind is None:
@@ -167,7 +175,7 @@ def _shown_text(piece: object, kind: object) -> str:
         return "" if _FENCE.fullmatch(text) else text
     fields = fields_of(piece)
     if kind in ("markdownContent", "markdownVuln"):
-        return _text(fields.get("content"))
+        return _text(fields.get("content")) or _text(fields.get("value"))
     if kind != "inlineReference":
         return ""
     target = fields.get("inlineReference")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.transcript.droid import READER
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 
@@ -54,3 +55,15 @@ def test_results_that_are_read_later_than_their_calls_have_the_names_of_their_to
         assert crystal("sync").code == 0
     told = [turn for turn in samples.expected("droid")[1] if turn["session"] == sample.stem and not turn["subagent"]]
     assert samples.captured()[1] == told
+
+
+def test_what_only_the_model_is_shown_was_typed_by_nobody() -> None:
+    for where in ("message", "line"):
+        message = {"role": "user", "content": "rules", **({"visibility": "llm_only"} if where == "message" else {})}
+        line = {
+            "type": "message",
+            "id": "m1",
+            "message": message,
+            **({"visibility": "llm_only"} if where == "line" else {}),
+        }
+        assert not list(READER.turns([(0, json.dumps(line).encode())], "", subagent=False))

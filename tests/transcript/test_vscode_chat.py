@@ -66,6 +66,20 @@ def test_a_prompt_that_was_sent_again_in_other_words_replaces_the_first() -> Non
     assert said(b"\n".join(json.dumps(line).encode() for line in (first, again))) == ["two", "to two"]
 
 
+def test_a_call_that_was_added_again_as_it_went_on_comes_once() -> None:
+    call = {"kind": "toolInvocationSerialized", "toolCallId": "c1", "toolId": "run_in_terminal"}
+    asked = {"commandLine": {"original": "make"}}
+    done = {**asked, "terminalCommandOutput": {"text": "made"}}
+    request = {"requestId": "a", "message": {"text": "go"}, "response": [{**call, "toolSpecificData": asked}]}
+    more = [{"value": "Now:"}, {**call, "toolSpecificData": done}, {"kind": "markdownContent", "value": " done"}]
+    log = [
+        {"kind": 0, "v": {"sessionId": "s", "requests": [request]}},
+        {"kind": 2, "k": ["requests", 0, "response"], "v": more},
+    ]
+    told = said(b"\n".join(json.dumps(line).encode() for line in log))
+    assert told == ["go", "run_in_terminal: make", "made", "Now: done"]
+
+
 @each_row(
     ("workspace", "folder"),
     [
