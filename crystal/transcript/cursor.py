@@ -228,15 +228,25 @@ def _parts(bubble: Fields) -> Iterator[Part]:
     kind, summary = bubble.get("type"), word(bubble.get("conversationSummary"))
     if summary:
         yield Part("summary", summary)
-    text = word(bubble.get("text")) or word(bubble.get("rawText")) or ""
+    text = word(bubble.get("text")) or word(bubble.get("rawText")) or _rich_text(bubble)
     if kind in _USER and bubble.get("isSimulatedMsg") is not True:
         yield Part("user", text)
     elif kind in _ASSISTANT:
         thinking = bubble.get("thinking")
         yield Part("thinking", word(thinking) or word(fields_of(thinking).get("text")) or "")
         blocks = [word(fields_of(one).get("content")) for one in list_of(bubble.get("codeBlocks"))]
-        yield Part("assistant", text or "\n".join(filter(None, blocks)))
+        yield Part("assistant", "\n".join(filter(None, [text, *(one for one in blocks if one and one not in text)])))
         yield from _tool(fields_of(bubble.get("toolFormerData")))
+
+
+def _rich_text(bubble: Fields) -> str:
+    """Return the words of a message that is kept as the tree of its editor alone."""
+    texts, waiting = list[str](), [object_of(bubble.get("richText")).get("root")]
+    while waiting:
+        node = fields_of(waiting.pop())
+        texts += filter(None, [word(node.get("text"))])
+        waiting += reversed(list_of(node.get("children")))
+    return "".join(texts)
 
 
 def _tool(tool: Fields) -> Iterator[Part]:

@@ -208,3 +208,12 @@ def test_what_a_summary_stands_for_is_kept_and_what_was_taken_back_is_not() -> N
     summary, more = put("user", "[Previous conversation summary]: quartz"), put("user", "and mica?")
     assert partly not in (asked, answered)
     assert texts(summary, more) == ["what is quartz", "A mineral.", "go on", "quartz", "and mica?"]
+
+
+def test_the_words_of_a_message_may_be_in_the_tree_of_its_editor_or_in_blocks_of_code() -> None:
+    tree = {"root": {"children": [{"children": [{"text": "what "}, {"text": "is it"}]}, {"text": "?"}]}}
+    typed = {"type": 1, "text": "", "richText": json.dumps(tree)}
+    code = [{"content": "x = 1"}, {"content": "y = 2"}]
+    answer = {"type": 2, "text": "Write:\n```\nx = 1\n```", "codeBlocks": code}
+    told = [[part.text for part in READER.parts(bubble) if part.text] for bubble in (typed, answer)]
+    assert told == [["what is it?"], ["Write:\n```\nx = 1\n```\ny = 2"]]
