@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -387,7 +386,7 @@ class Crystal:
         """Return the machine with the mirror of home's memory, opened once there is one."""
         if self._mirror is None or self._mirror.store is None:
             self._mirror = self._exit.enter_context(open_mirror(self._machine.places, self._machine.config.role))
-        return replace(self._machine, mirror=self._mirror)
+        return self._machine.with_mirror(self._mirror)
 
     def _moment(self, value: int | str | None, name: str) -> int | None:
         from crystal.timewords.parse import parse_when

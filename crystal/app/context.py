@@ -7,7 +7,6 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,17 +111,16 @@ def agreed_model(config: Config, table: str) -> LanguageModel:
     return found or MissingModel(NotConfiguredError("no model is chosen"))
 
 
-@dataclass(frozen=True, slots=True)
 class Machine:
     """Settings, open store and mirror of this machine. The caller closes them."""
 
-    config: Config
-    store: Store
-    mirror: OpenMirror | None = None
+    def __init__(self, config: Config, store: Store, mirror: OpenMirror | None = None) -> None:
+        self.config, self.store, self.mirror = config, store, mirror
+        store.before_commit = self._record_changes  # copies changed memories of this store to the record
 
-    def __post_init__(self) -> None:
-        """Register the callback that copies changed memories of this store to the record."""
-        self.store.before_commit = self._record_changes
+    def with_mirror(self, mirror: OpenMirror | None) -> Machine:
+        """Return the same with another mirror."""
+        return Machine(self.config, self.store, mirror)
 
     @property
     def places(self) -> Places:

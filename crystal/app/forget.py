@@ -165,7 +165,7 @@ def _suggestions(machine: Machine, query: str) -> Sequence[Hit]:
     if machine.store.hidden:
         return search(*prepare_search(machine, query, SUGGESTIONS, Filters())).hits
     with open_mirror(machine.places, machine.config.role) as mirrored:
-        return search(*prepare_search(replace(machine, mirror=mirrored), query, SUGGESTIONS, Filters())).hits
+        return search(*prepare_search(machine.with_mirror(mirrored), query, SUGGESTIONS, Filters())).hits
 
 
 def _tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]:

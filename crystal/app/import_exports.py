@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
@@ -72,7 +71,7 @@ def plan_exports(
         UsageError: One of ``named`` is no export that is known.
         SourceError: One of them cannot be read.
     """
-    capture = replace(make_capture(machine), anywhere=True)
+    capture = make_capture(machine)._replace(anywhere=True)
     plan = []
     for path in paths:
         found = finder.examine(path, ANYWHERE)

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -74,7 +73,7 @@ def _import_sessions(
     tally, before = Tally(), size_of(machine.store)
     capture = make_capture(machine, "past").with_projects()
     with machine.store.importing(), ReadAhead(_cleaners(machine, plan, cleaners), stretches(capture, plan)) as ahead:
-        capture = replace(capture, cleaner=capture.cleaner._replace(cleaned_before=ahead.result_for))
+        capture = capture._replace(cleaner=capture.cleaner._replace(cleaned_before=ahead.result_for))
         for path, wanted in groupby(enumerate(plan), key=lambda one: one[1].found.path):
             places, pasts = zip(*wanted, strict=True)
             ahead.reach(places[0])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,6 +68,8 @@ class SendingRule(NamedTuple):
 
     def sendable_sample(self, sample: Sequence[Sampled]) -> list[Sampled]:
         """Return what may be sent of a sample of turns."""
+        from dataclasses import replace  # noqa: PLC0415 - it loads ``inspect``, and every turn asks for a rule
+
         known = self.sendable(_chunks_of(sample))
         some = [one for one in sample if one.id in known]
         return [one if one.before_id in known else replace(one, before=None, before_id=None) for one in some]
@@ -126,7 +127,7 @@ def count_kept_here(machine: Machine) -> int:
 
 def _present(config: Config) -> Config:
     """Return the settings as they are now, also in a process that runs for hours."""
-    return config.reload() if config.reload else config
+    return config.reload()
 
 
 def _chunks_of(sample: Sequence[Sampled]) -> set[int]:

@@ -22,7 +22,7 @@ def recall_here(for_each: int, seconds: float, progress: Callable[[int, int], No
         NotConfiguredError: There is no memory, or it is too small.
     """
     with open_reader() as machine:
-        sources, request = prepare_search(replace(machine, mirror=None), "", 1, Filters())
+        sources, request = prepare_search(machine.with_mirror(None), "", 1, Filters())
         rule = sending_rule(machine, "embedding")
         sampled = rule.sendable_sample(sample_for(machine.store, for_each))
         guarded = [

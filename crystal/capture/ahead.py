@@ -16,7 +16,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import resource_tracker
 
 from crystal.capture import finder
@@ -133,7 +132,7 @@ def _stretches_of(capture: Capture, past: PastFile) -> Iterator[bytes]:
     state = ledger.state_of(capture.store, capture.device, past.key)
     ranges = ledger.skipped_ranges(capture.store, state) if state else []
     end = past.found.size
-    with finder.opened(past.found.path, replace(capture, anywhere=past.named).folders) as file:
+    with finder.opened(past.found.path, capture._replace(anywhere=past.named).folders) as file:
         for start, stop in [*ranges, (state.mark.offset if state else 0, end)]:
             at = start
             while at < stop:

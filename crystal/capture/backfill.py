@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.capture import finder, snapshots, tail
@@ -62,7 +62,7 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None, tally:
             *(container.found for container in snapshots.containers(capture)),
         ]
     )
-    capture = replace(capture, anywhere=bool(paths))
+    capture = capture._replace(anywhere=bool(paths))
     past = []
     for one in {one.path: one for one in found}.values():
         root = finder.root_of(one.path, capture.folders)
@@ -149,7 +149,7 @@ def import_file(capture: Capture, wanted: Sequence[PastFile], tally: Tally, prog
     if first.root is None:
         import_past(capture, first, tally, progress)
         return
-    capture, container = replace(capture, anywhere=first.named), snapshots.Container(first.found, first.root)
+    capture, container = capture._replace(anywhere=first.named), snapshots.Container(first.found, first.root)
     snapshots.capture_file(capture, container, tally, only=frozenset(past.key for past in wanted))
     progress(sum(past.todo for past in wanted))
 
@@ -160,7 +160,7 @@ def import_past(capture: Capture, past: PastFile, tally: Tally, progress: Callab
     Can be stopped anywhere and run again; the ledger knows what is left. ``progress`` is told the bytes done.
     """
     path = past.found.path
-    capture = replace(capture, anywhere=past.named)
+    capture = capture._replace(anywhere=past.named)
     races = 0
     while races < MAX_RACES:
         try:

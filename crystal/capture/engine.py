@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
@@ -39,16 +38,12 @@ Sink = Callable[[Segment, Claim], IngestReport]
 """Stores a segment, or sends it, and moves the watermark by the claim."""
 
 
-@dataclass(slots=True)
 class Tally:
     """Result of a run: counts of files, bytes and rows; ``problems`` are unreadable files with the reason."""
 
-    files: int = 0
-    bytes_captured: int = 0
-    bytes_private: int = 0
-    turns: int = 0
-    chunks: int = 0
-    problems: dict[str, str] | None = None
+    def __init__(self, *, files: int = 0, problems: dict[str, str] | None = None) -> None:
+        self.files, self.problems = files, problems
+        self.bytes_captured = self.bytes_private = self.turns = self.chunks = 0
 
     def join(self, other: Tally) -> None:
         """Add the result of another run."""
@@ -84,8 +79,7 @@ class WholeFiles(NamedTuple):
     sweep: Callable[[Capture, Sequence[Root], Tally], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(NamedTuple):
     """Capture service of one machine: reads new transcript lines and passes segments to a sink.
 
     Attributes:
@@ -141,7 +135,7 @@ class Capture:
 
     def with_projects(self) -> Capture:
         """Return a copy that also looks into project folders. The note of a single turn does not need them."""
-        return replace(self, roots=(*self.roots, *self.projects()), projects=tuple)
+        return self._replace(roots=(*self.roots, *self.projects()), projects=tuple)
 
     # -- meeting a machine -------------------------------------------------------------------------------------------
 

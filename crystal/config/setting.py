@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import Field, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from crystal.config.kinds import ValueKind
 
@@ -41,11 +40,9 @@ class Setting(NamedTuple):
     default_words: str | None = None
     only_environment: bool = False
 
-    @classmethod
-    def of(cls, entry: Field[Any]) -> Setting:
-        """Return the setting of a field of ``Config``: its name up to the first underscore is the table."""
-        name = entry.name
-        return cls(name if name in TOP_LEVEL else name.replace("_", ".", 1), entry.default, **entry.metadata)
+    def named(self, attribute: str) -> Setting:
+        """Return the setting of an attribute of ``Config``: its name up to the first underscore is the table."""
+        return self._replace(key=attribute if attribute in TOP_LEVEL else attribute.replace("_", ".", 1))
 
     @property
     def attribute(self) -> str:
@@ -64,8 +61,8 @@ class Setting(NamedTuple):
 
 
 def setting(default: T, kind: ValueKind, meaning: str, *aliases: Alias, **more: Any) -> T:
-    """Return the dataclass field of a setting with its default."""
-    return field(default=default, metadata={"kind": kind, "meaning": meaning, "aliases": aliases, **more})
+    """Return a setting that has no key yet, as the attribute of ``Config`` that has its value."""
+    return cast("T", Setting("", default, kind, meaning, aliases, **more))
 
 
 def only_for(provider_key: str, provider: str, variable: str) -> Alias:

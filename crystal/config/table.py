@@ -5,10 +5,8 @@ The loader, ``crystal config`` and the reference page are made from it; a new se
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
@@ -22,19 +20,12 @@ __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "u
 _ROWS = EMBEDDING_PROVIDERS.values()
 
 
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Config:
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
     ``sources`` says where each key's value came from; an absent key has its default. ``isolated`` has the agents with
     ``agents.NAME.isolated``. ``reload`` returns the settings as they are now, ``stamp`` is the file's state when read.
     """
-
-    places: Places
-    sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-    isolated: frozenset[str] = frozenset()
-    reload: Callable[[], Config] | None = None
-    stamp: str = ""
 
     agent_id: str = setting("cc-mini", AGENT, "The agent id under which this machine's conversations are stored.")
     device: str = setting(
@@ -309,6 +300,18 @@ class Config:
         Alias("CRYSTAL_KEY_COMMAND"),
     )
 
+    def __init__(
+        self,
+        places: Places,
+        values: Mapping[str, Any],
+        sources: Mapping[str, str],
+        isolated: frozenset[str],
+        reload: Callable[[], Config],
+        stamp: str,
+    ) -> None:
+        self.places, self.sources, self.isolated, self.reload, self.stamp = places, sources, isolated, reload, stamp
+        vars(self).update({SETTINGS[key].attribute: value for key, value in values.items()})
+
     def value(self, key: str) -> Any:
         """Return the value of a dotted key.
 
@@ -361,7 +364,7 @@ class Config:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    one.key: one for one in (Setting.of(entry) for entry in dataclasses.fields(Config) if entry.metadata)
+    one.key: one for one in (one.named(name) for name, one in vars(Config).items() if isinstance(one, Setting))
 }
 TABLES = frozenset({"agents", *(key.partition(".")[0] for key in SETTINGS if "." in key)})
 

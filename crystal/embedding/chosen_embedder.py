@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +24,6 @@ Key: TypeAlias = "str | Callable[[], str | None] | None"
 """An API key, or what fetches it when it is needed: asking a keyring takes time."""
 
 
-@dataclass(eq=False)
 class ChosenEmbedder:
     """An embedder that is known by name and loaded when it is first asked, see ``Embedder``.
 
@@ -42,16 +40,28 @@ class ChosenEmbedder:
         has_token_vectors: True if ``token_vectors`` can be asked.
     """
 
-    row: EmbeddingProvider
-    model: str
-    dimension: int
-    base_url: str | None
-    asked_dimension: int | None
-    timeout: float
-    given_key: Key = field(default=None, repr=False)
-    models: Path | None = None
-    threads: int = 1
-    has_token_vectors: bool = False
+    def __init__(  # noqa: PLR0913 - what a provider of one kind or another needs, by name
+        self,
+        row: EmbeddingProvider,
+        model: str,
+        dimension: int,
+        *,
+        base_url: str | None = None,
+        asked_dimension: int | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        given_key: Key = None,
+        models: Path | None = None,
+        threads: int = 1,
+        has_token_vectors: bool = False,
+    ) -> None:
+        self.row, self.model, self.dimension = row, model, dimension
+        self.base_url, self.asked_dimension, self.timeout, self.given_key = (
+            base_url,
+            asked_dimension,
+            timeout,
+            given_key,
+        )
+        self.models, self.threads, self.has_token_vectors = models, threads, has_token_vectors
 
     @property
     def provider(self) -> str:
@@ -146,7 +156,7 @@ def make_embedder(
         raise UsageError(f"there is no embedding provider {provider!r}", hint=f"one of: {known}")
     name = model or row.default_model
     if row.kind is ProviderKind.INSTALLED:
-        return _choose_installed(ChosenEmbedder(row, name, 0, None, dimension, timeout, None, models, threads))
+        return _choose_installed(row, name, dimension, models, threads)
     size = dimension or known_dimension(name)
     if row.kind is ProviderKind.EMBEDDED:
         if name not in row.dimensions:
@@ -157,7 +167,7 @@ def make_embedder(
             f"how many numbers a vector of {provider} {name} has is not known",
             hint="set embedding.dimension (see the model's page)",
         )
-    return ChosenEmbedder(row, name, size, base_url, dimension, timeout, key)
+    return ChosenEmbedder(row, name, size, base_url=base_url, asked_dimension=dimension, timeout=timeout, given_key=key)
 
 
 def known_dimension(model: str) -> int | None:
@@ -166,16 +176,18 @@ def known_dimension(model: str) -> int | None:
     return next((row.dimensions[name] for row in EMBEDDING_PROVIDERS.values() if name in row.dimensions), None)
 
 
-def _choose_installed(asked: ChosenEmbedder) -> ChosenEmbedder:
-    if asked.models is None:
-        hint = f"crystal models install {asked.model}"
-        raise NotConfiguredError(f"the model {asked.model} is not installed", hint=hint)
+def _choose_installed(
+    row: EmbeddingProvider, name: str, asked: int | None, models: Path | None, threads: int
+) -> ChosenEmbedder:
+    if models is None:
+        hint = f"crystal models install {name}"
+        raise NotConfiguredError(f"the model {name} is not installed", hint=hint)
     from crystal.embedding.local.manifest import read_manifest
 
-    found = read_manifest(asked.models, asked.model)
-    size = _only_dimension(f"the model {asked.model}", found.dimension, asked.asked_dimension)
+    found = read_manifest(models, name)
+    size = _only_dimension(f"the model {name}", found.dimension, asked)
     has_tokens = found.token_output is not None
-    return replace(asked, model=found.full_name, dimension=size, has_token_vectors=has_tokens)
+    return ChosenEmbedder(row, found.full_name, size, models=models, threads=threads, has_token_vectors=has_tokens)
 
 
 def _only_dimension(name: str, dimension: int, asked: int | None) -> int:

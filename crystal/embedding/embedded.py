@@ -5,7 +5,6 @@ Both ways read the same table and differ in the last bits of a float32 only.
 
 from __future__ import annotations
 
-import ast
 import functools
 import math
 import mmap
@@ -119,10 +118,10 @@ def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:
     if bytes(data[:8]) != b"\x93NUMPY\x01\x00":
         raise ValueError("no .npy file of format 1.0")
     end = 10 + int.from_bytes(data[8:10], "little")
-    header = ast.literal_eval(bytes(data[10:end]).decode("latin-1"))
-    if header["descr"] != kind or header["fortran_order"]:
+    start, _, shape = bytes(data[10:end]).decode("latin-1").rstrip().partition("'shape': (")
+    if start != f"{{'descr': '{kind}', 'fortran_order': False, " or not shape.endswith("), }"):
         raise ValueError(f"other numbers than {kind}")
-    return end, tuple(header["shape"])
+    return end, tuple(int(size) for size in shape.removesuffix("), }").split(",") if size)
 
 
 @functools.cache

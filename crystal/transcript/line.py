@@ -5,19 +5,20 @@ Never raises. What is not a JSON object becomes None; a field of the wrong type 
 Source: docs/reference/transcript-format.md, section 3.
 """
 
+import contextlib
 import hashlib
 import json
+import math
 import re
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeAlias
-
-import orjson
 
 Fields: TypeAlias = dict[str, Any]
 """Fields of one line as in the JSON; their types are not checked."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MAX_INTEGER = 40
+_FEW_BYTES = 1 << 20
+"""As much as the standard library parses while orjson is imported, which is twice as fast then."""
 MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
 _STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
@@ -31,13 +32,10 @@ _TIME = re.compile(
 def parse_line(line: bytes) -> Fields | None:
     """Parse one line; None if it is not a JSON object. Never raises.
 
-    orjson first; what it refuses (lone surrogates, broken UTF-8, a byte order mark, NaN) goes to the standard
-    library's parser, which takes them. Nesting that overflows either parser makes the line unreadable.
+    The standard library's parser takes lone surrogates, broken UTF-8, a byte order mark and NaN too. Nesting of more
+    than a thousand levels makes the line unreadable.
     """
-    try:
-        fields = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        fields = _parse_leniently(line)
+    fields = _parse(line)
     return fields if isinstance(fields, dict) else None
 
 
@@ -70,6 +68,8 @@ def format_line(fields: object) -> bytes:
 
     orjson first; what it refuses (lone surrogates, long integers, NaN, bytes) goes to the standard library.
     """
+    import orjson  # noqa: PLC0415 - 10 ms, and a turn of most agents formats nothing
+
     try:
         return orjson.dumps(fields)
     except TypeError:  # orjson.JSONEncodeError is one
@@ -155,14 +155,46 @@ def identifier(value: object) -> str | None:
     return None
 
 
-def _parse_leniently(line: bytes) -> object:
-    text = line.decode("utf-8", "replace").lstrip("\ufeff")
-    try:
-        return json.loads(text, parse_int=_parse_integer)
-    except (ValueError, RecursionError):
-        return None
+class _Parser:
+    """Parses few bytes with the standard library alone, more with orjson first. Both give the same."""
+
+    def __init__(self) -> None:
+        self._left = _FEW_BYTES
+        self._decode = json.JSONDecoder(parse_int=_parse_integer).decode
+
+    def __call__(self, line: bytes) -> object:
+        self._left -= len(line)
+        if self._left >= 0:
+            with contextlib.suppress(RecursionError):  # orjson goes deeper
+                return self.leniently(line)
+        return self.quickly(line)
+
+    def quickly(self, line: bytes) -> object:
+        import orjson  # noqa: PLC0415 - with what it imports it takes 10 ms, a turn's lines a tenth of that
+
+        try:
+            return orjson.loads(line)
+        except orjson.JSONDecodeError:
+            pass
+        try:
+            return self.leniently(line)
+        except RecursionError:
+            return None
+
+    def leniently(self, line: bytes) -> object:
+        try:
+            return self._decode(line.decode("utf-8", "replace").lstrip("\ufeff"))
+        except ValueError:
+            return None
 
 
-def _parse_integer(digits: str) -> int | str:
-    """Keep an extremely long integer as text: Python refuses to convert it, or needs quadratic time."""
-    return int(digits) if len(digits) <= _MAX_INTEGER else digits
+def _parse_integer(digits: str) -> int | float | str:
+    """Return an integer as orjson does: one of more than 64 bits as a float, what is endless as a float as text."""
+    number = int(digits) if len(digits) <= 20 else None
+    if number is not None and -(1 << 63) <= number < 1 << 64:
+        return number
+    near = float(digits)
+    return digits if math.isinf(near) else near
+
+
+_parse = _Parser()

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import orjson
-
-from crystal.transcript.line import Fields, identifier, list_of, parse_line, word
+from crystal.transcript.line import Fields, format_line, identifier, list_of, parse_line, word
 
 _PREFIX = b'{"crystal":{'
 _FIELD = "crystal"
@@ -73,12 +71,12 @@ def complete(line: bytes, context: Context) -> bytes:
     said = {name: value for name, value in context._asdict().items() if value not in (None, False, ())}
     if not said or not line.strip():
         return line
-    head = b'{"crystal":' + orjson.dumps(said)
+    head = b'{"crystal":' + format_line(said)
     body = line.strip()
     if _may_be_completed(body):
         at = len(body) - len(body[1:].lstrip())
         return b"".join((head, b"" if at == len(body) - 1 else b",", memoryview(body)[at:]))
-    text = orjson.dumps(line.decode("utf-8", "replace"))
+    text = format_line(line.decode("utf-8", "replace"))
     return head + b',"' + _TEXT.encode() + b'":' + text + b"}"
 
 

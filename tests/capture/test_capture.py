@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,13 @@ def test_what_was_said_in_a_home_folder_after_it_was_moved_is_captured(machine: 
         file.write(line("said there in a"))
     machine.root.rename(machine.home / "moved")
     moved = Root(machine.home / "moved")
-    replace(machine.capture(), roots=(moved,)).sweep()
+    machine.capture()._replace(roots=(moved,)).sweep()
     said = ["said before crystal ran at the new place", "said in a", "said in b", "said there in a"]
     assert machine.texts() == said
     stranger = machine.home / "stranger"
     (stranger / "p").mkdir(parents=True)
     (stranger / "p" / "x.jsonl").write_bytes(line("never asked for"))
-    replace(machine.capture(), roots=(moved, Root(stranger))).sweep()
+    machine.capture()._replace(roots=(moved, Root(stranger))).sweep()
     assert machine.texts() == said
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,7 +138,7 @@ def imported(machine: CaptureMachine, paths: list[Path], cleaners: Executor | No
             alone.extend([raw] if result is None else [])
             return result
 
-        capture = replace(capture, cleaner=capture.cleaner._replace(cleaned_before=asked))
+        capture = capture._replace(cleaner=capture.cleaner._replace(cleaned_before=asked))
         for place, past in enumerate(plan):
             coming.reach(place)
             import_past(capture, past, tally, lambda _: None)

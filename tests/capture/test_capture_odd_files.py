@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +130,7 @@ def test_a_project_folder_may_be_a_link_where_the_user_allows_it(machine: Captur
     (told,) = (machine.capture().sweep().problems or {}).items()
     assert told == (str(linked), f"leads to {elsewhere}, which is not in a folder of transcripts")
     assert machine.texts() == []
-    assert replace(machine.capture(), allowed=(str(elsewhere),)).sweep().problems is None
+    assert machine.capture()._replace(allowed=(str(elsewhere),)).sweep().problems is None
     assert machine.texts() == ["one"]
 
 

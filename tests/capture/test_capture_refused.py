@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,7 +122,7 @@ def test_what_is_no_transcript_is_refused_at_once_and_named(
 def test_a_folder_that_the_user_allows_is_read(machine: CaptureMachine) -> None:
     path = outside(machine)
     machine.note("s", transcript_path=str(path))
-    drain(replace(machine.capture(), allowed=(f"{machine.home}/*",)), machine.spool, flush_ms=0)
+    drain(machine.capture()._replace(allowed=(f"{machine.home}/*",)), machine.spool, flush_ms=0)
     assert machine.texts() == ["never to be read"]
     assert problems.list_problems(machine.store) == []
 
@@ -197,7 +196,7 @@ def test_a_folder_that_does_not_answer_counts_as_there_and_is_named_by_the_sweep
     for call in ("stat", "scandir"):
         dead(call, root.folder)
     assert existing([root, away]) == [root, away], "one wait for all, which ended without an answer"
-    tally = replace(machine.capture(), roots=(root, away)).sweep()
+    tally = machine.capture()._replace(roots=(root, away)).sweep()
     assert list(tally.problems or {}) == [str(root.folder)]
     assert existing([root, away]) == [root], "who is known not to answer is not waited for again"
 

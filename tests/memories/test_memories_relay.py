@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -168,7 +168,7 @@ def test_a_device_finds_what_another_one_remembered_once(stead: Homestead) -> No
         from crystal.model.recall import Filters
 
         with open_mirror(machine.places, machine.config.role) as mirrored:
-            asked = prepare_search(replace(machine, mirror=mirrored), "xyzzyplugh", 10, Filters(source="memory"))
+            asked = prepare_search(machine.with_mirror(mirrored), "xyzzyplugh", 10, Filters(source="memory"))
             return [(hit.text, hit.memory) for hit in search(*asked).hits]
 
     assert stead.on("laptop", look) == [("the xyzzyplugh is blue", "local")]

@@ -262,7 +262,7 @@ class Device:
         return f"cc-{self.machine.device}"
 
     def capture(self, lane: str = "live") -> Capture:
-        return replace(self.machine.capture(), sink=self.sink(lane), agent=self.agent)
+        return self.machine.capture()._replace(sink=self.sink(lane), agent=self.agent)
 
     def sweep(self, lane: str = "live") -> None:
         """Capture what is in the transcripts."""

@@ -124,12 +124,10 @@ def test_two_pollers_at_once_are_harmless(world: World) -> None:
     problems_met: list[BaseException] = []
 
     def poll() -> None:
-        from dataclasses import replace
-
         store = Store.open(world.home.store.path)
         try:
             home = world.home
-            machine = replace(home.machine, store=store)
+            machine = type(home.machine)(home.machine.config, store, home.machine.mirror)
             second = type(home).__new__(type(home))
             second.machine, second.relay, second.at_once = machine, home.relay, 4
             second.weather, second.client = home.weather, home.client

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from crystal.capture.refused_files import SWEEP
@@ -29,7 +27,7 @@ def test_what_the_redactor_fails_on_is_not_sealed_not_stored_and_named(world: Wo
     other = device.machine.transcript("b")
     other.write_bytes(line("canarywords too"))
     mark = ledger.all_states(device.store)[0].mark
-    capture = replace(device.capture(), cleaner=Cleaner(broken, b"k" * 32))
+    capture = device.capture()._replace(cleaner=Cleaner(broken, b"k" * 32))
     for _ in range(2):
         tally = capture.sweep()
         assert set(tally.problems or {}) == {str(path), str(other)}
@@ -63,7 +61,7 @@ def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world:
         return whole.clean_line(raw)
 
     device.machine.transcript("a").write_bytes(b"".join(line(f"n {number}") for number in range(5)))
-    capture = replace(device.capture(), cleaner=Cleaner(fails_at_third, b"k" * 32))  # type: ignore[arg-type]
+    capture = device.capture()._replace(cleaner=Cleaner(fails_at_third, b"k" * 32))  # type: ignore[arg-type]
     assert capture.sweep().problems
     assert outbox.streams(device.store) == []
     assert ledger.all_states(device.store) == []
@@ -75,7 +73,7 @@ def test_a_redactor_that_fails_in_the_middle_seals_nothing_of_the_stretch(world:
 def test_a_device_without_a_memory_waits_in_the_same_way(world: World) -> None:
     device = world.device("laptop", local_memory=False)
     device.machine.transcript("a").write_bytes(line("words"))
-    assert replace(device.capture(), cleaner=Cleaner(broken, b"k" * 32)).sweep().problems
+    assert device.capture()._replace(cleaner=Cleaner(broken, b"k" * 32)).sweep().problems
     assert outbox.streams(device.store) == []
     device.sweep()
     world.settle(2)

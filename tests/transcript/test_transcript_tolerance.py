@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.transcript.claude_code.reader import READER
-from crystal.transcript.line import parse_line
+from crystal.transcript.line import _Parser, parse_line
 from crystal.transcript.reader import LineFacts
 from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
@@ -157,6 +157,30 @@ def test_facts_are_what_the_line_says_of_itself_and_not_what_is_inside_it() -> N
     assert READER.facts(b'{"type":5,"uuid":[],"cwd":"","sessionId":{},"timestamp":"x"}') == LineFacts()
     assert READER.facts(b"not json") == LineFacts()
     assert parse_line(b"[1]") is None
+
+
+NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,400})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+TEXTS = st.text(st.characters(), max_size=8).map(json.dumps) | st.binary(max_size=8).map(lambda one: b'"%s"' % one)
+VALUES = st.recursive(
+    NUMBERS | TEXTS | st.sampled_from(["null", "true", "NaN", "-Infinity", "01", "1.", "", "\ufeff", "\x0b"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda of: b"[%s]" % b",".join(map(encoded, of)))
+        | st.lists(st.tuples(TEXTS, inner), max_size=3).map(
+            lambda of: b"{%s}" % b", ".join(encoded(name) + b":" + encoded(value) for name, value in of)
+        )
+    ),
+    max_leaves=8,
+)
+
+
+def encoded(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+@given(VALUES.map(encoded), st.sampled_from([b"%s", b" %s\r\n", b"\xef\xbb\xbf%s", b"%s\0"]))
+def test_a_line_is_parsed_the_same_among_few_and_among_many(value: bytes, around: bytes) -> None:
+    line = around % value
+    assert repr(_Parser().leniently(line)) == repr(_Parser().quickly(line))
 
 
 def test_the_users_title_wins_then_the_latest_of_the_client() -> None:

@@ -10,7 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 
@@ -111,7 +111,7 @@ class Migration:
 
     def plan(self) -> list[PastFile]:
         """Return the conversations with rows that are new."""
-        capture = replace(make_capture(self.machine), anywhere=True)
+        capture = make_capture(self.machine)._replace(anywhere=True)
         return plan_file(capture, self.container, named=True)
 
     def take_memories(self) -> int:

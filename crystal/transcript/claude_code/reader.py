@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-import orjson
-
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import parse_turns
 from crystal.transcript.line import fields_of, identifier, list_of, parse_line, parse_time, word
@@ -131,6 +129,8 @@ class ClaudeCodeReader(TranscriptReader):
         shell = {name: fields[name] for name in _KEPT if _is_short(fields.get(name, {}))}
         shell[FORGOTTEN] = True
         shell["message"] = _message_shell(fields_of(fields.get("message")), str(fields["type"]))
+        import orjson  # noqa: PLC0415 - as in line.py
+
         try:
             return orjson.dumps(shell).ljust(len(line))
         except (TypeError, ValueError, orjson.JSONEncodeError):
