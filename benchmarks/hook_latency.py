@@ -25,7 +25,7 @@ from crystal.assist.facts import MAX_FACTS, MAX_KEYS, Fact, encode_facts
 from crystal.assist.packet import packet_facts
 from crystal.context.choosing import SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook.assist import MOMENTS, PACKET, SUFFIX
 from crystal.hook.matching import MAX_FILE_BYTES, plain_line
 from crystal.hook.session_start import context_file

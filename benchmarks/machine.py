@@ -16,11 +16,11 @@ import apsw
 
 from crystal.app.background import ENRICH_LOCK
 from crystal.capture.lock import CAPTURE_LOCK, wait_lock
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.store import texts
 
-HOOK = [sys.executable, "-I", "-S", hook.__file__]
-WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.__file__).parents[2])]
+HOOK = [sys.executable, "-I", "-S", hook.SCRIPT]
+WORKER = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, str(Path(hook.SCRIPT).parents[2])]
 OURS = ("CRYSTAL_", "LDM_", "CLAUDE", "OPENCLAW_", "XDG_", "OPENAI_", "GOOGLE_", "VOYAGE_")
 
 

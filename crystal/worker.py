@@ -19,7 +19,7 @@ from crystal.capture.nothing_new import drop_empty_notes
 from crystal.capture.spool import read_notes
 from crystal.config.paths import Places, resolve_places
 from crystal.errors import CrystalError, UsageError
-from crystal.hook.main import truthy
+from crystal.hook.event import truthy
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine

@@ -26,7 +26,7 @@ from crystal.context.choosing import (
 )
 from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
 from crystal.hook.assist import MOMENTS
-from crystal.hook.main import truthy
+from crystal.hook.event import truthy
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
 from crystal.store import Store

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from crystal.config.paths import Places
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook import session_start
 
 WORK_SHARE = 0.5
@@ -24,7 +24,7 @@ def start_worker(places: Places) -> None:
     """
     env = {**os.environ, **_absolute_places(places)}
     env.pop("CRYSTAL_HOOK_WAIT", None)
-    root = str(Path(hook.__file__).resolve().parents[2])
+    root = str(Path(hook.SCRIPT).resolve().parents[2])
     command = [sys.executable, "-I", "-X", "utf8", "-c", hook.WORKER, root]
     if sys.platform == "win32":  # untested
         session_start.start_worker_on_windows(env, command, 0)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, UnavailableError, UsageError
-from crystal.hook.main import is_of_another_program
+from crystal.hook.event import is_of_another_program
 
 if sys.platform != "win32":
     import fcntl

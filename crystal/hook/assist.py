@@ -1,6 +1,6 @@
 """Tell facts at the moment when they matter, from files that the worker keeps ready.
 
-``main.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
+``event.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
 us. On any doubt it says nothing. ``crystal assist replay`` and the worker use its functions too, so that what is
 measured is what is told.
 
@@ -12,7 +12,7 @@ summary has them, and to a subagent.
 
 import os
 
-# ``main.py`` runs without the package.
+# ``event.py`` runs without the package.
 session_start = __import__("crystal.hook.session_start", fromlist=["*"]) if __package__ else __import__("session_start")
 matching = __import__("crystal.hook.matching", fromlist=["*"]) if __package__ else __import__("matching")
 

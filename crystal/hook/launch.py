@@ -1,7 +1,6 @@
 """The part of the hook that starts the worker.
 
-It is a module of its own so that Python keeps its byte code: ``main.py`` is a script, compiled at every start. Like the
-script, it imports what the hook may import, and nothing of this package.
+Like ``event.py``, it imports what the hook may import, and nothing of this package.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Decide whether a prompt asks to remember something for later, and which words of it.
 
-``main.py`` imports it as a module of its own, without the package and only for prompts that may ask so: it uses
+``event.py`` imports it as a module of its own, without the package and only for prompts that may ask so: it uses
 nothing but strings, because importing ``re`` takes as long as all the rest of the hook.
 Precision comes first: a prompt is taken in few forms that are nearly always meant so, and never when it may be about
 the present work. The forms are in docs/how-to/start-with-context.md.

@@ -1,12 +1,12 @@
 """The line shown after a prompt that asks to remember something; it holds none of the prompt's words.
 
-``main.py`` imports it as a module of its own, without the package, after the note is on the disk.
+``event.py`` imports it as a module of its own, without the package, after the note is on the disk.
 """
 
 import os
 import sys
 
-# ``main.py`` runs without the package.
+# ``event.py`` runs without the package.
 remember = __import__("crystal.hook.remember", fromlist=["*"]) if __package__ else __import__("remember")
 
 CHECK = """\

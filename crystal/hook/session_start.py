@@ -1,6 +1,6 @@
 """The rarely used part of the hook: the context at a session's start, and Windows.
 
-Here because most runs of the hook need neither, and a script is compiled again at every start. ``main.py`` imports it
+Here because most runs of the hook need neither. ``event.py`` imports it
 as a module of its own, without the package: it imports what the hook may import, and nothing of us.
 """
 

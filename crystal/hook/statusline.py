@@ -7,7 +7,7 @@ the database once; it waits for nobody and always ends with 0.
 import os
 import time
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook.session_start import stalled_text
 
 TYPE_CHECKING = False

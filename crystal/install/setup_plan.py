@@ -21,7 +21,7 @@ from crystal.config.paths import SOURCES_FILE, Places, checked_agent_id, make_pr
 from crystal.config.register import register_agent, registered_agents
 from crystal.config.table import Config
 from crystal.errors import CrystalError
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.install.claude_settings import claude_file as settings
 from crystal.install.claude_settings.claude_file import SettingsPlan
 from crystal.install.claude_settings.hooks import MATCHERS, TIMEOUTS, wanted
@@ -176,7 +176,7 @@ def _missing_folders(places: Places, agent: str) -> tuple[Path, ...]:
 
 
 def _hook_words(env: Mapping[str, str], home: Path) -> list[str]:
-    file = Path(hook.__file__).resolve()
+    file = Path(hook.SCRIPT).resolve()
     return settings.hook_words(Path(sys.executable), file, settings.locations_to_bake(env, home))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.ingest import archive
 from crystal.store import Store
 from crystal.store.capture import ledger
@@ -97,7 +97,7 @@ class Machine(Memory):
             "last_assistant_message": awaited,
         }
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", hook.__file__],
+            [sys.executable, "-I", "-S", hook.SCRIPT],
             env=self.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

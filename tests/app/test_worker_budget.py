@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from tests.support.capture_machine import line
 from tests.support.whole_memory import Memory
 
@@ -20,7 +20,7 @@ NOTHING_NEW = set(
     """
     crystal.config crystal.hook crystal.store.capture crystal.store.health crystal.store.health.idle
     crystal crystal.capture crystal.capture.finder crystal.capture.lock crystal.capture.nothing_new crystal.config.harness crystal.config.harnesses crystal.config.stores crystal.capture.safe_open
-    crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.main crystal.config.paths crystal.store crystal.store.connection crystal.store.driver
+    crystal.capture.spool crystal.capture.lock crystal.errors crystal.hook.event crystal.config.paths crystal.store crystal.store.connection crystal.store.driver
     crystal.store.health.stats crystal.store.upgrade crystal.store.capture.privacy crystal.store.private_record crystal.store.texts
     crystal.worker
     """.split()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from crystal.assist.facts import HEAD, Fact, cure_fact, encode_facts, failure_fact, reason_fact, written
 from crystal.context.prepared import Rules, take_told, write_contexts
 from crystal.hook import assist
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook.assist import KEY_BYTES, key_of
 from crystal.hook.matching import plain_error, plain_line
 from crystal.hook.session_start import context_file

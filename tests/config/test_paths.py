@@ -22,7 +22,7 @@ from crystal.config.paths import (
 )
 from crystal.config.register import register_agent, registered_agents
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
 from tests.support.table import each_row
 from tests.support.threads import at_once

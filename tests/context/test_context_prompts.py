@@ -15,7 +15,7 @@ from crystal.app.memories import remember
 from crystal.app.memory_changes import edit
 from crystal.app.session_context import refresh
 from crystal.forgetting.request import ForgetRequest
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.store import problems
 from crystal.store.memories import memories
 from tests.support.capture_machine import NOW, line

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from tests.support.hook_machine import NOTE_KEYS, SECRET, STOP, Machine
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from tests.support.examples import examples
 from tests.support.hook_machine import NOTE_KEYS, STOP, Machine, feed, finish, run
 from tests.support.table import each_row
@@ -38,7 +38,7 @@ def is_silent(done: subprocess.CompletedProcess[bytes]) -> bool:
 def test_any_stdin_is_taken_in_silence(raw: bytes) -> None:
     # The note of garbage is a hint to look everywhere.
     done = run(
-        [sys.executable, "-I", "-S", hook.__file__],
+        [sys.executable, "-I", "-S", hook.SCRIPT],
         input=raw,
         env={**os.environ, "CRYSTAL_DATA_DIR": "/dev/null/none"},
     )

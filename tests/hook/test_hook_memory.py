@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook.remember import DOUBT, KEEP, judged
 from crystal.hook.remember_line import line_for_user
 from crystal.memories.rules import MEMORY_ID

@@ -203,7 +203,7 @@ with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     file.write(" ".join(set(sys.modules) - before))
 """
     for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: x"}):
-        door.run(said, ("-c", look, door.command[3]), {"CRYSTAL_HOOK_WAIT": ""})
+        door.run(said, ("-c", look, str(Path(door.command[3]).with_name("event.py"))), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
         assert {"session_start", "remember"} & loaded
         assert loaded <= ALLOWED_MODULES

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.paths import resolve_places
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
 from tests.support.examples import examples
 from tests.support.hook_machine import ALLOWED_MODULES, STOP, Machine, feed, finish
@@ -217,14 +217,14 @@ def test_it_imports_a_handful_of_cheap_modules(machine: Machine) -> None:
     listing = f"""
 import sys
 before = set(sys.modules)
-source = open({str(machine.hook)!r}).read()
+source = open({str(machine.hook.with_name("event.py"))!r}).read()
 def leave(_):
     sys.stdout.write(" ".join(sorted(set(sys.modules) - before)))
     sys.stdout.flush()
     import posix
     posix._exit(0)
 space = {{"__name__": "hook", "__file__": {str(machine.hook)!r}}}
-exec(compile(source, "main.py", "exec"), space)
+exec(compile(source, "event.py", "exec"), space)
 space["main"](["--env", "CRYSTAL_CONFIG=/x"])
 leave(0)
 """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook.matching import facts_for_edit, plain_line
 from crystal.hook.other_agents import shaped, translate
 from tests.support.table import each_row

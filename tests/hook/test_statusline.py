@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from crystal.hook import statusline
-from crystal.hook.main import parse_hook_input
+from crystal.hook.event import parse_hook_input
 from crystal.store import Store
 from crystal.store.capture import privacy
 from crystal.store.sessions.contexts import Injection, add_injection

@@ -31,7 +31,7 @@ SQL = re.compile(
 )
 HOMELESS = set("utils util helpers helper common misc base manager managers tools core lib".split())
 # What the hook's file may load besides what the bare interpreter has loaded already.
-HOOK_MAY_LOAD = set("os os.path posixpath genericpath stat _stat _collections_abc time abc _abc".split())
+HOOK_MAY_LOAD = set("event os os.path posixpath genericpath stat _stat _collections_abc time abc _abc".split())
 # What must not be paid for by who only wants the Python API, or only `crystal --help`.
 HEAVY = {"numpy", "httpx", "keyring", "typer", "rich", "apsw", "re2", "orjson", "pydantic", "cryptography"}
 HEAVY |= {"huggingface_hub", "onnx", "onnxruntime", "tokenizers", "jinja2", "starlette", "uvicorn"}
@@ -128,7 +128,7 @@ def test_every_module_has_a_noun() -> None:
 
 # Where `except Exception` may stand, and why. Beside these only where it raises again.
 BROAD = {
-    "crystal/hook/main.py": "the user's session goes on, whatever happens",
+    "crystal/hook/event.py": "the user's session goes on, whatever happens",
     "crystal/embedding/local/encoder.py": "tokenizers raises nothing narrower for a file that it cannot read",
     "crystal/capture/ahead.py": "whatever failed in the other process, the import cleans these bytes itself",
     "crystal/sync/poller.py": "one bad blob must not stop the others; it is recorded",
@@ -173,8 +173,8 @@ def test_the_hook_loads_next_to_nothing() -> None:
 
     What loads while it works is pinned in test_hook.py.
     """
-    hook = str(PACKAGE / "hook" / "main.py")
-    loading = f"exec(compile(open({hook!r}, encoding='utf-8').read(), 'main.py', 'exec'), {{'__name__': 'hook'}})"
+    hook = str(PACKAGE / "hook")
+    loading = f"import sys; sys.path.insert(0, {hook!r}); import event"
     loaded = modules_after(loading, "-I", "-S") - modules_after("", "-I", "-S")
     assert loaded <= HOOK_MAY_LOAD, sorted(loaded - HOOK_MAY_LOAD)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.hook import session_start
 from tests.support.capture_machine import NOW
 

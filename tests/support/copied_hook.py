@@ -12,12 +12,12 @@ from typing import Any
 
 from crystal.context.choosing import Choice, SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 
 SESSION = "1f35fa49-0000-4000-8000-000000000001"
 START = {"session_id": SESSION, "cwd": "/home/dev/shop", "hook_event_name": "SessionStart", "source": "startup"}
 HOOK_FILES = (
-    "main.py", "assist.py", "matching.py", "other_agents.py", "session_start.py", "launch.py", "remember.py",
+    "main.py", "event.py", "assist.py", "matching.py", "other_agents.py", "session_start.py", "launch.py", "remember.py",
     "remember_line.py",
 )  # fmt: skip
 WORKER = "import os\ndef main():\n    open(os.path.join(os.environ['LDM_HOME'], 'worked'), 'a').write('x')\n"

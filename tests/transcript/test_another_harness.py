@@ -14,7 +14,7 @@ import pytest
 from crystal import worker
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.transcript.reader import reader_of
 from tests.support.command import crystal
 

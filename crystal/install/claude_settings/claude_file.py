@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from crystal.config.paths import absolute, system_errors
 from crystal.errors import CrystalError, DamagedError, UsageError
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 from crystal.install.claude_settings import hooks
 from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_errors, read_whole, write_whole
 from crystal.install.live import json_entries

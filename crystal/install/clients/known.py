@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.config.paths import Places, env_place, resolve_places
-from crystal.hook import main as hook
+from crystal.hook import event as hook
 
 SERVER = "crystal"
 COMMAND = re.compile(r"(?:^|[/\\])crystal(?:\.exe)?$", re.IGNORECASE)

@@ -1,0 +1,388 @@
+"""The hook that Claude Code runs at the end of every turn: write a note, start the worker, exit.
+
+It is quick, prints nothing by itself, and exits with 0 for any stdin and after any failure. It writes no word of a
+conversation into a file, except those of a prompt that asks to remember them. The worker reads the transcript itself,
+and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
+
+A client runs ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]... [--harness NAME] [--event NAME]``. The
+interpreter's start takes most of its time: few lines, few modules, none of this package (tests/hook/test_hook.py pins
+them). ``_json`` and ``_signal`` are the C parts of ``json`` and ``signal``; importing those would double the time.
+"""
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # as type checkers understand it, without the time that importing ``typing`` takes
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    Result = TypeVar("Result")
+
+BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
+TRANSCRIPTS = "CRYSTAL_TRANSCRIPTS"  # the folder of another client's transcripts, as its hook names it
+PLACES = (*BAKED, "OPENCLAW_HOME")
+FALSE_WORDS = ("", "0", "false", "no", "off")
+STDIN_LIMIT = 64 * 1024 * 1024
+STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no other
+WAIT_SECONDS = 60
+LOG_LIMIT = 64 * 1024
+COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
+ASSISTED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
+REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
+NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
+NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
+"""What a client runs."""
+WORKER = """\
+import gc, sys
+gc.set_threshold(200_000)
+sys.path.insert(0, sys.argv[1])
+import crystal
+sys.path.append(sys.path.pop(0))
+from crystal.worker import main
+main()
+"""  # the package beside this file, then again the order in which nothing can shadow the standard library
+
+
+def main(arguments: list[str]) -> None:
+    """Write a note and start a worker. Each step is tried, even if the one before failed."""
+    wall, cpu, now = time.perf_counter(), time.process_time(), time.time_ns()
+    if os.environ.get("CRYSTAL_INTERNAL"):
+        return  # a client that crystal itself started: never record our own calls
+    os.umask(0o077)
+    _attempt(_open_standard_streams)
+    _attempt(_hurry_on_signals)
+    env = with_baked(dict(os.environ), arguments)
+    said = _attempt(_read_event, arguments) or {}
+    event, asked = _word(said.get("hook_event_name")), None
+    if event == "UserPromptSubmit":
+        asked = _attempt(asked_to_remember, said, env)
+        if asked and "doubt" in asked:
+            _attempt(_print, {"systemMessage": NOT_KEPT})
+            return
+    data_dir = _attempt(find_data_dir, env)
+    for name in PLACES:
+        _attempt(_place, env, name)
+    if event in ASSISTED and not asked and not _attempt(_assist, data_dir, said, env, now):
+        return  # the user waits at every prompt, and the agent at every edit: no note, no worker
+    note = _attempt(_write_note, data_dir, said, env, now, asked)
+    if asked:
+        _attempt(_tell_user, data_dir, asked, note, env)
+    finished = _attempt(_start_worker, env, note, said)
+    if data_dir and event == "SessionStart":
+        _attempt(_tell, data_dir, said, env, now, note)
+    elif data_dir and event in COMPACTING:
+        _attempt(_assist, data_dir, said, env, now)
+    _attempt(_log_latency, data_dir, now, event, wall, cpu)
+    _attempt(_wait_if_asked, env, finished)
+
+
+def _wait_if_asked(env: dict[str, str], finished: "Callable[[], object] | None") -> None:
+    if finished is not None and truthy(env.get("CRYSTAL_HOOK_WAIT")):
+        _alarm(WAIT_SECONDS)
+        finished()
+
+
+def _read_event(arguments: list[str]) -> dict[str, object]:
+    said = parse_hook_input(_attempt(_read_stdin) or b"")
+    return dict(_half("other_agents").translate(said, arguments)) if "--harness" in arguments else said
+
+
+def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
+    if hasattr(os, "fork"):
+        return _half("launch").start_worker(env, note, said, _worker_command(), WORKER)  # type: ignore[no-any-return]
+    return _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)  # type: ignore[no-any-return]
+
+
+def truthy(value: str | None) -> bool:
+    """Return True if an environment variable switches something on."""
+    return (value or "").strip().lower() not in FALSE_WORDS
+
+
+def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
+    """Add the locations given as ``--env NAME=VALUE`` at install time where the environment has none."""
+    for flag, pair in zip(arguments, arguments[1:]):
+        name, _, value = pair.partition("=")
+        if flag == "--env" and name in (*BAKED, TRANSCRIPTS) and not env.get(name, "").strip():
+            env[name] = value
+    return env
+
+
+def find_data_dir(env: dict[str, str]) -> str:
+    """Return the folder of the store, by the rule of ``paths.resolve_places``."""
+    chosen = _place(env, "CRYSTAL_DATA_DIR")
+    if chosen:
+        return chosen
+    usual = os.path.join(_place(env, "LDM_HOME") or _absolute("~/.ldm"), "memory")
+    legacy = os.path.join(_place(env, "OPENCLAW_HOME") or _absolute("~/.openclaw"), "memory-crystal")
+    if not os.path.isdir(legacy) or os.path.exists(os.path.join(usual, "crystal.db")):
+        return usual
+    return usual if is_of_another_program(os.path.join(legacy, "crystal.db")) else legacy
+
+
+def is_of_another_program(path: str) -> bool:
+    """Return whether a file is a database that another program has made, by its header."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    has_tables, application = header[40:44] != bytes(4), header[68:72]
+    return header.startswith(b"SQLite format 3\0") and has_tables and application != b"CRYS"
+
+
+def parse_hook_input(raw: bytes) -> dict[str, object]:
+    """Parse the JSON object on stdin; return an empty one for anything else."""
+    try:
+        value = _parse_json(raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n"))
+    except (ValueError, StopIteration, RecursionError, MemoryError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
+    """Return the note for the worker: a list of allowed fields, none of which can hold a sentence. ``now`` is in ns.
+
+    Only the note of a prompt that asks to remember something has one more, with the words to remember: ``asked``.
+    """
+    transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
+    return {
+        **({"remember": asked} if asked else {}),
+        **({"harness": _word(said["crystal_harness"])} if "crystal_harness" in said else {}),
+        "v": 1,
+        "at": now // 1_000_000,
+        "event": _word(said.get("hook_event_name")),
+        "session_id": _word(said.get("session_id")),
+        "transcript_path": transcript,
+        "agent_transcript_path": agent_transcript,
+        "agent_id": _word(said.get("agent_id")),
+        "cwd": _path(said.get("cwd")),
+        "source": _word(said.get("source")),
+        "reason": _word(said.get("reason")),
+        "size": _attempt(_size, transcript, env) if transcript else None,
+        "agent_size": _attempt(_size, agent_transcript, env) if agent_transcript else None,
+        "private": truthy(env.get("CRYSTAL_PRIVATE")),
+        "awaited": _awaited(said.get("last_assistant_message")),
+    }
+
+
+def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
+    """Return what a prompt asks to remember; None for nearly all prompts, in private, and for text by no person."""
+    prompt = said.get("prompt")
+    if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
+        return None
+    begin = prompt[:NEAR].lower()
+    if not any(word in begin for word in REMEMBER):
+        return None
+    asked: dict[str, object] | None = _half("remember").asked(prompt)
+    return asked
+
+
+def encode(value: object) -> str:
+    """Return JSON in ASCII, for the types of values that a note has."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quote(key)}:{encode(item)}" for key, item in value.items()) + "}"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _quote(value) if isinstance(value, str) else str(value)
+
+
+def _half(name: str = "session_start") -> "Any":
+    """Import a module for rare cases. It is imported so that Python caches its byte code."""
+    sys.path.insert(0, os.path.dirname(SCRIPT))
+    try:
+        return __import__(name)
+    finally:
+        sys.path.pop(0)
+
+
+def _place(env: dict[str, str], name: str) -> str | None:
+    """Return a folder from the environment as an absolute path, because the worker starts in another folder."""
+    if env.get(name, "").strip():
+        env[name] = _absolute(env[name])
+        return env[name]
+    return None
+
+
+def _absolute(path: str) -> str:
+    expanded = os.path.expanduser(path)
+    if expanded.startswith("~"):
+        raise ValueError("there is no such user")
+    return os.path.abspath(expanded)
+
+
+def _attempt(step: "Callable[..., Result]", *values: object) -> "Result | None":
+    try:
+        return step(*values)
+    except Exception:  # the hook guarantees that no failure here reaches the user's session
+        return None
+
+
+def _open_standard_streams() -> None:
+    for number in (0, 1, 2):  # a closed one would be given to the next file that is opened
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _hurry_on_signals() -> None:
+    """Let a signal, or the alarm, end only the waiting: file descriptor 0 becomes /dev/null, which is at its end."""
+    import _signal  # type: ignore[import-not-found]
+
+    def hurry(*_: object) -> None:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGALRM"):
+        if hasattr(_signal, name):
+            _signal.signal(getattr(_signal, name), hurry)
+    _alarm(STDIN_SECONDS)
+
+
+def _alarm(seconds: int) -> None:
+    import _signal
+
+    if hasattr(_signal, "alarm"):
+        _signal.alarm(seconds)
+
+
+def _read_stdin() -> bytes:
+    pieces, size = [], 0
+    while not os.isatty(0) and size <= STDIN_LIMIT:
+        piece = os.read(0, 1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
+
+
+def _parse_json(text: str) -> object:
+    try:
+        from _json import make_scanner
+    except ImportError:
+        return __import__("json").loads(text)
+
+    class Reading:
+        strict = False
+        object_hook = object_pairs_hook = array_hook = None
+        parse_int = parse_float = parse_constant = staticmethod(lambda _: None)  # the number is not needed
+
+    value: object = make_scanner(Reading)(text, 0)[0]  # type: ignore[arg-type]
+    return value
+
+
+def _quote(text: str) -> str:
+    try:
+        from _json import encode_basestring_ascii as quote
+    except ImportError:
+        from json.encoder import encode_basestring_ascii as quote
+    return str(quote(text))
+
+
+def _word(value: object) -> str | None:
+    """Return a name or an id: short and without spaces, so that no text of a message can pass for one."""
+    if isinstance(value, str) and 0 < len(value) <= 128 and value.isascii():
+        return value if all(letter.isalnum() or letter in "-_.:" for letter in value) else None
+    return None
+
+
+def _path(value: object) -> str | None:
+    if isinstance(value, str) and len(value) <= 8192 and "\0" not in value:
+        return value if os.path.isabs(value) or value.startswith("~") else None
+    return None
+
+
+def _size(path: str, env: dict[str, str]) -> int | None:
+    """Return the size in bytes of a regular file in the client's folder; reading any other could block forever."""
+    claude = os.path.join(_place(env, "CLAUDE_CONFIG_DIR") or _absolute("~/.claude"), "projects")
+    root = _place(env, TRANSCRIPTS) or claude
+    whole = os.path.normpath(os.path.expanduser(path))
+    if not whole.startswith((root + os.sep, os.path.realpath(root) + os.sep)):
+        return None
+    # The client names files in UTF-8, whatever the locale says.
+    found = os.lstat(whole.encode("utf-8", "surrogatepass") if os.name == "posix" else whole)
+    return found.st_size if found.st_mode & 0o170000 == 0o100000 else None
+
+
+def _awaited(message: object) -> dict[str, object] | None:
+    """Return what identifies the line once it is written, without its words."""
+    import zlib
+
+    text = message.strip() if isinstance(message, str) else ""
+    return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
+
+
+def _write_note(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
+    """Write the note whole or not at all, under a name that sorts by time. Return its path."""
+    spool = os.path.join(data_dir, "spool")
+    note = make_note(said, env, now, asked)
+    content = (encode(note) + "\n").encode("ascii")
+    os.makedirs(spool, mode=0o700, exist_ok=True)
+    name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
+    temporary, path = os.path.join(spool, f".{name}.tmp"), os.path.join(spool, name)
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            if os.write(file, content) < len(content):
+                raise OSError("the disk is full")
+        finally:
+            os.close(file)
+        if note["size"] is not None and note["event"] in COMPACTING:
+            _attempt(_half().keep_transcript, said, path[: -len("json")] + "kept")
+        os.replace(temporary, path)
+    except BaseException:
+        _attempt(os.unlink, temporary)
+        raise
+    return path
+
+
+def _worker_command() -> list[str]:
+    root = os.path.dirname(os.path.dirname(os.path.dirname(SCRIPT)))
+    return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
+
+
+def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, note: str | None) -> None:
+    """Print the output for a session's start: that capture is paused or fails; the context."""
+    who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
+    told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
+    is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps what its user said
+    at_start = _half("assist").answer_after_compaction if is_compacted else _half().answer_at_start
+    _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt), said)
+
+
+def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
+    """Tell facts, or note what is not to be told; return whether the session's work is to be read now."""
+    who = _word(said.get("session_id")), _path(said.get("cwd"))
+    if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
+        return False
+    half = _half("assist")
+    call = half.HookCall(data_dir, said, who, env, now, parse_hook_input)
+    return half.respond(call, _attempt, lambda answer: _print(answer, said))
+
+
+def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
+    """Print the result for a prompt that asks to remember something: kept only if its note is on the disk."""
+    is_kept = note is not None and (os.name != "posix" or _attempt(_half("launch").flush, note) is not None)
+    _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
+
+
+def _print(answer: dict[str, object], said: "dict[str, object] | None" = None) -> None:
+    if said and "crystal_harness" in said:
+        answer = _half("other_agents").shaped(answer, said)
+    line = (encode(answer) + "\n").encode("ascii") if answer else b""
+    while line:
+        line = line[os.write(1, line) :]
+
+
+def _log_latency(data_dir: str, now: int, event: "str | None", wall: float, cpu: float) -> None:
+    spent = cpu + time.perf_counter() - wall
+    line = f"{now // 1_000_000} {event or '-'} {spent * 1000:.2f}\n"
+    file = os.open(os.path.join(data_dir, "spool", "latency.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        if os.fstat(file).st_size < LOG_LIMIT:
+            os.write(file, line.encode("ascii"))
+    finally:
+        os.close(file)
