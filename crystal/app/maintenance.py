@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from crystal.errors import UnavailableError
-from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.search.space import give_back, is_due
 
@@ -19,6 +18,8 @@ def index(store: Store, now: int, deadline: float, progress: Callable[[int, int]
     Raises:
         UnavailableError: The index cannot be written now; searches answer without what it lacks.
     """
+    from crystal.search.index import bring_up_to_date  # noqa: PLC0415 - most turns are too little for the index
+
     try:
         seconds = max(0.0, deadline - time.monotonic())
         bring_up_to_date(store, now=now, budget_seconds=seconds, progress=progress)

@@ -16,7 +16,6 @@ from typing import BinaryIO, NamedTuple
 from crystal.capture import finder, tail
 from crystal.capture.before_crystal import leave_out_again, leave_out_last_line
 from crystal.capture.privacy import BY_ECHO, Policy
-from crystal.capture.refused_files import record_refused
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
@@ -278,10 +277,10 @@ class Capture(NamedTuple):
         reading = self.reading(origin, str(path), before, last)._replace(context=context)
         if closed:
             reading = reading._replace(closed=closed)
-        segment = tail.make_segment(raw, reading, after)
+        segment, is_more = tail.make_segment(raw, reading, after), raw.end < (found.size if until is None else until)
         del raw  # a line may be huge
         tally.add(self.sink(segment, ledger.claim_tail))
-        return True
+        return is_more
 
     def reading(
         self, origin: Origin, path: str, before: Watermark, last: ledger.TranscriptState | None
@@ -356,6 +355,8 @@ class Capture(NamedTuple):
         if here.whole_files is not None:
             here.whole_files().sweep(here, roots, tally)
         if harness is None:
+            from crystal.capture.refused_files import record_refused  # noqa: PLC0415 - a turn sweeps nothing
+
             record_refused(self.store, self.device, tally.problems or {}, self.clock())
         return tally
 

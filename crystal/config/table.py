@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
 from crystal.config.paths import Places
@@ -26,6 +26,12 @@ class Config:
     ``sources`` says where each key's value came from; an absent key has its default. ``isolated`` has the agents with
     ``agents.NAME.isolated``. ``reload`` returns the settings as they are now, ``stamp`` is the file's state when read.
     """
+
+    places: Places
+    sources: Mapping[str, str]
+    isolated: frozenset[str]
+    reload: Callable[[], Config]
+    stamp: str
 
     agent_id: str = setting("cc-mini", AGENT, "The agent id under which this machine's conversations are stored.")
     device: str = setting(
@@ -309,8 +315,12 @@ class Config:
         reload: Callable[[], Config],
         stamp: str,
     ) -> None:
-        self.places, self.sources, self.isolated, self.reload, self.stamp = places, sources, isolated, reload, stamp
+        vars(self).update(places=places, sources=sources, isolated=isolated, reload=reload, stamp=stamp)
         vars(self).update({SETTINGS[key].attribute: value for key, value in values.items()})
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse to change a setting of a run."""
+        raise AttributeError(f"{name} cannot be changed: settings are read once")
 
     def value(self, key: str) -> Any:
         """Return the value of a dotted key.

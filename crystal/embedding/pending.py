@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from crystal.config.prices import price_of
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, ServerFaultError, TextRefusedError, UnavailableError, WrongAnswerError
 from crystal.store.connection import Store
@@ -243,6 +242,8 @@ class _Run:
         """Record what was paid for, also if the vectors did not arrive."""
         tokens = self.embedder.take_tokens()
         if tokens:
+            from crystal.config.prices import price_of
+
             provider, model = self.embedder.provider, self.embedder.model
             usd = price_of(provider, model).usd(tokens)
             add_cost(self.store, Cost(self.now(), "embedding", provider, model, tokens, 0, usd))
