@@ -42,7 +42,7 @@ def plan_in_projects(machine: Machine, since: int | None, tally: Tally | None = 
     """Return what backfill would import from the folders of projects: an import makes some of them known."""
     capture = make_capture(machine).with_projects()
     roots = tuple(root for root in capture.roots if root.place.in_projects)
-    return plan_past(replace(capture, roots=roots), [], since, tally)
+    return plan_past(capture._replace(roots=roots), [], since, tally)
 
 
 def import_sessions(

@@ -62,8 +62,9 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
     sources |= {key: source for key, (_, source) in agents.items()}
+    found = {SETTINGS[key].attribute: value for key, value in values.items()}
     reload = partial(load_config, env, home, overrides=overrides)
-    return Config(places, values, sources, _isolated(agents), reload, stamp)
+    return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
 
 
 def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from crystal.config.kinds import ValueKind
 
@@ -58,6 +58,17 @@ class Setting(NamedTuple):
     def variables(self) -> tuple[Alias, ...]:
         """Return all its environment variables, by precedence. The hook knows only one name of each."""
         return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
+
+
+class SettingValues:
+    """The values of one run, by attribute. They are never changed."""
+
+    def __init__(self, **values: Any) -> None:
+        vars(self).update(values)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse to change a value."""
+        raise AttributeError(f"{name} cannot be changed: settings are read once")
 
 
 def setting(default: T, kind: ValueKind, meaning: str, *aliases: Alias, **more: Any) -> T:

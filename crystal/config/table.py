@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from crystal.config.kinds import AGENT, BOOLEAN, FOLDERS, PATTERNS, TEXT, URL, choice, number, whole
 from crystal.config.paths import Places
 from crystal.config.providers import EMBEDDING_PROVIDERS, NO_PROVIDER, SUMMARIZERS, WRITERS
-from crystal.config.setting import Alias, Setting, meant, only_for, setting
+from crystal.config.setting import Alias, Setting, SettingValues, meant, only_for, setting
 from crystal.errors import UsageError
 
 __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "unknown_key"]
@@ -20,7 +20,7 @@ __all__ = ["SETTINGS", "TABLES", "Alias", "Config", "Setting", "setting_for", "u
 _ROWS = EMBEDDING_PROVIDERS.values()
 
 
-class Config:
+class Config(SettingValues):
     """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
 
     ``sources`` says where each key's value came from; an absent key has its default. ``isolated`` has the agents with
@@ -305,22 +305,6 @@ class Config:
         "A command that prints an API key, asked last. No shell runs it; `{provider}` becomes the provider's name.",
         Alias("CRYSTAL_KEY_COMMAND"),
     )
-
-    def __init__(
-        self,
-        places: Places,
-        values: Mapping[str, Any],
-        sources: Mapping[str, str],
-        isolated: frozenset[str],
-        reload: Callable[[], Config],
-        stamp: str,
-    ) -> None:
-        vars(self).update(places=places, sources=sources, isolated=isolated, reload=reload, stamp=stamp)
-        vars(self).update({SETTINGS[key].attribute: value for key, value in values.items()})
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse to change a setting of a run."""
-        raise AttributeError(f"{name} cannot be changed: settings are read once")
 
     def value(self, key: str) -> Any:
         """Return the value of a dotted key.
