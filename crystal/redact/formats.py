@@ -106,13 +106,14 @@ _OWN_HINTS = {
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
-LONG_LITERALS = sorted({literal for row in FORMATS for literal in row.literals if len(literal) > 3})
+MAX_SHORT = 3
+LONG_LITERALS = sorted({literal for row in FORMATS for literal in row.literals if len(literal) > MAX_SHORT})
 SHORT_LITERALS = sorted(
     {
         literal
         for row in FORMATS
         for literal in row.literals
-        if len(literal) == 3 and row.pattern.startswith(literal[:2])
+        if len(literal) == MAX_SHORT and row.pattern.startswith(literal[:2])
     }
 )
 """Those of three letters that a token begins with."""
@@ -121,7 +122,22 @@ SHORT_LITERALS = sorted(
 @cache
 def format_hints() -> tuple[bytes, ...]:
     """Return what a raw line must hold for a token of a known format to be in any of its strings."""
-    return tuple(sorted({_OWN_HINTS.get(row.literals[0]) or _hint(row.pattern) for row in FORMATS}))
+    return tuple(sorted(map(_hint_of, FORMATS)))
+
+
+@cache
+def format_literals() -> tuple[bytes, ...]:
+    """Return hints of which one stands where any of ``format_hints`` does: the long literals, the hints of the others.
+
+    Their automaton is made in a quarter of the time: that of all hints takes as long as cleaning a turn.
+    """
+    told = {row for row in FORMATS if row.literals[0] not in _OWN_HINTS and min(map(len, row.literals)) > MAX_SHORT}
+    literals = {re.escape(literal).replace(b"/", rb"\\*/") for row in told for literal in row.literals}
+    return tuple(sorted(literals | {_hint_of(row) for row in FORMATS if row not in told}))
+
+
+def _hint_of(row: Format) -> bytes:
+    return _OWN_HINTS.get(row.literals[0]) or _hint(row.pattern)
 
 
 @cache

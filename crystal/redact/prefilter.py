@@ -25,7 +25,7 @@ from crystal.redact.addresses import (
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
-from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_spans
+from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_literals, format_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
@@ -89,36 +89,44 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return (
-        (*_PRIVATE_HINTS, *chain(*_HINTS.values())),
-        NAMED_HINTS,
-        TABLE_HINTS,
-        (*_CUT_HINTS, *format_hints()),
-        encoded_hints(),
-    )
+    return (*_other_hints(), _format_hints())
+
+
+def _other_hints() -> tuple[tuple[bytes, ...], ...]:
+    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, TABLE_HINTS, encoded_hints()
+
+
+def _format_hints() -> tuple[bytes, ...]:
+    return *_CUT_HINTS, *format_hints()
+
+
+def _format_search() -> regex_engines.Search:
+    """Return a search for the hints of formats. Most text holds no literal of any, and needs no automaton of all."""
+    near = regex_engines.scanner((*_CUT_HINTS[1:], *format_literals()))  # the first holds a long literal
+    return lambda text: None if near(text) is None else regex_engines.scanner(_format_hints())(text)
 
 
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    return _prefilter(secret_hints(), holds_phrase, MAX_LEVELS)
+    searches = [*map(regex_engines.scanner, _other_hints()), _format_search()]
+    return _prefilter(searches, holds_phrase, MAX_LEVELS)
 
 
 @cache
 def private_prefilter() -> Prefilter:
     """Return the prefilter for private spans and recalled text alone."""
-    return _prefilter((_PRIVATE_HINTS,), lambda _: False, 0)
+    return _prefilter([regex_engines.scanner(_PRIVATE_HINTS)], lambda _: False, 0)
 
 
-def _prefilter(groups: tuple[tuple[bytes, ...], ...], holds_more: Prefilter, url_levels: int) -> Prefilter:
-    """Return the prefilter that lets through what matches a hint, with colours left out, and what ``holds_more``.
+def _prefilter(searches: list[regex_engines.Search], holds_more: Prefilter, url_levels: int) -> Prefilter:
+    """Return the prefilter that lets through what holds a hint, with colours left out, and what ``holds_more``.
 
     Args:
-        groups: The hints.
+        searches: Each finds one of its hints, or nothing.
         holds_more: Asked if none matches.
         url_levels: How many levels of the encoding of URLs are undone, if it still is none.
     """
-    searches = [regex_engines.scanner(hints) for hints in groups]
 
     def seen(text: bytes, levels: int = url_levels) -> bool:
         if b"\x1b[" in text:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crystal.redact import Redactor
+from crystal.redact.prefilter import secret_hints, secret_prefilter
 from crystal.redact.private import private_spans
 from crystal.redact.recalled import recalled_spans
 from crystal.redact.spans import MARKER
@@ -252,3 +253,8 @@ def test_a_huge_line_is_read_in_windows_as_it_would_be_whole(said: list[tuple[st
             patch.setattr("crystal.redact.lines.LARGE", 6_000)
             patch.setattr("crystal.redact.windows.SHARED", 3_000)
             assert Redactor(b"a key of this machine").clean_line(line) == whole
+
+
+@given(st.sampled_from(sorted({hint for group in secret_hints() for hint in group})).flatmap(st.from_regex))
+def test_the_first_look_lets_through_whatever_one_of_its_hints_finds(text: bytes) -> None:
+    assert secret_prefilter()(text)
