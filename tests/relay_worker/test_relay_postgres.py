@@ -236,6 +236,7 @@ def test_a_wrong_password_is_said_once_and_nowhere_shown(postgres, url, capsys, 
         ("postgresql://me@/x?password=swordfish", 2, "holds a password"),
         ("mysql://me@/x", 2, "not an address of PostgreSQL"),
         ("postgresql://me@/x?nonsense=1", 2, "not an address of PostgreSQL"),
+        ("postgresql://me@host:port/x", 2, "not an address of PostgreSQL"),
         ("postgresql://me@/x?host=/nowhere", 4, "cannot be reached"),
     ],
 )

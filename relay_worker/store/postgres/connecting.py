@@ -63,6 +63,8 @@ def connect(url: str, schema: str = SCHEMA) -> psycopg.Connection[Any]:
     """
     try:
         given = conninfo.conninfo_to_dict(url)
+        if "port" in given:  # psycopg takes a wrong one for a server that cannot be reached; one may be left out
+            given["port"] = ",".join(str(int(port or 5432)) for port in str(given["port"]).split(","))
         options = f"{_OPTIONS} -c search_path={schema} {given.pop('options', '') or ''}"
         db = psycopg.connect(**{**_DEFAULTS, **given, "options": options}, autocommit=True)
     except psycopg.OperationalError as error:
