@@ -135,6 +135,24 @@ def prepare(path: Path) -> None:
         raise CannotServeError(f"{path}: {error}", hint="check the folder's permissions and its disk") from error
 
 
+def part_of(folder: Path) -> Path:
+    """Return the name that the copy of a relay to this folder has until it is complete."""
+    folder = folder.resolve()  # "." has no name
+    return folder.with_name(f".{folder.name}.part")
+
+
+def refuse_incomplete(folder: Path) -> None:
+    """Refuse to make a relay where one is being copied to: it would be empty, and no client would know it.
+
+    Raises:
+        CannotServeError: A move or a backup to the folder is not complete.
+    """
+    part = part_of(folder)
+    if part.exists() and not (folder / "relay.db").exists():
+        hint = f"run crystal-relay move or backup again until it exits with 0; or delete {part}"
+        raise CannotServeError(f"the copy of a relay to {folder} is not complete", hint=hint)
+
+
 def _refuse_foreign(path: Path) -> None:
     try:
         with path.open("rb") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from relay_worker.errors import CannotServeError
 from relay_worker.store import operator
-from relay_worker.store.database import lock
+from relay_worker.store.database import lock, part_of
 from relay_worker.store.files import BodyFiles, sync_path
 from relay_worker.store.moving import MoveEnd
 
@@ -40,8 +40,7 @@ def folder_target(folder: Path) -> Iterator[MoveEnd]:
     """
     if folder.exists() and any(folder.iterdir()):
         raise CannotServeError(f"{folder} exists already", hint="name a folder that does not exist")
-    folder = folder.resolve()  # "." has no name
-    part = folder.with_name(f".{folder.name}.part")
+    folder, part = folder.resolve(), part_of(folder)
     operator.create(part)
     files = BodyFiles(part)
     files.prepare()

@@ -11,7 +11,7 @@ import apsw
 
 from relay_worker.errors import CannotServeError
 from relay_worker.store import accounts
-from relay_worker.store.database import SqliteRows, connect, prepare
+from relay_worker.store.database import SqliteRows, connect, part_of, prepare, refuse_incomplete
 from relay_worker.store.files import BodyFiles, sync_path
 
 FILES = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
@@ -27,6 +27,7 @@ def prune_bodies(folder: Path, files: BodyFiles, now: int) -> None:
 
 def create(folder: Path) -> None:
     """Create the data directory and the database if missing."""
+    refuse_incomplete(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare(folder / "relay.db")
 
@@ -37,7 +38,7 @@ def back_up(folder: Path, target: Path) -> tuple[int, int]:
     The copy has another name until it is complete. A body acknowledged while copying may be missing from it; a relay
     started on the copy answers ``body-lost`` for it.
     """
-    part = target.with_name(f".{target.name}.part")
+    part = part_of(target)
     with opened(folder) as rows:
         if target.exists():
             raise CannotServeError(f"{target} exists already", hint="give the folder of a new backup")

@@ -19,7 +19,7 @@ import apsw
 from relay_worker.model import NewBody, RelayUsage, Token
 from relay_worker.settings import Settings
 from relay_worker.store import accounts
-from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepare, refusal_of
+from relay_worker.store.database import Batch, SqliteRows, connect, lock, prepare, refusal_of, refuse_incomplete
 from relay_worker.store.files import INLINE_BYTES, BodyFiles, StoredBody, lost
 from relay_worker.store.interface import RelayStore
 from relay_worker.store.operator import prune_bodies
@@ -42,12 +42,13 @@ class SqliteStore(RelayStore):
         observe: Called for every commit with the number of requests in it, and seconds.
 
     Raises:
-        CannotServeError: Another server uses it, or it is not a relay's.
+        CannotServeError: Another server uses it, it is not a relay's, or the copy of a relay to it is not complete.
     """
 
     def __init__(
         self, folder: Path, settings: Settings, *, now: int, observe: Callable[[int, float], None] = lambda *_: None
     ) -> None:
+        refuse_incomplete(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.settings, self._observe = settings, observe
         self._path = folder / "relay.db"

@@ -46,6 +46,10 @@ def fill(opened: OpenStore) -> None:
     opened.run(opened.store.write(mailboxes.LOCK, mailboxes.put_mail, box.nameplate, "a", "x", b"hello", NOW))
 
 
+def settings_of(place: str) -> Settings:
+    return Settings(store=place) if "://" in place else Settings(data_dir=Path(place))
+
+
 def content(place: str | Path, bodies: str = "") -> dict[str, list[object]]:
     """Every row of a relay, and its bodies."""
     with choice.source_of(str(place), bodies) as source:
@@ -191,6 +195,10 @@ def test_a_move_while_serving_is_completed_by_the_same_command_once_it_is_stoppe
         assert caught.value.exit_code == 4
         with pytest.raises(CannotServeError, match="no relay") as caught:
             choice.source_of(target).__enter__()
+        with pytest.raises(CannotServeError, match="not complete"):
+            choice.open_store(settings_of(target), now=NOW)
+        with pytest.raises(CannotServeError, match="not complete"):
+            choice.transaction(settings_of(target), create=True).__enter__()
         opened.ack(8)  # SQLite gives the ids of these to others
         for seq in (20, 22, 21):
             opened.put(sealed(seq, LARGE if seq == 20 else 300), seq)

@@ -142,13 +142,14 @@ def prepare(url: str, db: psycopg.Connection[Any], schema: str = SCHEMA, *, crea
 
 
 def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool) -> None:
-    sql = "SELECT current_setting('server_encoding'), to_regnamespace(%s) IS NOT NULL"
-    encoding, is_known = db.execute(sql, [schema]).fetchone() or ("", False)
+    other = SCHEMA if schema == MOVING else MOVING
+    sql = "SELECT current_setting('server_encoding'), to_regnamespace(%s) IS NOT NULL, to_regnamespace(%s) IS NOT NULL"
+    encoding, is_known, has_other = db.execute(sql, [schema, other]).fetchone() or ("", False, False)
     if encoding != "UTF8":
         raise CannotServeError(
             f"{without_password(url)} has the encoding {encoding}", hint="createdb --encoding UTF8 --template template0"
         )
-    if schema == MOVING and db.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone() == (True,):
+    if has_other and schema == MOVING:
         raise CannotServeError(f"there is a relay in {without_password(url)} already", hint="name an empty database")
     if not is_known and not create:
         raise CannotServeError(
@@ -156,6 +157,9 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
             hint="start it first: crystal-relay serve; or create it: crystal-relay token make --create",
             exit_code=3,
         )
+    if not is_known and has_other:  # a relay made here would be empty, and no client would know it
+        hint = f"run crystal-relay move again until it exits with 0; or: DROP SCHEMA {MOVING} CASCADE"
+        raise CannotServeError(f"the move of a relay to {without_password(url)} is not complete", hint=hint)
     if not is_known:
         db.execute(f"CREATE SCHEMA {schema}")
     db.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
