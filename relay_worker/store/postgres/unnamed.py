@@ -24,7 +24,7 @@ UPLOAD_MS = 3_600_000
 UNREAD_MS = 30_000
 """How long a body stays after its row, for who has just read the row."""
 PAGE = 1000
-NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move the relay away: --from-bodies)"
+NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move a relay: --from-bodies or --to-bodies)"
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
