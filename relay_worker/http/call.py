@@ -117,7 +117,7 @@ class Call:
             raw: bytes = self.scope["query_string"]
             if len(raw) > MAX_QUERY:
                 raise RequestRefusedError("bad-request", f"the query is longer than {MAX_QUERY} bytes")
-            self._queries = parse_qs(raw.decode("latin-1"), keep_blank_values=True)
+            self._queries = _parse_query(raw.decode("latin-1"))
         values = self._queries.get(name, [])
         if len(values) > 1:
             raise RequestRefusedError("bad-request", f"{name} is given {len(values)} times")
@@ -327,6 +327,17 @@ class Call:
         if cause is Wake.GONE:
             raise ClientGoneError
         return cause is Wake.CHANGE and not signals.stopping
+
+
+def _parse_query(text: str) -> dict[str, list[str]]:
+    """Return the values of each parameter: as ``parse_qs``, which is slow where nothing is escaped."""
+    if "%" in text or "+" in text:
+        return parse_qs(text, keep_blank_values=True)
+    found: dict[str, list[str]] = {}
+    for part in filter(None, text.split("&")):
+        name, _, value = part.partition("=")
+        found.setdefault(name, []).append(value)
+    return found
 
 
 def _too_large(limit: int) -> RequestRefusedError:

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import given
@@ -122,6 +123,14 @@ def test_a_changed_header_is_refused_where_the_relay_reads_it(at, flip):
 def test_a_truncated_envelope_is_refused(length):
     with pytest.raises(RequestRefusedError):
         check_envelope(sealed(7)[:length], stream=STREAM, seq=7)
+
+
+# -- the query
+
+
+@given(st.text("ab=&%+;2é"))
+def test_a_query_is_read_as_the_standard_library_reads_it(text):
+    assert call._parse_query(text) == parse_qs(text, keep_blank_values=True)
 
 
 # -- rates

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay_worker.errors import RequestRefusedError
+from relay_worker.model import NewBody
 from relay_worker.settings import Settings
-from relay_worker.store import database, files
+from relay_worker.store import accounts, blobs, database, files
 from tests.support.examples import examples
 from tests.support.relay_server import DAY, NOW, STREAM, OpenStore, sealed
 
@@ -205,3 +207,21 @@ def test_a_cancelled_request_leaves_either_all_or_nothing(opened):
         assert len(again.files()) == len(stored)
         for seq in stored:
             assert len(again.get(seq)) == 1_000_000
+
+
+def test_a_statement_is_planned_once_whatever_its_values(opened):
+    planned: list[str | None] = []
+
+    def note(_: int, table: str | None, *__: object) -> int:
+        planned.append(table)
+        return apsw.SQLITE_OK
+
+    with contextlib.closing(database.connect(opened.folder / "relay.db")) as db:
+        db.authorizer = note
+        rows, counts = database.SqliteRows(db), set[int]()
+        for number in range(3):
+            accounts.find(rows, str(number))
+            _, values = next(blobs.put(rows, NewBody(str(number), b"", b"", False, NOW), STREAM, number, b""))
+            rows.one(blobs._KNOWN, *values)
+            counts.add(len(planned))
+    assert counts == {len(planned)} != {0}
