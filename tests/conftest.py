@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from crystal.app.context import default_paths
 from crystal.store import Store, upgrade
@@ -52,6 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(FailuresAtOnce(config))
     # A worker that a test runs in this process would take its priority away for all tests that follow.
     os.nice = lambda _: 0
+    if config.option.hypothesis_profile in (None, "quick"):
+        # The constants of all loaded modules, from which a few examples may be drawn, take each worker 0.6 s to read.
+        patch = pytest.MonkeyPatch()
+        patch.setattr(providers, "_get_local_constants", providers.Constants)
     gc.disable()  # while tests are collected: looking through them again and again takes a fifth of that time
     if _has_memory_disk():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_DISK))

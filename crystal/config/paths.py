@@ -149,8 +149,8 @@ def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
     moved = env_place(env, place.variable, home) if place.variable else None
     if moved:
         return Path(os.path.normpath(moved / place.below))
-    usual, data, moved_data = place.default_home(home), home / ".local" / "share", env_place(env, "XDG_DATA_HOME", home)
-    if moved_data and usual.is_relative_to(data):
+    usual, moved_data = place.default_home(home), env_place(env, "XDG_DATA_HOME", home)
+    if moved_data and usual.is_relative_to(data := home / ".local" / "share"):
         return moved_data / usual.relative_to(data)
     return absolute(usual, home)
 
@@ -161,6 +161,8 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
     Raises:
         UsageError: ``~name`` names nobody, or the path is relative and the current folder is gone.
     """
+    if isinstance(path, Path) and path.is_absolute() and ".." not in path.parts:
+        return path
     text = os.fspath(path)
     if text == "~" or text.startswith(("~/", "~" + os.sep)):
         text = str(home / text[2:].lstrip("/" + os.sep))

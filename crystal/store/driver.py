@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -48,29 +47,40 @@ HINTS: dict[type[CrystalError], str] = {
 }
 
 
-@contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
-    try:
-        with driver_errors(path):
-            yield
-    except UnicodeDecodeError as error:
-        raise StoreDamagedError(f"{path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError]) from error
-
-
-@contextlib.contextmanager
-def driver_errors(path: Path) -> Iterator[None]:
+class driver_errors:  # noqa: N801 - used as a function; a generator costs each statement 2 µs
     """Translate errors around work that is not only the driver's."""
-    try:
-        yield
-    except apsw.Error as error:
-        ours = _translation(error, path)
-        if ours is None:
-            raise
-        try:
-            raise ours from error
-        finally:
-            del ours  # it holds this frame, which would hold it: the connection would stay open until a collection
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None:
+            return
+        ours = self._translation(error)
+        if ours is not None:
+            try:
+                raise ours from error
+            finally:
+                del ours, error  # they hold this frame, which would hold them and the connection until a collection
+
+    def _translation(self, error: BaseException) -> CrystalError | None:
+        return _translation(error, self.path) if isinstance(error, apsw.Error) else None
+
+
+class translated(driver_errors):  # noqa: N801 - as above
+    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
+
+    __slots__ = ()
+
+    def _translation(self, error: BaseException) -> CrystalError | None:
+        if isinstance(error, UnicodeDecodeError):
+            return StoreDamagedError(f"{self.path}: a text in it cannot be decoded", hint=HINTS[StoreDamagedError])
+        return super()._translation(error)
 
 
 def _translation(error: apsw.Error, path: Path) -> CrystalError | None:

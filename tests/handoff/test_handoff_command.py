@@ -89,10 +89,10 @@ def test_what_is_handed_over_is_not_stored_again(harness: str, home: Path, proje
     assert crystal(*samples.import_command(harness, home)).code == 0
     before = stored(home)
     sessions = json.loads(crystal("sessions", "--json", "-n", "1000").out)["sessions"]
-    targets = TARGETS.keys() - {harness}
-    new = {
-        handed(one["id"], to, "--project", str(project))["new_session"]: one["id"] for one in sessions for to in targets
-    }
+    targets = sorted(TARGETS.keys() - {harness})
+    pairs = part_of([(one["id"], to) for one in sessions for to in targets], 9)
+    assert {to for _, to in pairs} == set(targets)
+    new = {handed(session, to, "--project", str(project))["new_session"]: session for session, to in pairs}
     assert crystal("sync").code == 0
     assert stored(home) == before
     said = {one["id"]: said_in(one["id"]) for one in sessions}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from mcp_types import methods, version
 
 from crystal.mcp import stdio
 from crystal.mcp.protocol import GREETED, MODERN
@@ -19,7 +20,13 @@ from tests.support.table import each_row
 # -------------------------------------------------------------------------------------------------------- greetings
 
 
+def assert_official(method: str, version: str, result: dict[str, Any]) -> None:
+    """Check a result by the official types, whose import takes a worker without these tests half a second."""
+    importlib.import_module("mcp_types.methods").validate_server_result(method, version, result)
+
+
 def test_the_versions_are_those_of_the_official_types() -> None:
+    version = importlib.import_module("mcp_types.version")
     assert version.HANDSHAKE_PROTOCOL_VERSIONS == GREETED
     assert version.MODERN_PROTOCOL_VERSIONS == MODERN
 
@@ -28,14 +35,14 @@ def test_the_versions_are_those_of_the_official_types() -> None:
 def test_a_version_is_agreed_on(talk: Talk, wanted: str) -> None:
     result = talk.ask("initialize", {**INITIALIZE, "protocolVersion": wanted})["result"]
     assert result["protocolVersion"] == (wanted if wanted in GREETED else GREETED[-1])
-    methods.validate_server_result("initialize", result["protocolVersion"], result)
+    assert_official("initialize", result["protocolVersion"], result)
     for method in ("tools/list", "resources/list", "resources/templates/list"):
-        methods.validate_server_result(method, result["protocolVersion"], talk.ask(method)["result"])
+        assert_official(method, result["protocolVersion"], talk.ask(method)["result"])
 
 
 def test_the_newest_client_probes_and_then_greets(talk: Talk) -> None:
     probe = talk.ask("server/discover", {"_meta": ENVELOPE}, "server-discover-probe-1")
-    methods.validate_server_result("server/discover", "2026-07-28", probe["result"])
+    assert_official("server/discover", "2026-07-28", probe["result"])
     assert talk.ask("server/discover", None, "bare")["error"]["code"] == -32601
     assert talk.ask("no/such", {"_meta": ENVELOPE}, "x")["error"]["code"] == -32601
     assert talk.greet()["protocolVersion"] == "2025-11-25"
@@ -44,10 +51,10 @@ def test_the_newest_client_probes_and_then_greets(talk: Talk) -> None:
 def test_the_version_without_greetings_is_spoken(talk: Talk) -> None:
     for method in ("tools/list", "resources/list", "resources/templates/list"):
         result = talk.ask(method, {"_meta": ENVELOPE})["result"]
-        methods.validate_server_result(method, "2026-07-28", result)
+        assert_official(method, "2026-07-28", result)
         assert result["resultType"] == "complete"
     called = talk.ask("tools/call", {"_meta": ENVELOPE, "name": "crystal_status", "arguments": {}})["result"]
-    methods.validate_server_result("tools/call", "2026-07-28", called)
+    assert_official("tools/call", "2026-07-28", called)
     other = {**ENVELOPE, "io.modelcontextprotocol/protocolVersion": "2030-01-01"}
     refused = talk.ask("tools/list", {"_meta": other})["error"]
     assert (refused["code"], refused["data"]) == (-32022, {"supported": list(MODERN), "requested": "2030-01-01"})

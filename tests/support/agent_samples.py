@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import sys
@@ -37,11 +39,12 @@ def sampled() -> list[str]:
     return sorted(folder.name for folder in AGENTS.iterdir() if folder.is_dir())
 
 
-def sample_files(harness: str) -> list[tuple[Path, str]]:
+@functools.cache
+def sample_files(harness: str) -> tuple[tuple[Path, str], ...]:
     """Return (file, its path in the home) of a harness."""
     home = AGENTS / harness / "home"
     found = sorted(path for path in home.rglob("*") if path.is_file())
-    return [(path, str(path.relative_to(home)).removesuffix(DATABASE_SUFFIX)) for path in found]
+    return tuple((path, str(path.relative_to(home)).removesuffix(DATABASE_SUFFIX)) for path in found)
 
 
 def write_sample(target: Path, data: bytes, *, is_sql: bool) -> None:
@@ -86,7 +89,8 @@ def expected(harness: str) -> tuple[list[Fact], list[Fact]]:
     return json.loads(sessions), json.loads(turns)
 
 
-def stored_lines(harness: str) -> list[bytes]:
+@functools.cache
+def stored_lines(harness: str) -> tuple[bytes, ...]:
     """Return the lines of a harness's samples as capture stores them: those of the files, or the records in them."""
     reader = reader_of(harness)
     found: list[bytes] = []
@@ -97,14 +101,21 @@ def stored_lines(harness: str) -> list[bytes]:
             found += _records(harness, reader, path, name)
         else:
             found += path.read_bytes().split(b"\n")
-    return found
+    return tuple(found)
 
 
 def database_of(path: Path) -> apsw.Connection:
     """Return the database that a file of SQL makes, in memory."""
     connection = apsw.Connection(":memory:")
-    connection.execute(path.read_text("utf-8")).fetchall()
+    connection.deserialize("main", _content_of(path))
     return connection
+
+
+@functools.cache
+def _content_of(path: Path) -> bytes:
+    with contextlib.closing(apsw.Connection(":memory:")) as connection:
+        connection.execute(path.read_text("utf-8")).fetchall()
+        return connection.serialize("main")
 
 
 def snapshot_of(database: apsw.Connection, name: str) -> Snapshot:

@@ -21,6 +21,7 @@ from crystal.credentials.access import make_grant
 from crystal.mcp.offer import McpSettings
 from crystal.mcp.remote.gate import Rates
 from crystal.mcp.remote.server import ServerAddress, make_app
+from tests.support.event_loop import shared_portal
 from tests.support.mcp_client import INITIALIZE, ROOT
 
 BASE = "http://127.0.0.1:8643"
@@ -54,6 +55,7 @@ class Remote(TestClient):
             rates,
         )
         super().__init__(app, base_url=base, raise_server_exceptions=True)
+        self.portal = shared_portal()
         if token is not None:
             self.headers["authorization"] = f"Bearer {token}"
 

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from crystal.cli.web import WORDS
 from crystal.web.app import make_app
 from crystal.web.security import Access
+from tests.support.event_loop import shared_portal
 
 BASE = "http://127.0.0.1:8642"
 ORIGIN = {"origin": BASE, "sec-fetch-site": "same-origin"}
@@ -22,6 +23,7 @@ class Client(TestClient):
         super().__init__(
             make_app(WORDS, self.access), base_url=BASE, follow_redirects=False, raise_server_exceptions=not shows_bugs
         )
+        self.portal = shared_portal()
         if is_inside:
             assert self.get(f"/open?token={self.access.link}").status_code == 200
 

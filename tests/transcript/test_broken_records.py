@@ -22,7 +22,7 @@ from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples
 from tests.support.archive_frames import frames_in
 from tests.support.command import crystal
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
 from tests.support.table import each_row
 
 LINES = ("cursor", "gemini-cli", "kiro", "openclaw", "vscode-chat")
@@ -89,7 +89,8 @@ def cut_rows(database: apsw.Connection, column: str) -> Iterator[str]:
     table, _, name = column.partition(".")
     has = database.execute("SELECT count(*) FROM pragma_table_info(?) WHERE name = ?", (table, name)).fetchall()
     sql = f'SELECT rowid, "{name}" FROM "{table}" WHERE CAST("{name}" AS TEXT) GLOB ?'
-    for row, whole in database.execute(sql, ("[[{]*",)).fetchall() if has == [(1,)] else []:
+    rows = database.execute(sql, ("[[{]*",)).fetchall() if has == [(1,)] else []
+    for row, whole in part_of(rows, 4) if rows else []:
         text = whole.decode() if isinstance(whole, bytes) else str(whole)
         for kept in (text[:-1], whole):
             database.execute(f'UPDATE "{table}" SET "{name}" = ? WHERE rowid = ?', (kept, row))
