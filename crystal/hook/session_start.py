@@ -244,10 +244,12 @@ def _silence_text(
 def _grew_since(projects: str, then: int, current: str) -> bool:
     """Return True if a transcript other than that of this session changed after ``then``, in nanoseconds."""
     looked = 0
-    for folder in os.scandir(projects):
-        for file in os.scandir(folder.path) if folder.is_dir() else ():
+    for folder in os.listdir(projects):
+        path = os.path.join(projects, folder)
+        for name in os.listdir(path) if os.path.isdir(path) else ():
             looked += 1
-            if file.name.endswith(".jsonl") and file.path != current and file.stat().st_mtime_ns > then:
+            file = os.path.join(path, name)
+            if name.endswith(".jsonl") and file != current and os.stat(file).st_mtime_ns > then:
                 return True
             if looked > MAX_FILES:
                 return False

@@ -71,7 +71,7 @@ def tell(tmp_path: Path) -> Tell:
 
 def test_the_real_hook_tells_it_before_an_edit_and_after_a_failure_once(door: Hook) -> None:
     lay(door.data)
-    answer = door.run(BEFORE)["hookSpecificOutput"]
+    answer = door.start(BEFORE)["hookSpecificOutput"]
     assert answer["hookEventName"] == "PreToolUse"
     head, why, failed = unfenced(answer["additionalContext"]).split("\n")
     assert (

@@ -157,7 +157,7 @@ def test_a_prompt_that_asks_leaves_its_words_for_the_worker_alone(door: Hook) ->
         "prompt": "remember everywhere: tabs \ud83d \u0000 漢",
         "source": 7,
     }
-    answer = door.run(said)
+    answer = door.start(said)
     (note,) = door.notes
     ident = note["remember"].pop("id")
     assert MEMORY_ID.fullmatch(ident)
@@ -227,7 +227,7 @@ def test_the_check_for_a_secret_uses_the_package_that_the_hook_belongs_to(door: 
     link = "https://docs.example.org/handbook/deploying-on-fridays"  # no secret, but long enough to be looked at
     code = f"import os, sys; sys.path.insert(0, {str(folder)!r}); import json, remember_line\n"
     code += f"print(json.dumps(remember_line.is_nothing_but_secret({link!r}, dict(os.environ))))"
-    assert door.run({}, ("-c", code)) is True
+    assert door.start({}, ("-c", code)) is True
 
 
 def test_without_a_note_nothing_is_said_to_be_remembered(door: Hook) -> None:

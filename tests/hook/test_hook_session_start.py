@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is unt
 # --- what a session is told
 
 
-@pytest.mark.slow
 def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
     door.lay_ready({"default": "for all", "/home/dev/shop": "for the 漢 shop"})
     assert door.told() == "for the 漢 shop"
@@ -49,7 +48,6 @@ def test_a_session_is_told_once_for_each_source(door: Hook) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in door.data.rglob("*.json")} == {0o600}
 
 
-@pytest.mark.slow
 def test_an_agent_whose_system_prompt_is_made_anew_is_told_again(door: Hook) -> None:
     door.lay_ready({"default": "for all"})
     for agent, is_told in [("opencode", True), ("opencode", True), ("codex", False)]:
@@ -86,7 +84,6 @@ def test_a_session_that_should_hear_nothing_hears_nothing(door: Hook, said: dict
     assert not (door.data / "told").exists()
 
 
-@pytest.mark.slow
 def test_settings_that_changed_since_stop_it(door: Hook, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("[context]\nenabled = true\n")
@@ -128,7 +125,6 @@ def notice(door: Hook, **values: object) -> None:
     (door.data / "notice.json").write_text(json.dumps({"line": None, "last_turn": None, **values}))
 
 
-@pytest.mark.slow
 def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door: Hook) -> None:
     notice(door, line="paused since 2026-11-22 10:00: nothing is captured; resume with: crystal --on")
     for source in ("startup", "resume", "clear", "startup"):
@@ -139,7 +135,6 @@ def test_a_pause_is_told_at_each_start_but_not_when_a_session_is_compacted(door:
     assert door.run({**START, "hook_event_name": "Stop"}) is None
 
 
-@pytest.mark.slow
 def test_hooks_that_did_not_run_for_a_day_are_told_once(door: Hook, tmp_path: Path) -> None:
     projects = tmp_path / "projects"
     (projects / "p").mkdir(parents=True)
@@ -157,7 +152,7 @@ def test_hooks_that_did_not_run_for_a_day_are_told_once(door: Hook, tmp_path: Pa
     assert told is not None
     assert "the hook had not run for 3 days" in told["systemMessage"]
     assert door.run(start) is None
-    notice(door, last_turn=str(round(1000 * (time.time() - 2 * 86_400))))  # it ran, and stopped again
+    notice(door, last_turn=str(round(1000 * (time.time() - 2 * 86_400 - 1))))  # it ran, and stopped again
     grown.write_text("y")
     assert "for 2 days" in door.run(start)["systemMessage"]  # type: ignore[index]
 
@@ -179,7 +174,7 @@ def test_a_note_that_cannot_be_written_is_told(door: Hook) -> None:
 def test_a_long_context_is_printed_whole(door: Hook) -> None:
     text = "漢字 and words " * 20_000
     door.lay_ready({"default": text})
-    assert door.told() == text
+    assert unfenced(door.start(START)["hookSpecificOutput"]["additionalContext"]) == text
 
 
 @pytest.mark.slow
@@ -203,7 +198,7 @@ with open(os.path.join(os.environ["LDM_HOME"], "modules"), "w") as file:
     file.write(" ".join(set(sys.modules) - before))
 """
     for said in (START, {**START, "hook_event_name": "UserPromptSubmit", "prompt": "remember this: x"}):
-        door.run(said, ("-c", look, str(Path(door.command[3]).with_name("event.py"))), {"CRYSTAL_HOOK_WAIT": ""})
+        door.start(said, ("-c", look, str(Path(door.command[3]).with_name("event.py"))), {"CRYSTAL_HOOK_WAIT": ""})
         loaded = set((door.ldm / "modules").read_text().split())
         assert {"session_start", "remember"} & loaded
         assert loaded <= ALLOWED_MODULES

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import pytest
 
 from crystal.context.choosing import Choice, SessionContext
 from crystal.context.prepared import PreparedContext, Rules, write_contexts
@@ -34,22 +40,59 @@ def copy_hook(folder: Path, worker: str) -> Path:
     return package / "hook" / "main.py"
 
 
+@contextlib.contextmanager
+def _streams_of(given: bytes) -> Iterator[BinaryIO]:
+    """Let the standard input be these bytes, and the standard output a file."""
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, contextlib.ExitStack() as undo:
+        stdin.write(given)
+        stdin.seek(0)
+        for number, file in enumerate((stdin, stdout)):
+            kept = os.dup(number)
+            undo.callback(os.close, kept)
+            undo.callback(os.dup2, kept, number)
+            os.dup2(file.fileno(), number)
+        yield stdout
+
+
+@contextlib.contextmanager
+def _umask_kept() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 class Hook:
-    """A copied hook whose worker only tells that it ran."""
+    """The hook: in this process and without a worker, or a copied one, whose worker only tells that it ran."""
 
     def __init__(self, root: Path) -> None:
         self.ldm = root / "ldm"
         self.data = self.ldm / "memory"
         self.data.mkdir(parents=True)
-        self.command = [sys.executable, "-I", "-S", str(copy_hook(root / "package", WORKER))]
+        self.root = root
 
-    def run(
-        self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None, agent: str = ""
-    ) -> Any:
+    @functools.cached_property
+    def command(self) -> list[str]:
+        return [sys.executable, "-I", "-S", str(copy_hook(self.root / "package", WORKER))]
+
+    def run(self, said: dict[str, Any], env: dict[str, str] | None = None, agent: str = "") -> Any:
         """Run it, for Claude Code or as another agent does; gives what it prints, parsed, None when that is nothing."""
-        other = ["--harness", agent, "--event", said["hook_event_name"]] if agent else []
+        arguments = ["--harness", agent, "--event", said["hook_event_name"]] if agent else []
+        with pytest.MonkeyPatch.context() as patch, _umask_kept(), _streams_of(json.dumps(said).encode()) as printed:
+            for name in ("_open_standard_streams", "_hurry_on_signals", "_start_worker"):
+                patch.setattr(hook, name, lambda *_: None)
+            for name, value in {"LDM_HOME": str(self.ldm), **(env or {})}.items():
+                patch.setenv(name, value)
+            hook.main(arguments)
+            printed.seek(0)
+            found = printed.read()
+        return json.loads(found) if found else None
+
+    def start(self, said: dict[str, Any], code: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Any:
+        """Run it, or other code in its place, as a process of its own, to the end of its worker."""
         done = subprocess.run(
-            [*self.command[:3], *code] if code else [*self.command, *other],
+            [*self.command[:3], *code] if code else self.command,
             input=json.dumps(said).encode(),
             env={**os.environ, "LDM_HOME": str(self.ldm), "CRYSTAL_HOOK_WAIT": "1", **(env or {})},
             capture_output=True,
