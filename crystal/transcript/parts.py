@@ -14,7 +14,7 @@ from typing import NamedTuple
 from crystal.model.capture import Role, Turn
 from crystal.text.grapheme import boundary_before
 from crystal.transcript.copies import copied_turns
-from crystal.transcript.line import Fields, clean_text, dicts_of, word
+from crystal.transcript.line import Fields, clean_text, dicts_of, fields_of, word
 
 RESULT_HEAD = 6000
 RESULT_TAIL = 2000
@@ -148,7 +148,7 @@ def result_text(content: object) -> str:
 
 
 def block_text(block: object) -> str:
-    """Return the text of a text block (text, document, search result), else an empty text."""
+    """Return the text of a text block (text, document, resource, search result), else an empty text."""
     if isinstance(block, str):
         return block
     if not isinstance(block, dict):
@@ -156,12 +156,15 @@ def block_text(block: object) -> str:
     kind = block.get("type")
     if kind == "text":
         return _text(block.get("text"))
+    if kind == "resource":
+        return _text(fields_of(block.get("resource")).get("text"))
     if kind == "document":
         source = block.get("source")
         data = source.get("data") if isinstance(source, dict) and source.get("type") == "text" else None
         return "\n".join(filter(None, (_text(block.get("title")), _text(data))))
-    if kind in ("web_search_result", "search_result"):
+    if kind in ("web_search_result", "search_result", "knowledge"):
         parts = [_text(block.get("title")), _text(block.get("url")) or _text(block.get("source"))]
+        parts.append(_text(block.get("text")))
         inner = block.get("content")
         parts += [_text(b.get("text")) for b in inner if isinstance(b, dict)] if isinstance(inner, list) else []
         return "\n".join(filter(None, parts))

@@ -157,6 +157,8 @@ def test_a_tool_result_names_its_tool_when_the_call_was_seen() -> None:
         (["bare", {"type": "text", "text": 5}], "bare"),
         ([{"type": "document", "title": "T", "source": {"type": "text", "data": "body"}}], "T\nbody"),
         ([{"type": "web_search_result", "title": "T", "url": "https://x", "encrypted_content": "zz"}], "T\nhttps://x"),
+        ([{"type": "knowledge", "title": "T", "url": "https://x", "text": "body"}], "T\nhttps://x\nbody"),
+        ([{"type": "text", "text": "a"}, {"type": "resource", "resource": {"uri": "x", "text": "b"}}], "a\nb"),
     ],
 )
 def test_a_tool_result_is_its_texts(content: object, text: str) -> None:
