@@ -18,6 +18,7 @@ from crystal.capture.ahead import ReadAhead, start_cleaners, stretches
 from crystal.capture.backfill import PastFile, import_file, plan_past
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import BACKFILL_LOCK, try_lock, wait_lock
+from crystal.capture.refused_files import record_refused
 from crystal.config.paths import write_derived
 from crystal.store.search.space import note_import, size_of
 
@@ -43,6 +44,11 @@ def plan_in_projects(machine: Machine, since: int | None, tally: Tally | None = 
     capture = make_capture(machine).with_projects()
     roots = tuple(root for root in capture.roots if root.place.in_projects)
     return plan_past(capture._replace(roots=roots), [], since, tally)
+
+
+def note_refused(machine: Machine, tally: Tally) -> None:
+    """Note for status and doctor which files an import of everything could not read, as a sweep does."""
+    record_refused(machine.store, machine.config.device, tally.problems or {}, machine.now())
 
 
 def import_sessions(

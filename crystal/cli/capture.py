@@ -164,7 +164,7 @@ def backfill(
 
     It ends when keywords find everything; vectors and summaries follow in the background.
     """
-    from crystal.app.import_past import cancel_pending, plan_import
+    from crystal.app.import_past import cancel_pending, note_refused, plan_import
 
     given = [path.absolute() for path in existing(paths)]
     after = None if since is None else parse_when(since, now=now_ms(), name="--since")
@@ -185,6 +185,8 @@ def backfill(
         if not given and limit is None:
             tally.join(import_in_projects(machine, after))
         tally.join(refused)
+        if not given and limit is after is None:
+            note_refused(machine, tally)
         finish_import(machine, tally, embed=embed, wait=wait, as_json=as_json)
 
 

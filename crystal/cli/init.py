@@ -14,7 +14,7 @@ import typer
 from crystal.app.capture_engine import make_capture
 from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, open_machine, this_config, this_home
-from crystal.app.import_past import plan_import
+from crystal.app.import_past import note_refused, plan_import
 from crystal.app.migrate.found import find_stores
 from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
@@ -274,6 +274,8 @@ def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool
     tally.join(import_in_projects(machine))
     typer.echo(f"      {imported_words(tally)}")
     warn_of(tally, enrich_here(machine) if wait else follow_up(machine))
+    tally.join(refused)
+    note_refused(machine, tally)
 
 
 def _show_plan(plan: SetupPlan) -> None:

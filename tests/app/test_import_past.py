@@ -114,3 +114,16 @@ def test_an_import_reads_what_lies_in_the_projects_that_it_makes_known(home: Pat
     assert crystal("backfill").code == 0
     assert {one["session"] for one in samples.captured()[0]} > {ident}
     assert crystal("backfill").out.startswith("nothing new")
+
+
+def test_doctor_names_what_an_import_could_not_read(home: Path) -> None:
+    folder = home / ".gemini" / "tmp" / "p" / "chats"
+    folder.mkdir(parents=True)
+    (folder / "session-2026-11-01T10-00-aabbccdd.json").write_text('{"sessionId":"s"')
+    assert crystal("backfill").code == 0
+    assert "aabbccdd.json" in crystal("doctor").out
+    assert crystal("backfill", str(folder)).code == 0
+    assert "aabbccdd.json" in crystal("doctor").out
+    (folder / "session-2026-11-01T10-00-aabbccdd.json").unlink()
+    assert crystal("backfill").code == 0
+    assert "aabbccdd.json" not in crystal("doctor").out
