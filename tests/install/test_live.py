@@ -222,19 +222,18 @@ def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:
     assert path.read_text() == "{}"
 
 
-def test_the_users_own_hook_file_stays_and_the_line_to_add_is_told(home: Path) -> None:
+def test_the_users_own_hook_file_stays_and_ours_runs_beside_it(home: Path) -> None:
     path = home / ".cline" / "hooks" / "TaskComplete"
     path.parent.mkdir(parents=True)
-    path.write_text("#!/bin/sh\necho '{}'\n")
+    path.write_text(f"#!/bin/sh\n{HOOK.line('Stop')}\necho '{{}}'\n")  # the user's own, with a line of ours in it
     before = files_in(home)
-    done = crystal("init", "--yes", "--no-import", "--agent", "cline")
-    assert done.code != 0
-    assert f"{path} is not crystal's and stays" in done.err
-    assert "add this line to it: " in done.err
-    assert "--harness cline --event Stop" in done.err
-    assert (path.parent / "TaskError").exists()
-    assert crystal("uninstall").code == 0
-    assert {path: data for path, data in files_in(home).items() if ".config" not in path} == before
+    for _ in range(2):
+        assert install("cline", home) == []
+        assert is_live("cline", {}, home)
+        assert path.read_bytes() == before[str(path)]
+    assert {one.name for one in path.parent.iterdir()} == {"TaskComplete", "TaskComplete.sh", "TaskError", "TaskCancel"}
+    assert remove(home) == []
+    assert files_in(home) == before
 
 
 def test_each_agents_own_variable_moves_its_files(home: Path, tmp_path: Path) -> None:

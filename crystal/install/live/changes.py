@@ -174,7 +174,7 @@ def _plan_part(path: Path, part: Part, made: Undo | None) -> LiveChange:
     target, before = read_whole(path)
     if isinstance(part, OwnFile):
         if before is not None and not _is_own(before):
-            raise UsageError(f"{path} is not crystal's and stays", hint=_by_hand(part))
+            raise UsageError(f"{path} is not crystal's and stays", hint="move it away, then run the command again")
         made = made or Undo(str(path), "own", None, missing_folders(target))
         return LiveChange(path, target, before, part.text.encode(), made, True, executable=part.executable)
     mark, text = decoded(path, before or b"", MEND)
@@ -236,11 +236,6 @@ def _refuse_read_only(path: Path, target: Path, before: bytes | None) -> None:
         raise UnavailableError(f"{path} is read-only and stays as it is", hint=hint)
 
 
-def _by_hand(part: OwnFile) -> str:
-    line = next((line for line in part.text.splitlines() if json_entries.OURS.search(line)), None)
-    return f"add this line to it: {line}" if part.executable and line else "move it away, then run the command again"
-
-
 def _files_of(name: str, env: Mapping[str, str], home: Path) -> list[tuple[Path, bool]]:
     """Return an agent's files, and whether each is all ours."""
     folder = folder_of(name, env, home)
@@ -249,8 +244,9 @@ def _files_of(name: str, env: Mapping[str, str], home: Path) -> list[tuple[Path,
 
 
 def _is_own(data: bytes) -> bool:
+    """Return whether we wrote a file. A script of the user's may run our hook, too."""
     text = data.decode("utf-8", "replace")
-    return WRITTEN in text or json_entries.OURS.search(text) is not None
+    return WRITTEN in text or (not text.startswith("#!") and json_entries.OURS.search(text) is not None)
 
 
 def _has_ours(path: Path, *, is_own: bool) -> bool:

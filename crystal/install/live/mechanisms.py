@@ -210,13 +210,21 @@ def _goose(command: HookCommand, _: Path) -> tuple[Part, ...]:
     )
 
 
-def _cline(command: HookCommand, _: Path) -> tuple[Part, ...]:
+def _cline(command: HookCommand, folder: Path) -> tuple[Part, ...]:
     # It waits for the hook, and takes an answer that is no JSON for a failure.
     text = "#!/bin/sh\n# {}\n{}\necho '{{}}'\n"
     return tuple(
-        OwnFile(f"hooks/{event}", text.format(WRITTEN, command.line("Stop")), executable=True)
+        OwnFile(_free_name(folder, f"hooks/{event}"), text.format(WRITTEN, command.line("Stop")), executable=True)
         for event in ("TaskComplete", "TaskError", "TaskCancel")
     )
+
+
+def _free_name(folder: Path, name: str) -> str:
+    """Return the name of our file beside one of the user's: Cline runs every file of an event, with any suffix."""
+    try:
+        return name if WRITTEN.encode() in (folder / name).read_bytes() else f"{name}.sh"
+    except OSError:
+        return name
 
 
 def _opencode(command: HookCommand, _: Path) -> tuple[Part, ...]:
