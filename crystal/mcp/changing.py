@@ -157,6 +157,8 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
     while len(client.previews) > MAX_PREVIEWS:
         del client.previews[next(iter(client.previews))]
     told = [*notes]
+    if not client.is_reader:
+        told.append("what would be forgotten is not shown: this token does not allow to read")
     if plan.still_held:
         told.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.source_files:
@@ -179,7 +181,8 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    return bounded([partial(_doomed_item, item, machine) for item in plan.items], compose, client.room)
+    shown = plan.items if client.is_reader else ()
+    return bounded([partial(_doomed_item, item, machine) for item in shown], compose, client.room)
 
 
 def _doomed_item(item: ForgetItem, machine: Machine, room: int) -> AnswerItem:

@@ -61,7 +61,7 @@ class ClientContext:
         previews: The plans of forgetting that it was shown, by their token.
         url: The address of this server, if the agent asks over HTTP.
         projects: The names of the projects that it may see, and nothing else; empty: all of the memory.
-        is_reader: Whether it may read what it finds, and so be told what has become of the files that it names.
+        is_reader: Whether it may read what it finds, or would forget.
         agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
             says of itself does not count: it would open what is isolated.
     """

@@ -233,6 +233,14 @@ def test_the_preview_of_forgetting_stays_from_one_request_to_the_next(remote: Re
     assert "forgotten: " in remote.text("crystal_forget", confirm=preview["token"])
 
 
+def test_a_token_that_may_only_forget_reads_nothing_by_a_preview(told: Store) -> None:
+    forgetter = Remote(token_for("forgetter", ("forget",)))
+    shown = forgetter.text("crystal_forget", query="zebra clock", response_format="json")
+    assert "zebra" not in shown
+    assert json.loads(shown)["items_in_all"] > 0
+    assert "forgotten: " in forgetter.text("crystal_forget", confirm=json.loads(shown)["token"])
+
+
 # -------------------------------------------------------------------------------------------------------- the protocol
 
 
