@@ -20,13 +20,13 @@ from crystal.errors import CrystalError
 from crystal.install import file_change
 from crystal.store.isolation import source_via
 from tests.support.command import Done, crystal
+from tests.support.kept_home import KeptHome
 from tests.support.killed import killed_at_call
 
 HEAD, TAIL = "# Rules\r\nno newline at the end", "\nmine"
 
 
-@pytest.fixture
-def agents(home: Path) -> Path:
+def make_files(home: Path) -> None:
     shop = home / "shop"
     for folder in (shop, home / "other"):
         folder.mkdir()
@@ -38,7 +38,21 @@ def agents(home: Path) -> Path:
     path.write_bytes(HEAD.encode())
     path.chmod(0o640)
     assert sync(str(path), "--yes").code == 0
-    return path
+
+
+@pytest.fixture(scope="module")
+def kept_home(tmp_path_factory: pytest.TempPathFactory) -> KeptHome:
+    return KeptHome(tmp_path_factory.mktemp("kept"), make_files)
+
+
+@pytest.fixture
+def home(kept_home: KeptHome, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return kept_home.put_back(monkeypatch)
+
+
+@pytest.fixture
+def agents(home: Path) -> Path:
+    return home / "shop" / "AGENTS.md"
 
 
 def sync(*words: str) -> Done:

@@ -11,15 +11,29 @@ import pytest
 from crystal.app.context import open_machine
 from crystal.app.vault import vault_sync
 from tests.support.command import Done, crystal
+from tests.support.homes import live_in
+from tests.support.kept_home import KeptHome
+
+
+def make_vault(home: Path) -> None:
+    crystal("remember", "we deploy on Fridays", "--project", "shop")
+    crystal("remember", "okapis drink tea", "--key", "drink")
+    assert crystal("vault", "sync", "--to", str(home / "Vault")).code == 0
+
+
+@pytest.fixture(scope="module")
+def kept_home(tmp_path_factory: pytest.TempPathFactory) -> KeptHome:
+    return KeptHome(tmp_path_factory.mktemp("kept"), make_vault)
+
+
+@pytest.fixture
+def home(kept_home: KeptHome, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return kept_home.put_back(monkeypatch)
 
 
 @pytest.fixture
 def vault(home: Path) -> Path:
-    folder = home / "Vault"
-    crystal("remember", "we deploy on Fridays", "--project", "shop")
-    crystal("remember", "okapis drink tea", "--key", "drink")
-    assert crystal("vault", "sync", "--to", str(folder)).code == 0
-    return folder
+    return home / "Vault"
 
 
 def note(vault: Path, beginning: str) -> Path:
@@ -317,7 +331,10 @@ def test_what_crystal_wrote_is_not_indexed_again(vault: Path) -> None:
     assert hits[[one["source"] for one in hits].index("file")]["file"]["path"] == "Other.md"
 
 
-def test_folders_that_cannot_be_a_vault(home: Path) -> None:
+def test_folders_that_cannot_be_a_vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "bare"
+    home.mkdir()
+    live_in(home, monkeypatch)
     assert "there is no vault yet" in sync().err
     for folder in (home / ".ldm" / "x", home):
         assert (sync("--to", str(folder)).code, (home / "MEMORY.md").exists()) == (2, False)
