@@ -1,4 +1,4 @@
-"""Find passwords in URLs and commands, and credentials in HTTP headers."""
+"""Find passwords in URLs and .pgpass lines, and credentials in HTTP headers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ HEADER_HINTS = (
     rb"(?i:basic)[\t ]+[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=\\]*[A-Z0-9+/=]",
     _AUTHORIZED,
     rb"(?i:cookie)[\s\"'`\\]*[:=][\s\"'`\\]*[^=;\s\"'`\\]+=",
-)
-COMMAND_HINTS = (
-    rb"sshpass|redis-cli",
-    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\\xff]+:[^\s\"'\xff]",
-    rb"mysql(?:dump|admin)?\s[^|;\r\n]*-p[^\s\"'\xff]",
-    rb"login\s[^|;\r\n]*-p|chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
-    rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
 )
 _SCHEME = rb"(?i)\b[a-z][a-z0-9+.\-]{1,30}$"
 _DATABASE_SCHEME = rb"(?i)\b(?:postgres(?:ql)?|mysql|mariadb|mongodb|rediss?|amqps?)(?:\+\w+)?$"
@@ -62,31 +55,6 @@ HEADERS = (
 """Each header: the word that every match begins with, in lower case; the kind; the pattern."""
 
 _PAIR = rb"(?<=[^=;\s])=([^;\s]{16,})"
-_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
-_CURL = tuple(b"curl wget http xh lftp ab smbclient https".split())
-_LOGIN = tuple(b"docker podman az helm oc skopeo buildah".split())
-_USER_OPTION = rb"(?<=\s)(?:-u|--user|--proxy-user)[\s=]{0,64}[\"']?[^\s:\"'=/\x00\xff]{1,80}:" + _VALUE
-_CHPASSWD = rb"""(?x) \becho\s{1,64}["']?[\w.-]{1,40}:(?P<v>[^\s"'\\\x00\xff]{3,256})["']?
-    \s{0,64}\|\s{0,64}(?:sudo\s{1,64})?chpasswd"""
-_AUTH_PAIR = (
-    rb"(?:\bauth\s{0,4}=\s{0,4}|BasicAuth)\(\s{0,20}[\"'][^\"'\x00\xff]{1,80}[\"']\s{0,4},\s{0,20}[\"']" + _VALUE
-)
-COMMANDS: tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...] = (
-    (b"sshpass", (), b"", rb"\bsshpass\s+-p\s*[\"']?" + _VALUE),
-    (b"-a", (b"redis-cli",), b"\n|;", rb"(?<=\s)-a\s{0,64}[\"']?" + _VALUE),
-    (b"-p", (b"mysql", b"mysqldump", b"mysqladmin"), b"\n|;", rb"(?<=\s)-p" + _VALUE),
-    (b"-u", _CURL, b"|;", _USER_OPTION),
-    (b"-p", _LOGIN, b"\n|;", rb"(?<=\s)-p[\s=]{0,64}[\"']?" + _VALUE),
-    (b"chpasswd", (), b"", _CHPASSWD),
-    (b"pass:", (), b"", rb"(?<=\s)-pass(?:in|out|word)?\s{1,64}pass:" + _VALUE),
-    (b"requirepass", (), b"", rb"\brequirepass\s{1,64}[\"']?" + _VALUE),
-    (b"(", (), b"", _AUTH_PAIR),
-)
-"""Each option: a literal of it; the commands of which one stands before it (none: the pattern says it); what would
-end the command between them; the pattern."""
-
-_BEFORE_OPTION = 240
-_OWNER = Lazy(rb"\d+:\d+|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 _FILE_HOST = Lazy(rb"(?i).*\.(?:py|jsx?|tsx?|c|h|cc|[ch]pp|rs|go|java|rb|php|sh|kt|swift|cs|md|txt|log|html|css)$")
 PGPASS_HINTS = (rb"[\w.*\]\-](?:\\*:)(?:[0-9]{4,5}|\*):[\w*.\-]+:[\w*.@\-]+:[^\s:\"'\\\xff][^\s:\"'\xff]{2}",)
 _PGPASS = (
@@ -115,32 +83,6 @@ def _is_pgpass(found: re.Match[bytes]) -> bool:
 
 
 _DIGIT_AND_LETTER = Lazy(rb"[0-9].*[A-Za-z]|[A-Za-z].*[0-9]")
-
-
-def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the passwords that are given to commands in short options."""
-    for start, end in stretches(text, COMMAND_HINTS):
-        part = text[start:end]
-        work.spend(CALL + 2 * len(part))
-        for literal, commands, ends, pattern in COMMANDS:
-            if literal not in part and not (literal == b"-u" and b"--" in part):
-                continue
-            work.spend(24 * len(part))
-            for found in work.each(compiled(pattern).finditer(text, start, end)):
-                work.spend(FINDING)
-                before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
-                if commands and not _is_option_of(commands, ends, before):
-                    continue
-                if not is_stand_in(found["v"]) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
-                    yield Span(*found.span("v"), "password", ADDRESS)
-
-
-def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:
-    """Return whether one of the commands is what the text before an option belongs to."""
-    before = before[max(before.rfind(bytes([end])) for end in ends + b"\xff") + 1 :]
-    if commands is _LOGIN and b"login" not in before:
-        return False
-    return any(re.search(rb"\b" + re.escape(word) + rb"\b", before) for word in commands if word in before)
 
 
 def url_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

@@ -39,14 +39,15 @@ _STAND_IN_ENDS = (b"_here", b"-here")
 """What anywhere in a value, or at its end, tells that it only stands for one: ``sk-xxxxx``, ``${X}``, templates."""
 
 _STEM = Lazy(
-    rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|.*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
+    rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|(?!.*\d\d$).*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"
 )
-"""A value that names what it should be: ``user_password``."""
+"""A value that names what it should be, ``user_password``; with two digits at its end it is one."""
 
 _ONLY_A_NAME = Lazy(
     rb"(?i)(?:(?:new|old|user|current|confirm|my|the|your|db|admin|root|hashed|encrypted|plain|raw|input|login|reset"
     rb"|forgot|change|wrong|invalid|correct|with|no|has|is|set|get|enter|bad)[_\-. ]?)*"
-    rb"(?:pass(?:w(?:or)?d|phrase|code)?|pwd|secret|token|credential|api_?key)s?"
+    rb"(?:pass(?:w(?:or)?[dt]|phrase|code)?|pwd|secret|token|credential|api_?key|mot de passe|kennwort|senha"
+    rb"|contrase(?:n|\xc3\xb1)a|wachtwoord)s?"
     rb"(?:[_\-. ]?(?:hash|field|input|value|key|error|confirmation|confirm|again|\d))?$"
 )
 """The same, where a variable is less likely than a poor password."""
@@ -128,11 +129,9 @@ def _is_mixed(value: bytes) -> bool:
 def is_quoted_password(value: bytes) -> bool:
     """Return whether a value in quotes, or a whole JSON string, beside ``password`` is one, even a poor one."""
     value = value[:_ENOUGH]
-    if _is_no_password(value):
+    if _is_no_password(value) or _ONLY_A_NAME.fullmatch(value):
         return False
-    if _SPACE.search(value):
-        return len(value) <= 100 and not _PROSE.search(value)
-    return not _ONLY_A_NAME.fullmatch(value)
+    return not _SPACE.search(value) or (len(value) <= 100 and not _PROSE.search(value))
 
 
 @lru_cache(maxsize=2048)

@@ -31,6 +31,7 @@ _LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" +
 _TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
 _PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + ANY_NAME + rb"\"\s*,[^{}]*\"[vV]alue\"\s*:"
 _NESTED = ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
+_DECLARED_BLOCK = ANY_NAME + rb"[\"'\\]+\s*\{[^{}]*\bdefault\s*="
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 _QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
@@ -39,7 +40,13 @@ _BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
 _INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"
 _WIDE = rb"(?:[^\s\"'`\\<>,;(){}\[\]\x00\xff.A-Za-z_|=0-9]|\\+(?:/|u[0-9a-fA-F]{4}))"
 _BARE_PASSWORD = (
-    rb"(?:[=:][\t ]*" + _INDENTED + rb"(?:[A-Za-z_]+[=0-9]|[A-Za-z_]*" + _WIDE + rb"|[0-9]" + _PLAIN + rb"{3})"
+    rb"(?:[=:][\t ]*"
+    + _INDENTED
+    + rb"(?:[A-Za-z_]+(?:[=0-9]|\.[A-Za-z_.]*[0-9])|[A-Za-z_]*"
+    + _WIDE
+    + rb"|[0-9]"
+    + _PLAIN
+    + rb"{3})"
     rb"|=[A-Za-z_]{3,}(?:\\+[nr]|[\"'`&;#\s]|$)|:[\t ]*"
     + _INDENTED
     + rb"[A-Za-z_]{3,}(?:\\+[nr]|[\"'`\r\n]|[\t ]*(?:[#\"]|$)))"
@@ -62,6 +69,7 @@ NAMED_HINTS = (
     _PASS,
     _PAIRED,
     _NESTED,
+    _DECLARED_BLOCK,
     _FLAG,
     _SPOKEN,
     _SQL,
@@ -78,6 +86,7 @@ ASSIGNED = b"|".join(
         PASSWORD_NAME + _GAP + rb"[=:>]",
         _WEAK_NAME + rb"(?:" + _GAP + rb"[=:>]|" + _TYPED + rb")" + _FILLER + _RUN + rb"{8}",
         _NESTED,
+        _DECLARED_BLOCK,
         _PASS,
     )
 )

@@ -20,8 +20,15 @@ _SUFFIX_WORDS = (
 )
 _TAIL = rb"(?:[_.\-]?(?:" + _SUFFIX_WORDS + rb"|[0-9]+))*"
 _QUALIFIER = rb"(?:api|access|private|secret|auth|account|shared|client|master|signing|encryption)[_\-. ]?"
+_ELSEWHERE = (
+    rb"passwort|kennwort|mot[_\-. ]?de[_\-. ]?passe|mdp|contrase(?:n|\xc3\xb1)a|senha|palavra[_\-]passe|wachtwoord"
+    rb"|has(?:l|\xc5\x82)o"
+)
+"""``password`` in German, French, Spanish, Portuguese, Dutch and Polish."""
 PASSWORD_NAME = (
-    rb"(?:(?i:passw(?:or)?ds?|passwort|pass[_\-. ]?(?:words?|wd|phrase|code)|pwd)|[_\-.](?i:pass)|[a-z0-9]Pass)"
+    rb"(?:(?i:passw(?:or)?ds?|pass[_\-. ]?(?:words?|wd|phrase|code)|pwd|(?:ssh|store|key|db|smtp|user|root)pass|"
+    + _ELSEWHERE
+    + rb")|[_\-.](?i:pass)|[a-z0-9]Pass)"
     rb"(?i:(?:_?hash)?" + _TAIL + rb")"
 )
 SECRET_NAME = (
@@ -35,8 +42,12 @@ KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
 """How every telling name ends, in any case (RE2 and ``re`` syntax)."""
 
 _WORDS = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passwort passw passwrd".split())
-_ENDS_STRONG = Lazy(rb".*(?:passw(?:or)?d|passphrase|pwd)$")
+_ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passw passwrd mdp haslo senha".split())
+_ENDS_STRONG = Lazy(
+    rb".*(?:passw(?:or)?[dt]|passphrase|pwd|kennwort|motdepasse|contrasena|wachtwoord)$"
+    rb"|(?:ssh|store|key|db|smtp|user|root)pass$"
+)
+_IN_WORDS = Lazy(rb"(?i)(?:.*[^a-z])?(?:" + _ELSEWHERE + rb")$")
 _ENDS_MEDIUM = Lazy(rb".*(?:secret|token|apikey|secretkey|accesskey|privatekey|authkey|clientsecret|credentials?)s?$")
 _MEDIUM_WORDS = frozenset(
     b"secret secrets token tokens auth credential credentials creds cred apikey dsn authorization cookie pat"
@@ -83,6 +94,8 @@ def _is_password_name(last: bytes, before: bytes, name: bytes) -> bool:
     if last == b"pass":
         return bool(before) or name == b"pass"
     if last in (b"word", b"phrase") and before == b"pass":
+        return True
+    if (last == b"passe" or not name.isascii()) and _IN_WORDS.match(name):
         return True
     return last in _ALWAYS or _ENDS_STRONG.match(last) is not None
 

@@ -14,18 +14,18 @@ from itertools import chain
 
 from crystal.redact import regex_engines
 from crystal.redact.addresses import (
-    COMMAND_HINTS,
     HEADER_HINTS,
     PGPASS_HINTS,
     URL_HINTS,
-    command_spans,
     header_spans,
     pgpass_spans,
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
+from crystal.redact.commands import COMMAND_HINTS, command_spans
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
 from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_literals, format_spans
+from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
 from crystal.redact.named_hints import NAMED_HINTS
@@ -33,6 +33,7 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.secret_columns import TABLE_HINTS, table_spans
 from crystal.redact.spans import Span
+from crystal.redact.spoken import SPOKEN_HINTS, spoken_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
@@ -46,6 +47,8 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     header_spans: HEADER_HINTS,
     command_spans: COMMAND_HINTS,
     dump_spans: DUMP_HINTS,
+    spoken_spans: SPOKEN_HINTS,
+    manifest_spans: MANIFEST_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
 _LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)

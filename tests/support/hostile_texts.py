@@ -9,8 +9,9 @@ from collections.abc import Callable
 from string import ascii_letters, ascii_lowercase, digits
 from urllib.parse import quote
 
-from crystal.redact.addresses import COMMANDS, HEADERS
+from crystal.redact.addresses import HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
+from crystal.redact.commands import COMMANDS
 from crystal.redact.formats import FORMATS
 from crystal.redact.recalled import FENCE_NAME
 from tests.support import redact_samples as samples
