@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import sys
 import time
 import zlib
@@ -74,6 +73,8 @@ def _open(path: Path) -> int:
 
 def _unusable(path: Path, error: OSError) -> CrystalError:
     """Return why a lock file cannot be used, and what to do: it contains nothing, so it may be deleted."""
+    import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
+
     command = f"rm {shlex.quote(str(path))}"
     if path.is_symlink():
         return UsageError(f"{path} is a link, but a lock must be a regular file", hint=command)

@@ -80,7 +80,7 @@ def is_any_aside(spool: Path) -> bool:
 def take_back(spool: Path, now: int) -> None:
     """Make notes that were set aside more than ``ASIDE_MS`` ago notes to act on again."""
     with contextlib.suppress(OSError):
-        for path in spool.glob(f"*{ASIDE}"):
+        for path in (spool / name for name in _names(spool) if name.endswith(ASIDE)):
             if now - path.lstat().st_ctime_ns // 1_000_000 >= ASIDE_MS:
                 path.rename(path.with_name(path.name.removesuffix(ASIDE) + ".json"))
 

@@ -88,7 +88,8 @@ def _expect(good: bool) -> None:
 
 
 def _text(value: Any) -> str:
-    _expect(isinstance(value, str) and bool(value.strip()) and not re.search(_UNPRINTABLE, value))
+    _expect(isinstance(value, str) and bool(value.strip()))
+    _expect(value.isprintable() or not re.search(_UNPRINTABLE, value))
     return str(value).strip()
 
 

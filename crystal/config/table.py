@@ -5,7 +5,6 @@ The loader, ``crystal config`` and the reference page are made from it; a new se
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -387,6 +386,8 @@ def _isolation_of(key: str) -> Setting:
 
 def unknown_key(key: str, place: str = "") -> UsageError:
     """Return the error for a key that does not exist, with what the user may have meant."""
+    import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
+
     other = (
         f"remove it: crystal config unset {shlex.quote(key)}" if place else "to see all settings: crystal config list"
     )

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from crystal.config.paths import sync_folder, system_errors
 from crystal.errors import DamagedError, StoreFullError, UnavailableError
+from crystal.text.lazy_pattern import lazy_pattern
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -28,7 +29,7 @@ else:
 
 LEVEL = 9
 MAX_FRAME_BYTES = 4 << 30
-_NUMBERED = re.compile(r"(.*)\+(\d+)", re.DOTALL)
+_NUMBERED = lazy_pattern(r"(.*)\+(\d+)", re.DOTALL)
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 16
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")

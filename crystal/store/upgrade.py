@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import re
-import shlex
 import stat
 import struct
 from functools import cache
@@ -93,13 +92,13 @@ def _expected(version: int) -> dict[str, tuple[str, str]]:
         return _definitions(fresh)
 
 
+_NO_MATTER = r'--[^\n]*|[\s"]+'
+
+
 def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
     """Return kind and SQL of everything that a database defines, by name; comments, quotes and spaces do not count."""
     rows = db.execute("SELECT name, type, coalesce(sql, '') FROM sqlite_schema")
-    return {name: (kind, _NO_MATTER.sub("", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
-
-
-_NO_MATTER = re.compile(r'--[^\n]*|[\s"]+')
+    return {name: (kind, re.sub(_NO_MATTER, "", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
 
 
 def one_line(error: apsw.SQLError) -> str:
@@ -148,6 +147,8 @@ def _refuse_newer(path: Path, version: int) -> NoReturn:
     """Refuse a store whose schema number is above the newest: it is damaged, or of a newer crystal."""
     if _defines_no_more(path):
         raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
+    import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
+
     moved = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.damaged-newer')} && crystal verify --repair"
     raise NewerStoreError(
         f"{path} has schema {version}, this crystal knows up to {newest()}",

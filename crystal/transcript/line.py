@@ -13,6 +13,8 @@ import re
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeAlias
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 Fields: TypeAlias = dict[str, Any]
 """Fields of one line as in the JSON; their types are not checked."""
 
@@ -21,8 +23,8 @@ _FEW_BYTES = 1 << 20
 """As much as the standard library parses while orjson is imported, which is twice as fast then."""
 MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
-_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
-_SURROGATES = re.compile("[\ud800-\udfff]")
+_STRUCTURE = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
+_SURROGATES = lazy_pattern("[\ud800-\udfff]")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,30}))?)?\s?(?:([Zz])|([+-])(\d\d):?(\d\d)?)?",
     re.ASCII,

@@ -98,28 +98,28 @@ def calls_of(tool: str | None, text: str) -> list[ToolCall]:
     """Return the edits of a tool call, or its command; nothing for any other call."""
     if not is_work(tool):
         return []
-    found = [call for patch in _PATCH.finditer(text) for call in _patched(patch[1])]
+    found = [call for patch in _PATCH.finditer(text) for call in _patched(patch[1])] if "*** Begin" in text else []
     if found:
         return found
     argument = text.removeprefix(f"{tool}: ").removeprefix(f"{tool}\n")
     if tool_name(tool) not in SHELLS:
         return list(_edited(argument))
     line = " ".join(" && ".join(filter(None, _COMMANDS.split(command_text(argument)))).split())
-    said = _ABOUT.search(argument)
+    said = _ABOUT.search(argument) if "\n" in argument else None
     about = said[1][:MAX_ABOUT] if said else ""
     return [ToolCall(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
 
 
 def command_text(argument: str) -> str:
     """Return the command of a shell's call, without the call's other arguments."""
-    end = _MORE_ARGUMENTS.search(argument)
+    end = _MORE_ARGUMENTS.search(argument) if "\n" in argument else None
     return argument[: end.start() if end else None]
 
 
 def command_key(line: str) -> str:
     """Return a command without the folder it goes to first, and without what only shapes its output."""
     key = _MOVES.sub("", line, count=1) if line.startswith("cd ") else line
-    while (shorter := _TRIMMED.sub("", key)) != key:
+    while any(sign in key for sign in "|>;") and (shorter := _TRIMMED.sub("", key)) != key:
         key = shorter
     return key.strip()
 

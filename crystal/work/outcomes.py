@@ -7,11 +7,16 @@ from typing import NamedTuple
 
 from crystal.text.lazy_pattern import lazy_pattern
 
+# The words beside a pattern are such that every match has one of them: most results need no pattern compiled.
+_FAILURES = (
+    "<tool_use_error>", "error", "the user doesn't want", "[request interrupted", "command ", "permission", "api error",
+)  # fmt: skip
 _FAILED = lazy_pattern(
     r"\s*(?:<tool_use_error>|Error\b|The user doesn't want|\[Request interrupted|Command (?:failed|timed out)"
     r"|Permission|API Error)",
     re.IGNORECASE,
 )
+_EXITS = ("chunk id: ", "exit code", "process exited")
 _EXIT = lazy_pattern(  # Claude Code; Codex
     r"\s*(?:Chunk ID: .*\nWall time: .*\n)?(?:Exit code:?|Process exited with code) (-?\d{1,9})", re.IGNORECASE
 )
@@ -30,8 +35,9 @@ _STOPPED = lazy_pattern(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Co
 )
 STOPPED = 130
 """The exit status of a command that Ctrl-C ended; also of one that the user stopped while it ran."""
-_REFUSED = lazy_pattern(r"\s*(?:<tool_use_error>|The user doesn't want|\[Request interrupted|Permission to )")
+_REFUSALS = ("<tool_use_error>", "The user doesn't want", "[Request interrupted", "Permission to ")
 
+_COUNTED = ("pass", "fail", "error", "FAIL", "PASS", "Ran ", "\nok")
 _COUNTS = lazy_pattern(  # pytest, jest, vitest, mocha, cargo; unittest; go
     r"(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
     r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
@@ -63,25 +69,30 @@ def is_failed(result: str) -> bool:
 
 def outcome_of(result: str) -> CallOutcome:
     """Return how a call with this result ended. Failed tests count as failure, also behind a pipe."""
-    if _REFUSED.match(result):
+    if result.lstrip().startswith(_REFUSALS):
         return CallOutcome(1, refused=True)
     passed, failed = _tests(result)
     return CallOutcome(_status(result) or int(bool(failed)), passed, failed)
 
 
 def _status(result: str) -> int:
-    if code := _EXIT.match(result):
+    begin, end = result.lstrip()[:30].lower(), result[-NEAR_END:]
+    if begin.startswith(_EXITS) and (code := _EXIT.match(result)):
         return int(code[1])
-    if codes := [*_EXIT_AT_END.finditer(result[-NEAR_END:])]:
+    if ("xit" in end or "success: false" in end) and (codes := [*_EXIT_AT_END.finditer(end)]):
         told = next(filter(None, codes[-1].groups()))  # a program that runs others prints theirs before
         return 1 if told == "false" else int(told)
-    return STOPPED if _STOPPED.search(result) else int(_FAILED.match(result) is not None)
+    if ("abort" in result or "cancelled" in result) and _STOPPED.search(result):
+        return STOPPED
+    return int(begin.startswith(_FAILURES) and _FAILED.match(result) is not None)
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:
     """Return how many tests passed and failed, None if no known runner says so."""
     passed = failed = 0
     seen = False
+    if not result.startswith("ok") and not any(word in result for word in _COUNTED):
+        return None, None
     for count in _COUNTS.finditer(result):
         seen = True
         passed += int(count["passed"] or 0) + int(count["ran"] or 0) + (count["go"] == "PASS")
