@@ -32,6 +32,10 @@ _RAISED = bytes((byte + 128) % 256 for byte in range(256))
 """Bytes that stand for -128 to 127, raised by 128."""
 
 
+_LANE = 5
+"""Bytes for each number of a sum."""
+
+
 class TokenTable(NamedTuple):
     """The table of token vectors: int8 rows, a float32 scale for each (little-endian), and the vocabulary."""
 
@@ -58,7 +62,7 @@ def read_table(folder: Path) -> TokenTable:
         at, (rows, dimension) = _npy_header(mapped, "|i1")
         scales = (folder / "scales.npy").read_bytes()
         scales = scales[_npy_header(memoryview(scales), "<f4")[0] :]
-        tokens = (folder / "vocabulary.txt").read_text("utf-8").rstrip("\n").split("\n")
+        tokens = (folder / "vocabulary.txt").read_bytes().decode().rstrip("\n").split("\n")
         unknown = tokens.index(UNKNOWN)
         if not len(tokens) == rows == len(scales) // 4 or len(mapped) - at != rows * dimension:
             raise ValueError(rows)
@@ -92,19 +96,22 @@ class SmallStaticModel:
     def _sum(self, weights: Mapping[int, float]) -> list[int]:
         """Return the sum of rows times weights, times a constant.
 
-        A row is one large integer with 64 bits for each number, so that Python multiplies and adds all of them at
-        once: four times as fast as one by one. Numbers are raised by 128 so that none is negative, and weights are
-        rounded to integers of 54 bits together, so that no sum needs more than 64.
+        A row is one large integer with 40 bits for each number, so that Python multiplies and adds all of them at
+        once: six times as fast as one by one. Numbers are raised by 128 so that none is negative, and weights are
+        rounded to integers of 31 bits together, so that no sum needs more than 40.
         """
-        unit = 2.0**54 / sum(weights.values())
+        unit = 2.0**31 / sum(weights.values())
         vectors, size = self._table.vectors, self._table.dimension
-        lanes, total, offset = bytearray(8 * size), 0, 0
+        lanes, wide, total, offset = bytearray(_LANE * size), bytearray(8 * size), 0, 0
         for token, weight in weights.items():
             whole = round(weight * unit)
-            lanes[::8] = bytes(vectors[token * size : (token + 1) * size]).translate(_RAISED)
+            lanes[::_LANE] = bytes(vectors[token * size : (token + 1) * size]).translate(_RAISED)
             total += whole * int.from_bytes(lanes, "little")
             offset += 128 * whole
-        return [value - offset for value in array("Q", total.to_bytes(len(lanes), "little"))]
+        lanes[:] = total.to_bytes(len(lanes), "little")
+        for at in range(_LANE):
+            wide[at::8] = lanes[at::_LANE]
+        return [value - offset for value in array("Q", wide)]
 
 
 def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:
