@@ -33,6 +33,7 @@ SQLite keeps its own beside the declared ones (`sqlite_sequence`).
 
 WORDS = {
     "work_calls": "What tools did, derived from the turns: see [decision 47](../adr/0047-work-index.md).",
+    "archive_words": "Which words archived lines may have, in blocks of about a megabyte, so that a search for some words skips what lacks them.",  # noqa: E501
     "work_errors": "The lines of failed commands' outputs that tell of an error, to recognise it again ([decision 47](../adr/0047-work-index.md)).",  # noqa: E501
     "work_lines": "Which edit added which line.",
     "meta": "What the store remembers about itself; the key of its keyed hashes is here, under `hash_key`.",

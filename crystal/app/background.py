@@ -18,6 +18,7 @@ from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
+from crystal.store.forget.archive_words import are_words_due
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
 from crystal.store.notes import count_unindexed
@@ -76,7 +77,21 @@ class Throttle:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    for step in (_forget, _retain, _import, _work, _assist, _log, _index, _embed, _index, _reflect, _summarize, _tidy):
+    for step in (
+        _forget,
+        _retain,
+        _import,
+        _work,
+        _assist,
+        _log,
+        _index,
+        _embed,
+        _index,
+        _reflect,
+        _summarize,
+        _words,
+        _tidy,
+    ):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
@@ -213,6 +228,18 @@ def _reflect(machine: Machine, work: Round) -> None:
         return work.is_over
 
     reflect(machine, should_stop)
+
+
+def _words(machine: Machine, work: Round) -> None:
+    """Keep which words archived lines may have, so that a preview of forgetting need not read them all."""
+    if are_words_due(machine.store):
+        from crystal.forgetting.match.archive_words import bring_up_to_date  # noqa: PLC0415 - once in some megabytes
+
+        def should_stop() -> bool:
+            work.pause()
+            return work.is_over
+
+        bring_up_to_date(machine.store, machine.places.ldm_home, should_stop)
 
 
 def _tidy(machine: Machine, work: Round) -> None:

@@ -173,11 +173,16 @@ def _has_words(terms: Terms, line: bytes, harness: str, *, whole: bool) -> bool:
     """
     if not may_hold(terms, line):
         return False
+    texts = readable_texts(line, harness)
+    return any(map(terms.are_in, [" ".join(texts)] if whole else texts))
+
+
+def readable_texts(line: bytes, harness: str) -> list[str]:
+    """Return the texts of a line apart from its fields for place and time, folded; a line without fields as it is."""
     fields, envelope = parse_line(line) or {}, reader_of(harness).envelope
-    texts = list(_texts({name: value for name, value in fields.items() if name not in envelope}))
-    if whole:
-        texts = ["\n".join(texts) if fields else line.decode("utf-8", "replace")]
-    return any(terms.are_in(readable(text.encode("utf-8", "replace"))) for text in texts)
+    texts = _texts({name: value for name, value in fields.items() if name not in envelope})
+    said = texts if fields else [line.decode("utf-8", "replace")]
+    return [readable(text.encode("utf-8", "replace")) for text in said]
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:

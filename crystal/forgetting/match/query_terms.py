@@ -27,9 +27,12 @@ BATCH = 500
 """Texts that are searched in one pass."""
 
 _QUOTED = re.compile('"([^"]+)"')
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+_SCRIPTS_WITHOUT_SPACES = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+_UNSPACED = re.compile(f"[{_SCRIPTS_WITHOUT_SPACES}]")
+RUN = re.compile(f"[^\\W_{_SCRIPTS_WITHOUT_SPACES}]+")
+"""What stands between two borders of words, as ``goes_on`` sees them; never a part of such a script."""
 
 
 def folded(text: str) -> str:

@@ -254,6 +254,11 @@ def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
     return store.all(KeptRow, f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))
 
 
+def kept_rows_between(store: Store, first: int, last: int) -> Iterator[KeptRow]:
+    """Yield the rows with these numbers whose lines are archived, in the order of capture."""
+    return (KeptRow(*row) for row in store.stream(f"{_KEPT} AND s.id BETWEEN ? AND ? ORDER BY s.id", (first, last)))
+
+
 def transcript_of_row(store: Store, row: int) -> int | None:
     """Return the transcript that a ledger row belongs to."""
     return store.find(int, "SELECT transcript FROM segments WHERE id = ?", (row,))

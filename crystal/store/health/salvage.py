@@ -28,7 +28,7 @@ _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_s
 _DERIVED = frozenset(
     "turns turn_copies chunks text_blocks source_collections source_files sources embedding_generations problems"
     " hook_runs refusals index_state index_parts index_log mirror_home mirror_keys mirror_objects mirror_rows"
-    " mirror_trash mirror_applied work_calls work_lines work_errors".split()
+    " mirror_trash mirror_applied work_calls work_lines work_errors archive_words".split()
 )
 """Tables that are rebuilt, or start empty."""
 

@@ -1,0 +1,109 @@
+"""Skip archived lines that lack a word of a query, without reading them.
+
+The words of a block of lines are kept in a Bloom filter: a word that it does not have is in none of the lines. They are
+the words that ``archive_lines`` compares with a query, so nothing is missed. A block is some megabytes, because the
+same words come again and again: filters of real transcripts take 0.3 % of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from crystal.forgetting.match.archive_lines import readable_texts, text_of_row
+from crystal.forgetting.match.query_terms import RUN, Terms
+from crystal.store import Store
+from crystal.store.forget import archive_words
+from crystal.store.forget.forgotten_rows import KeptRow
+
+EDGE = 4
+"""Characters of the beginning and of the end of a word that are kept, too: a phrase may begin and end within words."""
+BITS, HASHES = 5, 3
+"""Bits for each entry of a filter, and how many of them it sets: 9 % of what is not in it seems to be."""
+FORM = b"\x01"
+"""Begins each filter; another one is made again. Change it when a line is read in another way, or split."""
+UNKNOWN = FORM
+"""A filter that may have every word: its lines could not be read."""
+
+_ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+
+def bring_up_to_date(store: Store, ldm_home: Path, should_stop: Callable[[], bool]) -> None:
+    """Keep the words of the archived lines that have no filter yet, block by block."""
+    if any(not block.words.startswith(FORM) for block in archive_words.word_blocks(store)):
+        with store.transaction():
+            archive_words.drop_blocks(store, FORM)
+    while not should_stop() and (rows := archive_words.rows_due(store)):
+        words = _words_of_rows(rows, ldm_home)
+        with store.transaction():
+            archive_words.add_block(store, rows, words)
+
+
+def rows_with(store: Store, rows: Iterable[KeptRow], terms: Terms) -> list[KeptRow]:
+    """Return the rows whose lines may have all the words and phrases of a query."""
+    blocks = archive_words.word_blocks(store)
+    lasts, may = [block.last for block in blocks], [may_have(block.words, terms) for block in blocks]
+
+    def is_worth_it(row: KeptRow) -> bool:
+        at = bisect_left(lasts, row.id)
+        return at == len(blocks) or row.id < blocks[at].first or may[at]
+
+    return [row for row in rows if is_worth_it(row)]
+
+
+def filter_of(texts: Iterable[str]) -> bytes:
+    """Return the filter of the words of folded texts."""
+    words = {word for text in texts for word in RUN.findall(text)}
+    entries = words.union(*map(_edges, words))
+    bits = np.zeros((1 + len(entries) * BITS // 8) * 8, np.bool_)
+    bits[_places(entries, len(bits))] = True
+    return FORM + np.packbits(bits).tobytes()
+
+
+def may_have(words: bytes, terms: Terms) -> bool:
+    """Return False if no text of a filter has all the words and phrases of a query."""
+    if not words.startswith(FORM) or words == UNKNOWN:
+        return True
+    bits = np.unpackbits(np.frombuffer(words, np.uint8, offset=len(FORM)))
+    return bool(bits[_places(set(_entries_of(terms)), len(bits))].all())
+
+
+def _words_of_rows(rows: Sequence[KeptRow], ldm_home: Path) -> bytes:
+    """Return the filter of the words in some rows."""
+    texts = [text_of_row(row, ldm_home) for row in rows]
+    lines = ((line, row.harness) for row, text in zip(rows, texts, strict=True) for line in (text or b"").split(b"\n"))
+    return UNKNOWN if None in texts else filter_of(text for one in lines for text in readable_texts(*one))
+
+
+def _edges(word: str) -> tuple[str, str]:
+    return f"{word[:EDGE]}…", f"…{word[-EDGE:]}"
+
+
+def _entries_of(terms: Terms) -> Iterator[str]:
+    """Yield what the filter of each text with all words and phrases has."""
+    for word in terms.words:
+        yield from RUN.findall(word)
+    for phrase in terms.phrases:
+        runs = [(run.start(), run.end(), run[0]) for run in RUN.finditer(phrase)]
+        for start, end, run in runs:
+            if start > 0 and end < len(phrase):
+                yield run
+            elif start > 0 and len(run) >= EDGE:
+                yield _edges(run)[0]
+            elif end < len(phrase) and len(run) >= EDGE:
+                yield _edges(run)[1]
+
+
+def _places(entries: Collection[str], size: int) -> npt.NDArray[np.int64]:
+    """Return which bits of a filter of so many bits some entries set."""
+    mixed = np.array([zlib.crc32(entry.encode("utf-8", "replace")) for entry in entries], np.uint64)
+    places = []
+    for _ in range(HASHES):
+        mixed = (mixed + np.uint64(1)) * _ODD
+        places.append((mixed >> _HALF) * np.uint64(size) >> _HALF)
+    return np.concatenate(places).astype(np.int64)
