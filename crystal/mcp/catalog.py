@@ -278,7 +278,7 @@ _DEFINITIONS = (
         "crystal_how",
         "How it is done here",
         "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Each with "
-        "its certainty (0 to 1, left out if 1), how often it ran, its last session and how long ago. Use it "
+        "its certainty (0 to 1, left out if 1), how often it ran and how long ago. Use it "
         "before you guess a command.",
         "work:how",
         "read",
@@ -306,7 +306,8 @@ _DEFINITIONS = (
         "crystal_about",
         "History of a thing",
         "What happened to a file, a symbol, an error, a package, a person, a branch or #123: edits, failures, cures, "
-        "decisions, what was said. Use it before you change something that others worked on.",
+        "decisions, what was said; … is the folder of the file above. Use it before you change something that others "
+        "worked on.",
         "work:about",
         "read",
         {

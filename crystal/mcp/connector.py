@@ -12,27 +12,31 @@ from urllib.parse import quote as quote_url
 
 from crystal.mcp.items import ShortIds, hit_item
 from crystal.mcp.offer import ClientContext
-from crystal.mcp.page import Json, ToolAnswer
+from crystal.mcp.page import Json, Place, ToolAnswer, new_parts
 from crystal.mcp.reading import SHORT_TITLE, get
-from crystal.mcp.searching import find
+from crystal.mcp.searching import find, said_around
 from crystal.text.fence import new_nonce
 from crystal.text.quoting import quote_line
 
 HITS = 10
 TITLE = 300
-"""Characters of a hit in its title: the address and the names of the fields around it take about 60."""
+"""Characters of a title: the address and the names of the fields around it take about 60."""
 
 
 def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     """Return the best hits, each with a title and an address."""
     with client.reader() as machine:
         found = find(machine, client, arguments, HITS)
-        makers = [hit_item(hit, ShortIds(machine)) for hit in found.hits]
-    rows = []
+        told = {name for hit in found.hits for name in (hit.uuid, hit.text)}
+        makers = [hit_item(hit, ShortIds(machine), said_around(hit, told)) for hit in found.hits]
+    rows = list[Json]()
+    above: Place = ()
     for item in (make(TITLE) for make in makers):
-        ident, head = str(item.data["id"]), f"{item.data['by']} {' '.join(item.place)}"
-        title = f"{head}: {quote_line(item.data['text'], TITLE)}"
+        ident, head = str(item.data["id"]), " ".join(filter(None, (item.data["by"], new_parts(item.place, above))))
+        around = (f"{where}: {item.data[where]}" for where in ("before", "after") if where in item.data)
+        title = quote_line(" | ".join((f"{head}: {item.data['text']}", *around)), TITLE)
         rows.append({"id": ident, "title": title, "url": address_of(client, ident)})
+        above = item.place
     return ToolAnswer("", {"results": rows})
 
 
@@ -42,9 +46,10 @@ def fetch(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     answer = get(client, arguments)
     about: Json = answer.data["memory"] or answer.data["session"] or {}
     title = about.get("title") or about.get("key") or f"{answer.data['kind']} {quote_line(ident, TITLE)}"
-    known = {name: str(about[name]) for name in ("project", "device", "updated_at", "last_at") if about.get(name)}
+    known = {"project": about["project"]} if about.get("project") else {}
+    text = answer.markdown(new_nonce()).removesuffix(f"\n{answer.data['more']}")  # it names a tool that is not here
     return ToolAnswer("", {
-        "id": ident, "title": quote_line(title, SHORT_TITLE), "text": answer.markdown(new_nonce()),
+        "id": ident, "title": quote_line(title, SHORT_TITLE), "text": text,
         "url": address_of(client, ident), "metadata": {"kind": answer.data["kind"], **known},
     })  # fmt: skip
 

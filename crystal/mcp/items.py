@@ -206,7 +206,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
     """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
     kind, by = kind_of(turn.role, turn.tool, turn.subagent)
-    mark, place = ", asked for" if turn.focus else "", ("", *_file_words(turn.file))
+    place = ("", *_file_words(turn.file))
 
     def make(room: int) -> AnswerItem:
         text, left = excerpt(turn.text, min(room, most or room), start)
@@ -217,9 +217,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
             **_validity_data(turn.validity),
         }  # fmt: skip
         go_on = f"\n[start {len(quote(turn.text)) - left} goes on]" if left and turn.focus else ""
-        return AnswerItem(
-            f"{name} {_without_tool(by, text)}{mark}{_since(turn.validity)}", place, f"{text}{go_on}", data
-        )
+        return AnswerItem(f"{name} {_without_tool(by, text)}{_since(turn.validity)}", place, f"{text}{go_on}", data)
 
     return make
 

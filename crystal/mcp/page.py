@@ -139,7 +139,7 @@ def answered(
     opened, end = "[" if is_plain else f"[{NONCE} ", "] " if is_list else "]\n"
     before: Place = ()
     for item, text in zip(items, said, strict=True):
-        new = _new_parts(item.place, before)
+        new = new_parts(item.place, before)
         shown = text.replace("\r", f"\n{opened}")
         lines.append(f"{opened}{' '.join(filter(None, (item.head, new)))}{end}{shown}")
         before = item.place or before
@@ -147,7 +147,7 @@ def answered(
     return ToolAnswer("\n".join([fenced("\n".join(lines), NONCE), *([more] if more else [])]), whole)
 
 
-def _new_parts(place: Place, before: Place) -> str:
+def new_parts(place: Place, before: Place) -> str:
     """Return what of a place is not as in the place before; of a day in the same year the month and the day."""
     pairs = list(zip_longest(place, before[: len(place)], fillvalue=""))
     new = [now for now, last in pairs if now != last]

@@ -138,14 +138,21 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
 
 
 def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
-    """Return turns without the ids that count on from the turn before, unless more can be read of one by its id."""
-    shown, last = list[AnswerItem](), None
+    """Return turns without what is clear: ids that count on, unless more can be read by one, and the tool of a result.
+
+    A result has the tool of the call above.
+    """
+    shown, last, called = list[AnswerItem](), None, None
     for turn in turns:
         number = parse_hit_name(turn.data["id"])
         counts_on = number is not None and last == number - 1
         is_asked = turn.data["focus"] or turn.data["characters_left"]
-        shown.append(replace(turn, head=turn.head.partition(" ")[2]) if counts_on and not is_asked else turn)
+        head, by = turn.head, turn.data["by"]
+        if by == f"tool {called}":
+            head = head.replace(f" {by}", " tool", 1)
+        shown.append(replace(turn, head=head.partition(" ")[2] if counts_on and not is_asked else head))
         last = number
+        called = by.removeprefix("call ") if by.startswith("call ") else called
     return shown
 
 
@@ -173,13 +180,12 @@ def _head(conversation: Conversation, ids: ShortIds, kind: str) -> tuple[str, st
     name = ids.session(session.id)
     branch = f" branch {label(session.branch)}" if session.branch not in (None, "", "HEAD", "main", "master") else ""
     place = " ".join(place_of(session.last_at, session.project, session.device, ids.device))
-    turns = f"{session.turns} turn{'s' * (session.turns != 1)}"
     title, told = (
         quote_line(session.title, SHORT_TITLE),
         " ".join(turn.text[:SHORT_TITLE] for turn in conversation.turns[:1]),
     )
     named = "" if told.startswith(title.rstrip("…")) else f": {title}"
-    words = f"session {name}, {turns}, {place}{branch}{named}"
+    words = f"session {name} {place}{branch}{named}"
     return name, words, {**NOTHING, "kind": kind, "session": session_data(session)}
 
 

@@ -51,14 +51,14 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids, told = ShortIds(machine), {name for hit in found.hits[: offset + limit] for name in (hit.uuid, hit.text)}
         page = found.hits[offset : offset + limit] if client.is_reader else ()
         hits = [*found.hits[:offset], *with_validity(machine, page, client.folder), *found.hits[offset + len(page) :]]
-        makers = [hit_item(hit, ids, _around(hit, told, bool(arguments.get("around")))) for hit in hits]
+        makers = [hit_item(hit, ids, said_around(hit, told, bool(arguments.get("around")))) for hit in hits]
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
     return one_page(makers, data, "hits", client.room, "nothing found", lambda at: f"offset={at}", limit)
 
 
-def _around(hit: Hit, told: set[str], is_asked: bool) -> dict[str, Neighbour]:
+def said_around(hit: Hit, told: set[str], is_asked: bool = False) -> dict[str, Neighbour]:
     """Return what was said before and after a hit if it is asked for; else around a short one what is not ``told``."""
     said = {where: one for where, one in (("before", hit.before), ("after", hit.after)) if one is not None}
     if is_asked:

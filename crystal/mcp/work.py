@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,9 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         since, before = (moment(times, name, machine.now()) for name in times)
         found = changed_files(machine, session=session, since=since, before=before, project=project)
         ids = ShortIds(machine)
-        folders = [one.path.rpartition("/")[0] for one in found]
-        above = ["", *folders[:-1]]
-        above[offset : offset + 1] = [""]  # a page begins with a whole path
+        folders = _folders_above(offset, [one.path for one in found])
         makers = [
-            partial(_file_item, one, folder, ids, session is None) for one, folder in zip(found, above, strict=False)
+            partial(_file_item, one, above, ids, session is None) for one, above in zip(found, folders, strict=True)
         ]
         data = {"offset": offset, "notes": _notes(machine)}
         return one_page(makers, data, "files", client.room, "no known edit", lambda at: f"offset={at}")
@@ -60,9 +58,21 @@ def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bo
         "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
     }  # fmt: skip
     place = (*place_of(one.last_at, one.project, None, ids.device), *(sessions[-1:] if is_named else ()))
-    folder, slash, name = one.path.rpartition("/")
-    shown = quote_line(f"…{slash}{name}", MAX_PATH) if folder and folder == folder_before else path
-    return AnswerItem(_size(one) or "+0", place, shown, data)
+    return AnswerItem(_size(one) or "+0", place, _below(one.path, folder_before) or path, data)
+
+
+def _folders_above(offset: int, paths: Sequence[str]) -> Iterator[str]:
+    """Yield for each path the folder of the last path above; a page begins with a whole path."""
+    folder = ""
+    for number, path in enumerate(paths):
+        yield "" if number == offset else folder
+        folder = path.rpartition("/")[0] if path else folder if number != offset else ""
+
+
+def _below(path: str, folder: str) -> str | None:
+    """Return a path without its folder if that is the one above."""
+    is_below = folder and path.rpartition("/")[0] == folder
+    return quote_line(f"…{path[len(folder) :]}", MAX_PATH) if is_below else None
 
 
 def _size(one: ChangedFile | Event) -> str:
@@ -82,11 +92,10 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         groups = dict[tuple[str | None, ...], list[tuple[BlamedLines, RecordedCall]]]()
         for one, call in ((one, one.call) for one in found.lines if one.call is not None):
             groups.setdefault((call.session_id, call.request, call.reason), []).append((one, call))
-        asked = [None, *(key[:2] for key in groups)]
-        makers = [
-            partial(_lines_item, group, ids, key[:2] == before)
-            for (key, group), before in zip(groups.items(), asked, strict=False)
-        ]
+        asked = dict[str | None, int]()
+        for (_, request, _), group in groups.items():
+            asked.setdefault(request, group[0][0].first)
+        makers = [partial(_lines_item, group, ids, asked[request]) for (_, request, _), group in groups.items()]
         missing = sum(one.last - one.first + 1 for one in found.lines if one.call is None)
         notes = [*[f"{missing} lines of no known session"] * (missing > 0), *found.notes, *_notes(machine)]
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0,
@@ -103,10 +112,11 @@ def _inside(client: ClientContext, path: str) -> Path:
     return place
 
 
-def _lines_item(
-    group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, is_asked_above: bool, room: int
-) -> AnswerItem:
-    """Return lines that were written for one reason, and what was said before; the request is not told twice."""
+def _lines_item(group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, asked_at: int, room: int) -> AnswerItem:
+    """Return lines that were written for one reason, and what was said before.
+
+    A request that is told with other lines, which begin at ``asked_at``, is not told twice.
+    """
     call, ranges = group[0][1], [(one.first, one.last) for one, _ in group]
     session, device = ids.session(call.session_id), ids.device
     said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
@@ -118,7 +128,9 @@ def _lines_item(
     }  # fmt: skip
     numbers = ",".join(f"{first}{f'-{last}' * (last > first)}" for first, last in ranges)
     head = f"{numbers} {session}"
-    words = "\n".join(f"{who}: {text}" for who, text in texts.items() if who != "asked" or not is_asked_above)
+    if call.request and asked_at != ranges[0][0]:
+        texts["asked"] = f"as for {asked_at}"
+    words = "\n".join(f"{who}: {text}" for who, text in texts.items())
     return AnswerItem(head, place_of(call.at, call.project, call.device, device), words, data)
 
 
@@ -140,9 +152,9 @@ def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
         "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
     }  # fmt: skip
     doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
-    head = f"{doubt}{one.runs} {session}"
+    head = f"{doubt}{one.runs}"
     place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
-    return AnswerItem(head, place, f"{command} # {about}" if about else command, data)
+    return AnswerItem(head, place, f"{command} #{about}" if about else command, data)
 
 
 def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -162,13 +174,14 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         project = _project(client, machine, arguments)
         found = history(machine, arguments["thing"], project=project, is_only=is_only, folder=client.folder)
         ids, told = ShortIds(machine), {one.text for one in found.events}
-        makers = [partial(_event_item, one, ids, told) for one in found.events]
+        folders = _folders_above(offset, [one.text if one.what == "edited" else "" for one in found.events])
+        makers = [partial(_event_item, one, ids, told, above) for one, above in zip(found.events, folders, strict=True)]
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions, "notes": _notes(machine),
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
         return one_page(makers, data, "events", client.room, "nothing is known of it", lambda at: f"offset={at}")
 
 
-def _event_item(one: Event, ids: ShortIds, told: set[str], room: int) -> AnswerItem:
+def _event_item(one: Event, ids: ShortIds, told: set[str], folder_before: str, room: int) -> AnswerItem:
     """Return an event; why it happened is left out of the text if it is the text of an event, too."""
     session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
     why = quote_line(one.why, SAID) if one.why else None
@@ -181,8 +194,9 @@ def _event_item(one: Event, ids: ShortIds, told: set[str], room: int) -> AnswerI
         *place_of(one.at, one.project, one.device, ids.device),
         session or (one.place if one.what == "committed" else ids.memory(one.uuid)),
     )
-    shown = f"{text}\n{why}" if why and one.why not in told else text
-    return AnswerItem(f"{one.what} {_size(one)}".rstrip(), place, shown, data)
+    shown = _below(one.text, folder_before) or text
+    what = _size(one) if one.what == "edited" else ""
+    return AnswerItem(what or one.what, place, f"{shown}\n{why}" if why and one.why not in told else shown, data)
 
 
 def _project(client: ClientContext, machine: Machine, arguments: Mapping[str, Any]) -> str | None:
