@@ -18,7 +18,7 @@ from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import problems
-from crystal.store.forget.archive_words import are_words_due
+from crystal.store.forget.word_blocks import are_words_due
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
 from crystal.store.notes import count_unindexed

@@ -14,7 +14,7 @@ from crystal.app.background import enrich
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match import archive_lines, archive_words
 from crystal.forgetting.match.query_terms import Terms
-from crystal.store.forget import archive_words as kept
+from crystal.store.forget import word_blocks
 from tests.forgetting.test_forgetting_candidates import TEXTS
 from tests.support.capture_machine import line
 from tests.support.examples import examples
@@ -26,7 +26,7 @@ SESSION, OTHER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """A machine on which each row of the ledger becomes a block."""
-    monkeypatch.setattr(kept, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(word_blocks, "BLOCK_BYTES", 1)
     desk = Desk(tmp_path)
     desk.meet()
     return desk
@@ -57,9 +57,9 @@ def test_only_archives_that_may_have_the_words_are_read(desk: Desk, monkeypatch:
     desk.say(OTHER, said("hello"), line("", kind="system", content="a quokka came by"))
     desk.capture()
     with desk.open() as machine:
-        blocks = kept.word_blocks(machine.store)
-        assert (len(blocks), kept.are_words_due(machine.store)) == (6, False)
-    monkeypatch.setattr(kept, "BLOCK_BYTES", 1 << 20)
+        blocks = word_blocks.all_blocks(machine.store)
+        assert (len(blocks), word_blocks.are_words_due(machine.store)) == (6, False)
+    monkeypatch.setattr(word_blocks, "BLOCK_BYTES", 1 << 20)
     desk.say(OTHER, said("and hello again"))
     desk.capture()
     read: list[str] = []
@@ -79,7 +79,7 @@ def test_of_forgotten_lines_no_filter_stays(desk: Desk) -> None:
 
     def filters() -> list[bool]:
         with desk.open() as machine:
-            return [archive_words.may_have(block.words, terms) for block in kept.word_blocks(machine.store)]
+            return [archive_words.may_have(block.words, terms) for block in word_blocks.all_blocks(machine.store)]
 
     assert filters() == [True, False]
     assert desk.forget(query="platypus").is_done
@@ -89,6 +89,6 @@ def test_of_forgotten_lines_no_filter_stays(desk: Desk) -> None:
         assert filters() == [False, False]
         with machine.store.transaction():
             machine.store.execute("UPDATE archive_words SET words = x'00'")
-        assert all(archive_words.may_have(block.words, terms) for block in kept.word_blocks(machine.store))
+        assert all(archive_words.may_have(block.words, terms) for block in word_blocks.all_blocks(machine.store))
         archive_words.bring_up_to_date(machine.store, desk.ldm, lambda: False)
     assert filters() == [False, False]

@@ -297,7 +297,7 @@ def test_a_store_where_nothing_may_be_written_is_read(home: Path, monkeypatch: p
         with served(crystal_offer()) as talk:
             assert "crosses at noon" in talk.tool("crystal_search", query="zebra")["content"][0]["text"]
             assert not talk.tool("crystal_recent", all=True)["isError"]
-            assert "asked for" in talk.tool("crystal_get", id="1")["content"][0]["text"]
+            assert "[1 user]" in talk.tool("crystal_get", id="1")["content"][0]["text"]
         assert sorted(path.name for path in folder.iterdir()) == before
     finally:
         folder.chmod(0o700)

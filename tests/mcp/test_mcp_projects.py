@@ -134,8 +134,9 @@ def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: S
 def test_every_table_is_hidden_in_part_or_known_to_tell_nothing(told: Store) -> None:
     """A new table needs a line in SHADOWS or FILE_SHADOWS, or here, if the server's tools tell nothing of it."""
     tools_tell_nothing = set(
-        "capture_roots costs embedding_generations forget_work forgotten_sessions hook_runs meta private_lines"
-        " private_marks redactions reflector_runs refusals snapshot_stamps sources text_blocks tombstones".split()
+        "archive_words capture_roots costs embedding_generations forget_work forgotten_sessions hook_runs meta"
+        " private_lines private_marks redactions reflector_runs refusals snapshot_stamps sources text_blocks"
+        " tombstones".split()
     )
     internal = ("relay_", "outbox", "mirror_", "index_", "chunks_vec", "sqlite_")
     tables = {name for (name,) in told.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}

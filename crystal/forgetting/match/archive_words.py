@@ -18,7 +18,7 @@ import numpy.typing as npt
 from crystal.forgetting.match.archive_lines import readable_texts, text_of_row
 from crystal.forgetting.match.query_terms import RUN, Terms
 from crystal.store import Store
-from crystal.store.forget import archive_words
+from crystal.store.forget import word_blocks
 from crystal.store.forget.forgotten_rows import KeptRow
 
 EDGE = 4
@@ -35,18 +35,18 @@ _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 def bring_up_to_date(store: Store, ldm_home: Path, should_stop: Callable[[], bool]) -> None:
     """Keep the words of the archived lines that have no filter yet, block by block."""
-    if any(not block.words.startswith(FORM) for block in archive_words.word_blocks(store)):
+    if any(not block.words.startswith(FORM) for block in word_blocks.all_blocks(store)):
         with store.transaction():
-            archive_words.drop_blocks(store, FORM)
-    while not should_stop() and (rows := archive_words.rows_due(store)):
+            word_blocks.drop_blocks(store, FORM)
+    while not should_stop() and (rows := word_blocks.rows_due(store)):
         words = _words_of_rows(rows, ldm_home)
         with store.transaction():
-            archive_words.add_block(store, rows, words)
+            word_blocks.add_block(store, rows, words)
 
 
 def rows_with(store: Store, rows: Iterable[KeptRow], terms: Terms) -> list[KeptRow]:
     """Return the rows whose lines may have all the words and phrases of a query."""
-    blocks = archive_words.word_blocks(store)
+    blocks = word_blocks.all_blocks(store)
     lasts, may = [block.last for block in blocks], [may_have(block.words, terms) for block in blocks]
 
     def is_worth_it(row: KeptRow) -> bool:

@@ -20,7 +20,7 @@ class WordBlock(NamedTuple):
     words: bytes
 
 
-def word_blocks(store: Store) -> list[WordBlock]:
+def all_blocks(store: Store) -> list[WordBlock]:
     """Return all blocks, in the order of the ledger."""
     return store.all(WordBlock, "SELECT first, last, words FROM archive_words ORDER BY last")
 
