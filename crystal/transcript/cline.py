@@ -34,6 +34,7 @@ _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTA
 class ClineReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
 
+    kinds_are_named = True
     silent_kinds = ("user", "assistant")
 
     def __init__(self, folder_file: str) -> None:

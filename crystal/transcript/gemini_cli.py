@@ -30,9 +30,14 @@ _ANSWERS = ("gemini", "qwen")
 _ROOT_FILE = ".project_root"
 
 
+_HEAD = frozenset(("sessionId", "lastUpdated", "summary", "$rewindTo"))
+"""Fields of lines that only tell about the chat, unless there are objects in them."""
+
+
 class GeminiReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
+    kinds_are_named = True
     silent_kinds: tuple[str, ...] = ("user", *_ANSWERS, "info", "warning", "error")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
@@ -94,7 +99,7 @@ def _replay(objects: list[Fields]) -> tuple[dict[str, Fields], list[Fields]]:
             _add_history(messages, others, history)
         elif "type" in fields and identifier(fields.get("id")) is not None:
             _add_message(messages, others, fields)
-        elif not {"sessionId", "lastUpdated", "summary", "$rewindTo"} & change.keys():
+        elif not _HEAD & change.keys() or any(map(dicts_of, change.values())):
             others.append(fields)
     return messages, others
 

@@ -41,6 +41,7 @@ _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 class GooseReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
+    kinds_are_named = True
     silent_kinds = ("user", "assistant")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:

@@ -30,6 +30,7 @@ ENTRIES = (
 class EntryReader(MessageReader):
     """Reads entries in Pi's form."""
 
+    kinds_are_named = True
     silent_kinds: tuple[str, ...] = ENTRIES
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:

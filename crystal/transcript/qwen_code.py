@@ -28,6 +28,7 @@ class QwenReader(GeminiReader):
     """See ``GeminiReader``: that is for documents. Newer chats are read line by line."""
 
     lines_have_ids = False
+    kinds_are_named = True
     silent_kinds = (*GeminiReader.silent_kinds, "assistant", "tool_result", "system")
     context_marks = (b'"custom_title"',)
 

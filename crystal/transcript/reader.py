@@ -91,6 +91,9 @@ class TranscriptReader(ABC):
     silent_kinds: tuple[str, ...] = ()
     """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""
 
+    kinds_are_named: bool = False
+    """Whether every record has a kind, so that a silent one without is unknown."""
+
     @abstractmethod
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to, by its name and its folder."""

@@ -16,7 +16,7 @@ from crystal.transcript.reader import TranscriptReader
 
 NOT_JSON = "not JSON"
 OTHER = "other"
-"""Kinds whose names are no names, which may be anything, and those beyond the most frequent."""
+"""Kinds without a name, those whose names are no names, which may be anything, and those beyond the most frequent."""
 MAX_KINDS = 20
 _NAME = re.compile(r"[A-Za-z0-9][\w.:/$-]{0,63}", re.ASCII)
 
@@ -58,4 +58,5 @@ def _kind_of(reader: TranscriptReader, line: bytes) -> str | None:
     fields, _ = parse_completed(line)
     if not fields or text_of(fields) is not None:
         return NOT_JSON if line.strip() else None
-    return reader.kind(fields) or None
+    is_title = fields.keys() == {"title"}  # ours, see ``SnapshotReader.records``
+    return reader.kind(fields) or (OTHER if reader.kinds_are_named and not is_title else None)

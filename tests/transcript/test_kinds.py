@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import PurePath
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript.reader import TranscriptReader, reader_of
 from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records
+from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
 from tests.support.examples import examples
@@ -21,6 +24,18 @@ TYPE = re.compile(rb'("(?:type|role|kind)":\s*")([a-zA-Z_.]+)"')
 RENAMED = rb'\1later_\2"'
 WITH_KINDS = [name for name in HARNESSES if reader_of(name).silent_kinds not in ((), ("*",))]
 ADDED_TO_THE_SAMPLE = {"codex": {"a_later_kind"}}
+
+
+def test_a_chat_of_gemini_in_another_form_is_kept_and_counted() -> None:
+    reader: Any = reader_of("gemini-cli")
+    data = b'{"sessionId":"s","schema":9,"entries":[{"id":"1","who":"user","say":"quartz"}]}'
+    for whole in (data, data + b"\n" + data.replace(b"quartz", b"mica")):
+        source = Snapshot(
+            PurePath("chats/session-1.json" if whole is data else "chats/session-1.jsonl"), whole, dict, {}
+        )
+        lines = [one.line for talk in reader.conversations(source) for one in reader.records(source, talk)]
+        assert b"".join(lines).count(b'"say":"') == whole.count(b'"say":"')
+        assert counted(reader, lines).unknown == ((OTHER, len(lines)),)
 
 
 def counted(reader: TranscriptReader, lines: list[bytes]) -> RecordCounts:
@@ -44,6 +59,13 @@ def test_renamed_kinds_say_nothing_and_are_counted(harness: str) -> None:
     unknown = sum(number for kind, number in counts.unknown if kind.startswith("later_"))
     assert 0 < lost <= unknown + counts.silent
     assert unknown
+
+
+@each_row("harness", [name for name in WITH_KINDS if reader_of(name).kinds_are_named])
+def test_records_whose_kind_has_another_name_are_counted(harness: str) -> None:
+    lines = [re.sub(rb'"(type|role|kind)":', rb'"later_\1":', one) for one in samples.stored_lines(harness)]
+    counts = counted(reader_of(harness), lines)
+    assert dict(counts.unknown).get(OTHER, 0) > counts.said + counts.silent
 
 
 def test_the_kinds_of_unknown_records_are_names_and_few() -> None:
