@@ -56,7 +56,7 @@ def test_the_official_client_speaks_both_eras_with_it(memory: Path) -> None:
 
     async def talk(mode: str, url: str) -> str:
         async with (
-            httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}) as sender,
+            httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60) as sender,
             Client(streamable_http_client(url, http_client=sender), mode=mode) as client,  # type: ignore[arg-type]
         ):
             names = [tool.name for tool in (await client.list_tools()).tools]
