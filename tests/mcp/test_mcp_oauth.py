@@ -100,7 +100,7 @@ def test_it_gets_what_the_user_approves_and_nothing_before(told: Store) -> None:
 
 @each_row("registered", [{}, {"scope": "read"}])
 def test_it_may_ask_for_every_scope_whatever_it_registered_with(told: Store, registered: dict[str, str]) -> None:
-    """Claude Code registers without a scope, then asks for all that the server has."""
+    """Some register without a scope, which RFC 7591 leaves open, then ask for all that the server has."""
     assistant = Assistant(**registered)
     page = assistant.page(scope="read remember forget")
     assert "asks to: read, remember, forget." in assistant.get(page).text
