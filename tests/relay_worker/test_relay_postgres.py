@@ -70,6 +70,22 @@ def test_a_long_poll_at_one_server_ends_with_a_blob_at_the_other(pair):
     assert other.get(stream, 1).status_code == 200
 
 
+def test_the_first_message_after_its_connection_was_cut_is_heard(pair, url):
+    """As after a restart of the database: nobody waits two minutes because of it."""
+    one, other = pair
+    heard: list[str] = []
+    other.served.app.relay.signals.notify = heard.append
+    said = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_notify%'"
+    assert one.put(new_stream(), 1).status_code == 201
+    soon(lambda: heard, 5)
+    with psycopg.connect(url, autocommit=True) as db:
+        soon(lambda: db.execute(f"SELECT count(pg_terminate_backend(pid)) {said}").fetchone() == (1,), 5)
+        soon(lambda: db.execute(f"SELECT count(*) {said}").fetchone() == (0,), 5)
+    heard.clear()
+    assert one.put(new_stream(), 1).status_code == 201
+    soon(lambda: heard, 5)
+
+
 def test_odd_messages_do_not_stop_a_server_from_hearing(pair, url):
     odd = [
         "", "x", "1", "{}", "[]", "[1]", '["x"]', '["x", []]', '["x", {}]', "[[], []]", '["x", null]', '[1, "all"]',

@@ -25,6 +25,8 @@ from relay_worker.store.postgres.connecting import SERVING_LOCK, PostgresRows, c
 CHANNEL = "crystal_relay"
 GATHER_SECONDS = 0.005
 RETRY_SECONDS = 0.3
+ATTEMPTS = (0.0, 0.0, RETRY_SECONDS)
+"""Pauses before each attempt to send: the first one only finds out that an idle connection was closed meanwhile."""
 LOG = logging.getLogger("relay_worker")
 Message: TypeAlias = "list[Any]"
 
@@ -106,15 +108,28 @@ class Bus:
             with contextlib.suppress(queue.Empty):
                 while len(said) < 1000 and (message := self._outgoing.get_nowait()) is not None:
                     said[msgspec.json.encode(message).decode()] = None
-            try:
-                if db is None or db.closed:
-                    db = connect(self._url)
-                    db.execute("SET synchronous_commit = off")  # a message need not survive the server
-                sql = "SELECT pg_notify(%s, message) FROM unnest(%s::text[]) message"
-                db.execute(sql, [CHANNEL, list(said)], prepare=True)
-            except (psycopg.Error, CannotServeError):
+            for pause in ATTEMPTS:
+                self._ends.wait(pause)
+                db = self._notify(db, list(said))
+                if db is not None:
+                    break
+            else:
                 LOG.warning("other servers were not told")  # they hear of the change within two minutes
             if message is None:
                 break
         if db is not None:
             db.close()
+
+    def _notify(self, db: psycopg.Connection[Any] | None, said: list[str]) -> psycopg.Connection[Any] | None:
+        """Send messages; return the connection, a new one if there was none. None if they are not sent."""
+        try:
+            if db is None:
+                db = connect(self._url)
+                db.execute("SET synchronous_commit = off")  # a message need not survive the server
+            sql = "SELECT pg_notify(%s, message) FROM unnest(%s::text[]) message"
+            db.execute(sql, [CHANNEL, said], prepare=True)
+        except (psycopg.Error, CannotServeError):
+            if db is not None:
+                db.close()
+            return None
+        return db
