@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import resource
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.relay_scale import memory_of, servers, tokens_for
+from benchmarks.relay_scale import memory_of, processes_of, processor_seconds, servers, tokens_for
 from relay_worker.settings import Settings
 from tests.support.postgres import programs, running
 
@@ -62,24 +61,6 @@ async def idle(port, token, tally, delay, wait):
             await asyncio.sleep(wait)
 
 
-def processor_seconds(pids):
-    """User and system time of processes so far."""
-    fields = (Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split() for pid in pids)
-    return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
-
-
-def processes_of(folder):
-    """The processes of the PostgreSQL whose data is in a folder."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if status.readlink() == folder:
-                found.append(int(status.parent.name))
-        except OSError:
-            continue
-    return found
-
-
 async def measure(name, settings, nodes, given, data):
     """Print what so many devices cost."""
     tokens = tokens_for(settings, given.devices)
@@ -92,13 +73,12 @@ async def measure(name, settings, nodes, given, data):
         ]
         await asyncio.sleep(1.2 * given.wait)
         tally.answered = tally.early = tally.refused = 0
-        database = processes_of(data) if data else []
-        began, server, store = time.monotonic(), processor_seconds(pids), processor_seconds(database)
+        began, server, store = time.monotonic(), processor_seconds(pids), processor_seconds(processes_of(data))
         await asyncio.sleep(given.seconds)
         minutes = (time.monotonic() - began) / 60
         each = 1000 / minutes / given.devices
         spent = each * (processor_seconds(pids) - server)
-        stored = max(0.0, each * (processor_seconds(set(database) & set(processes_of(data or "/"))) - store))
+        stored = each * (processor_seconds(processes_of(data)) - store)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,7 +3,8 @@
 Beside them stands a bare ``INSERT ... ON CONFLICT DO NOTHING`` of the same bytes through psycopg into the same
 PostgreSQL, each with its own commit: by itself, at the number of connections at which it is fastest, and as the store
 of one server behind the same routes, which is what HTTP leaves of it. Rounds alternate; ratios are the medians of those
-within a round. Everything shares one machine: database, servers and clients.
+within a round. Everything shares one machine: database, servers and clients. So does other work, if there is any: then
+compare the processor time of a put, of its server and of the database, rather than the pace.
 
 A *put* is one request. A *round trip* is put, get and acknowledgement of a blob, one after the other.
 
@@ -27,6 +28,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -133,6 +135,35 @@ def memory_of(pids):
     return found
 
 
+def processes_of(folder):
+    """The processes of the PostgreSQL whose data is in a folder."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/cwd"):
+        with contextlib.suppress(OSError):
+            if status.readlink() == folder:
+                found.append(int(status.parent.name))
+    return found
+
+
+def processor_seconds(pids):
+    """User and system time of processes so far, and of their children that ended."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it ended: its parent has its time
+            fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def costed(work, pids, data):
+    """What some work gives, with the processor time of these processes and of PostgreSQL for each of its times."""
+    before = processor_seconds([*pids, *processes_of(data)])
+    rate, times = work()
+    time.sleep(0.2)  # connections end
+    spent = processor_seconds([*pids, *processes_of(data)]) - before
+    return rate, times, 1e6 * spent / max(1, len(times))
+
+
 # -- clients
 
 
@@ -229,28 +260,33 @@ def bare(url, count, seconds):
 
 
 def measure(folder, database, given, number):
-    """One round: (a second, times) for each name."""
+    """One round: (a second, times, microseconds of processor time each) for each name."""
     found = {}
+    data = database.folder / "data" if database else None
     kinds = [("SQLite", Settings(data_dir=folder / f"sqlite-{number}"), 1)]
     if database is not None:
         for nodes in given.nodes:
             url = database.database(f"relay-{number}-{nodes}")
             kinds.append((f"PostgreSQL, {nodes}", Settings(data_dir=folder, store=url), nodes))
-        rates = [bare(database.database(f"bare-{number}-{one}"), one, given.seconds) for one in BARE_CONNECTIONS]
-        found["bare insert"] = max(rates)
+        found["bare insert"] = max(
+            costed(partial(bare, database.database(f"bare-{number}-{one}"), one, given.seconds), [os.getpid()], data)
+            for one in BARE_CONNECTIONS
+        )
         settings = Settings(data_dir=folder, store=database.database(f"routes-{number}"))
         make_bare(settings.store)
         tokens = tokens_for(settings, given.accounts)
-        with servers(settings, 1, is_bare=True) as (ports, _):
-            load(ports, tokens, given.connections, given.seconds / 4, is_trip=False)
-            found["bare, same routes"] = load(ports, tokens, given.connections, given.seconds, is_trip=False)
+        with servers(settings, 1, is_bare=True) as (ports, pids):
+            asked = partial(load, ports, tokens, given.connections, is_trip=False)
+            asked(given.seconds / 4)
+            found["bare, same routes"] = costed(partial(asked, given.seconds), pids, data)
     for name, settings, nodes in kinds if number % 2 else reversed(kinds):
         tokens = tokens_for(settings, given.accounts)
         with servers(settings, nodes) as (ports, pids):
             load(ports, tokens, given.connections, given.seconds / 4, is_trip=False)
             for verb, is_trip in (("puts", False), ("trips", True)):
-                found[f"{name}: {verb}"] = load(ports, tokens, given.connections, given.seconds, is_trip=is_trip)
-            found[f"{name}: memory"] = max(memory_of(pids)), []
+                asked = partial(load, ports, tokens, given.connections, given.seconds, is_trip=is_trip)
+                found[f"{name}: {verb}"] = costed(asked, pids, data)
+            found[f"{name}: memory"] = max(memory_of(pids)), [], 0
     return found
 
 
@@ -273,6 +309,14 @@ def main():
     return report(rounds)
 
 
+def ratios(rounds, name, other):
+    """How a name compares with another in pace, and in work for a second of the processor: medians of the rounds."""
+    pace = [one[name][0] / one[other][0] for one in rounds]
+    work = [one[other][2] / one[name][2] for one in rounds]
+    found = (f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})" for each in (pace, work))
+    return statistics.median(pace), " in pace, ".join(found)
+
+
 def report(rounds):
     """Print the medians; 1 if the target is missed."""
     best = 0.0
@@ -281,14 +325,17 @@ def report(rounds):
         if name.endswith("memory"):
             print(f"{name:24} {middle:.0f} MB at most in one server")
             continue
-        times = sorted(time for one in rounds for time in one[name][1])
+        times = sorted(time for one in rounds for time in one[name][1]) or [0.0]
         p50, p99 = (1000 * times[int(len(times) * share)] for share in (0.5, 0.99))
-        line = f"{name:24} {middle:6.0f}/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms"
+        each = statistics.median(one[name][2] for one in rounds)
+        line = f"{name:24} {middle:6.0f}/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  {each:5.0f} us of processor time"
         if "bare insert" in rounds[0] and name.endswith("puts"):
-            ratio = statistics.median(one[name][0] / one["bare insert"][0] for one in rounds)
-            routed = statistics.median(one[name][0] / one["bare, same routes"][0] for one in rounds)
+            _, words = ratios(rounds, name, "bare insert")
+            routed, routed_words = ratios(rounds, name, "bare, same routes")
             best = max(best, routed if "PostgreSQL" in name else 0)
-            line += f"  {ratio:.2f} of the bare insert, {routed:.2f} of it behind the same routes"
+            line += (
+                f"\n{'':24} of the bare insert: {words} in work; of it behind the same routes: {routed_words} in work"
+            )
         print(line)
     if "bare insert" not in rounds[0]:
         print("PostgreSQL is not installed: SQLite alone")
