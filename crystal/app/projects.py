@@ -1,6 +1,7 @@
 """Projects: find the one of a folder, list them, rename, join and split them."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -175,11 +176,18 @@ def project_called(stores: Sequence[Store], wanted: str) -> str:
 
     Raises:
         NotFoundError: There is none.
+        UsageError: There are several, so the name says more than its user may mean.
     """
     for store in stores:
         found = None if is_folder(wanted) else project_named(store, wanted)
-        if found is not None:
-            return found.name
+        if found is None:
+            continue
+        known = projects.known_projects(store)
+        folders = [one.folders[0] for one in known if one.name.casefold() == found.name.casefold()]
+        if len(folders) > 1:
+            hint = f"give one another name first: crystal projects rename {shlex.quote(folders[-1])} NAME"
+            raise UsageError(f"{len(folders)} projects are called {found.name!r}: {', '.join(folders[:5])}", hint=hint)
+        return found.name
     raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
 
 

@@ -30,6 +30,7 @@ from tests.support.examples import part_of
 from tests.support.mcp_client import ENVELOPE, INITIALIZE
 from tests.support.mcp_memory import fence_of
 from tests.support.remote_client import BASE, Remote, token_for
+from tests.support.store_factory import add_turn
 from tests.support.table import each_row
 
 MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
@@ -389,6 +390,14 @@ def test_the_commands_refuse_what_cannot_be(told: Store, words: tuple[str, ...],
     done = crystal(*words)
     assert done.code == code, done
     assert says in done.out + done.err
+
+
+def test_a_name_of_several_projects_gives_access_to_none(told: Store) -> None:
+    add_turn(told, "the quokka", session="0d1c2b3a-5b1f-4c55-9e5f-8c2e6d0a4f50", project="/clients/acme/shop")
+    done = crystal("access", "make", "--label", "phone", "--project", "shop")
+    assert (done.code, "2 projects are called 'shop'" in done.err, "/clients/acme/shop" in done.err) == (2, True, True)
+    assert crystal("projects", "rename", "/clients/acme/shop", "acme").code == 0
+    assert crystal("access", "make", "--label", "phone", "--project", "shop").code == 0
 
 
 def test_make_and_list(told: Store, monkeypatch: pytest.MonkeyPatch) -> None:
