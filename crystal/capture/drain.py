@@ -322,13 +322,12 @@ def _says(capture: Capture, path: Path, note: Note) -> bool:
     except OSError:
         return False
     reader = reader_of(finder.root_of(path, capture.folders).harness)
-    at = start
-    for line in data.split(b"\n"):
-        is_new = at >= offset
-        at += len(line) + 1
+    at = found.size + 1
+    for line in reversed(data.split(b"\n")):  # it is among the last
+        at -= len(line) + 1
         if any(fingerprint(text) == note.awaited for text in reader.answers(line)):
             said_at = reader.facts(line).timestamp_ms
-            if is_new or (said_at is not None and said_at >= note.at - FRESH_MS):
+            if at >= offset or (said_at is not None and said_at >= note.at - FRESH_MS):
                 return True
     return False
 

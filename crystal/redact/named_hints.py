@@ -22,16 +22,22 @@ _STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
 _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
 _SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
 
+
+def _after(name: bytes, *found: bytes) -> bytes:
+    """Return one hint for all that may follow a name: an automaton with the names in it many times is made slowly."""
+    return name + rb"(?:" + rb"|".join(found) + rb")"
+
+
 _FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
-_SPOKEN = PASSWORD_NAME + _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`\xff]*[0-9!@#$%^&*]"
+_SPOKEN = _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`\xff]*[0-9!@#$%^&*]"
 _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
 _NETRC = rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"passw(?:or)?d)"
 _DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
-_LISTED = _STRONG_NAME + rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
-_TAGGED = PASSWORD_NAME + rb">[^<>\s]{3,}<"
+_LISTED = rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
+_TAGGED = rb">[^<>\s]{3,}<"
 _PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + ANY_NAME + rb"\"\s*,[^{}]*\"[vV]alue\"\s*:"
-_NESTED = ANY_NAME + rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
-_DECLARED_BLOCK = ANY_NAME + rb"[\"'\\]+\s*\{[^{}]*\bdefault\s*="
+_NESTED = rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
+_DECLARED_BLOCK = rb"[\"'\\]+\s*\{[^{}]*\bdefault\s*="
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
 _QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
@@ -57,21 +63,30 @@ _BARE_SECRET = (
     rb"[0-9]" + _BARE_RUN + rb"*(?:[A-Za-z]|" + _BARE_RUN + rb"{7})"
 )
 
+_OF_ANY = (_NESTED, _DECLARED_BLOCK)
+_OF_STRONG = (_SIBLING, _LISTED, *_OF_ANY)
+
 NAMED_HINTS = (
-    PASSWORD_NAME + rb"(?:" + _BARE_GAP + _BARE_PASSWORD + rb"|" + _GAP + _QUOTED_BY + _PAD + rb"[^\s\"'`\xff])",
-    SECRET_NAME + rb"(?:" + _BARE_GAP + _BARE_SECRET + rb"|" + _GAP + _QUOTED_BY + _PAD + _RANDOM + rb")",
-    KEY_NAME + _GAP + rb"[=:]" + _FILLER + _LONG,
-    PASSWORD_NAME + _TYPE + _FILLER + rb"[^\s\"'`\xff]",
-    SECRET_NAME + _TYPE + _FILLER + _RANDOM,
-    _STRONG_NAME + _SIBLING,
-    _LISTED,
-    _TAGGED,
+    _after(
+        PASSWORD_NAME,
+        _BARE_GAP + _BARE_PASSWORD,
+        _GAP + _QUOTED_BY + _PAD + rb"[^\s\"'`\xff]",
+        _TYPE + _FILLER + rb"[^\s\"'`\xff]",
+        _TAGGED,
+        _SPOKEN,
+        *_OF_STRONG,
+    ),
+    _after(
+        SECRET_NAME,
+        _BARE_GAP + _BARE_SECRET,
+        _GAP + _QUOTED_BY + _PAD + _RANDOM,
+        _TYPE + _FILLER + _RANDOM,
+        *_OF_STRONG,
+    ),
+    _after(KEY_NAME, _GAP + rb"[=:]" + _FILLER + _LONG, *_OF_ANY),
     _PASS,
     _PAIRED,
-    _NESTED,
-    _DECLARED_BLOCK,
     _FLAG,
-    _SPOKEN,
     _SQL,
     _NETRC,
     _DECLARED,
@@ -85,12 +100,12 @@ ASSIGNED = b"|".join(
         ANY_NAME + rb"(?:" + _LISTED_BY + rb"|" + _GAP + _SIBLING + rb")",
         PASSWORD_NAME + _GAP + rb"[=:>]",
         _WEAK_NAME + rb"(?:" + _GAP + rb"[=:>]|" + _TYPED + rb")" + _FILLER + _RUN + rb"{8}",
-        _NESTED,
-        _DECLARED_BLOCK,
+        ANY_NAME + _NESTED,
+        ANY_NAME + _DECLARED_BLOCK,
         _PASS,
     )
 )
 """A telling name and what may assign to it; beside all but passwords, as much as can be a secret."""
 
-OTHERWISE = b"|".join((_FLAG, _SPOKEN, _SQL, _NETRC, _DECLARED))
+OTHERWISE = b"|".join((_FLAG, PASSWORD_NAME + _SPOKEN, _SQL, _NETRC, _DECLARED))
 """A telling name before a value that is not assigned to it."""
