@@ -101,7 +101,9 @@ def test_a_damaged_list_lets_nobody_in(remote: Remote) -> None:
         path.write_bytes(content)
         answer = remote.rpc("tools/list")
         assert answer.status_code == 503
-        assert "delete" in answer.json()["hint"]
+        assert "crystal access list" in answer.json()["hint"]
+        assert str(path.parent) not in answer.text
+        assert str(path) in crystal("access", "list").err
     with pytest.raises(NotConfiguredError):
         read_grants(path)
     path.unlink()
