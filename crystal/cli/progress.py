@@ -11,6 +11,8 @@ Show = Callable[[str, int, int], None]
 """Takes the name of a step, how much of it is done, and how much there is (0: not known)."""
 QUIET_SECONDS = 5.0
 """Without a terminal nothing is printed before so long, and at most one line in so long."""
+AGAIN_SECONDS = 30.0
+"""After so long the same step is told again, with the time that is left of it."""
 
 
 @contextlib.contextmanager
@@ -23,7 +25,7 @@ def bar_shown(*, enabled: bool = True, remark: str = "") -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    bar = Progress(*columns, TextColumn(remark), console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, TextColumn(remark), console=Console(stderr=True, get_time=time.monotonic), transient=True)
     task = bar.add_task("", total=None)
 
     def show(step: str, done: int, total: int) -> None:
@@ -63,12 +65,24 @@ def steps_shown() -> Iterator[Show]:
 
 
 def _lines() -> Show:
-    printed, last = time.monotonic(), ""
+    printed, shown = time.monotonic(), ""
+    started, first, current = printed, 0, ""
 
-    def show(step: str, _: int, __: int) -> None:
-        nonlocal printed, last
-        if step != last and time.monotonic() - printed >= QUIET_SECONDS:
-            printed, last = time.monotonic(), step
-            print(f"crystal: {step} ...", file=sys.stderr)
+    def show(step: str, done: int, total: int) -> None:
+        nonlocal printed, shown, started, first, current
+        now = time.monotonic()
+        if step != current:
+            started, first, current = now, done, step
+        if now - printed >= (QUIET_SECONDS if step != shown else AGAIN_SECONDS):
+            printed, shown = now, step
+            print(f"crystal: {step} ...{_left(now - started, done - first, total - done)}", file=sys.stderr)
 
     return show
+
+
+def _left(seconds: float, done: int, left: int) -> str:
+    """Return how long the rest of a step takes if it goes on as before; empty where that cannot be told yet."""
+    if left <= 0 or done <= 0 or seconds < QUIET_SECONDS:
+        return ""
+    rest = round(seconds * left / done)
+    return f" about {rest} s left" if rest < 100 else f" about {round(rest / 60)} min left"

@@ -51,6 +51,7 @@ def test_very_many_texts_are_found_in_any_pieces_where_a_plain_search_finds_them
     for most in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(patterns, "MAX_FAST", most)
+            patch.setattr(patterns, "MAX_FAST_BODIES", most)
             patch.setattr(window_hashes, "BLOCK", 64)
             found = list(
                 PatternSet(texts[1:], texts[:1], patterns.body_stretches([body]), lambda text: [text]).find(pieces)

@@ -39,6 +39,8 @@ MAX_FAST = 1 << 20
 """Characters of texts whose forms of at least ``FAST_WINDOW`` bytes are searched for by eight hashes each; of more,
 those of at least ``WINDOW`` bytes by one. Shorter ones are searched for by an automaton, which takes longer, and 100
 times as much memory."""
+MAX_FAST_BODIES = 8 << 20
+"""Bytes of compressed texts whose parts are searched for by eight hashes each, which takes 80 MB at most."""
 MAX_TEXTS = 64
 MAX_SOURCES = 50_000
 """Texts whose forms are remembered, as the matches of a text mostly lie together; and forms that were found."""
@@ -132,16 +134,22 @@ class PatternSet:
             kept = data[max(0, len(data) - self._longest + 1) :]
 
     def _matches(self, data: bytes) -> Iterator[tuple[int, int, Source]]:
+        yield from self._forms_in(data)
+        for start, end, _ in self._bodies.find(data):
+            yield start, end, data[start:end]
+
+    def _forms_in(self, data: bytes) -> Iterator[tuple[int, int, Source]]:
         for start, number in self._matcher.find(data):
             yield start, start + len(self._matcher.strings[number]), self._known[number]
         for start, end, number in self._windows.find(data):
             yield start, end, self._source(number, data[start:end])
-        for start, end, _ in self._bodies.find(data):
-            yield start, end, data[start:end]
 
     def find_in_lines(self, data: bytes) -> Iterator[tuple[int, Source]]:
-        """Yield the start and the source of every match in JSON lines, words only at word borders."""
-        for start, end, source in self.find([data]):
+        """Yield the start and the source of every match in JSON lines, words only at word borders.
+
+        Nothing in them is a compressed text, which is no text that JSON can hold.
+        """
+        for start, end, source in self._forms_in(data):
             if not (is_word(source) and _is_joined(data, start, end)):
                 yield start, source
 
@@ -182,8 +190,12 @@ def _is_joined(data: bytes, start: int, end: int) -> bool:
 
 def body_stretches(bodies: Iterable[bytes]) -> WindowHashes:
     """Return the hashes of parts of compressed texts: any part of a text of twice their length contains one."""
+    bodies = list(bodies)
     starts = ((body, at) for body in bodies for at in range(0, len(body) - BODY_STRETCH + 1, BODY_STRETCH))
-    return WindowHashes(((body[at : at + BODY_STRETCH], 0) for body, at in starts), BODY_STRETCH // HASHED)
+    stretches = ((body[at : at + BODY_STRETCH], 0) for body, at in starts)
+    if sum(map(len, bodies)) <= MAX_FAST_BODIES:
+        return WindowHashes(stretches, is_fast=True)
+    return WindowHashes(stretches, BODY_STRETCH // HASHED)
 
 
 def words_of(text: str) -> set[str]:

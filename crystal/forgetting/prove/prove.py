@@ -116,7 +116,9 @@ def prove(context: ForgetContext, forgotten: ForgottenText) -> ForgetProof:
         folders = (context.ldm_home, context.data_dir)
         roots = {root.folder for root in context.roots if not root.place.in_projects}
         others = file_reader.models_as_installed(context.ldm_home / "models") | roots
-        for path in file_reader.files_of(folders, others, search.cannot_read):
+        paths = list(file_reader.files_of(folders, others, search.cannot_read))
+        search.count_bytes(paths)
+        for path in paths:
             search.look_into_file(path)
         search.look_into_outbox()
         search.look_into_transcripts()
@@ -135,7 +137,7 @@ class _Search:
         self.context, self.forgotten, self.stores = context, forgotten, stores
         self.findings: dict[tuple[str, str, Source], tuple[int, int]] = {}
         self.unread: list[Unread] = []
-        self.files = self.size = 0
+        self.files = self.size = self.read = self.total = 0
         texts = (*forgotten.texts, *forgotten.asked)
         words = set().union(*map(words_of, texts)) | index_words(texts, tokenizer(context.store))
         stretches = {word for text in texts for word in _stretches(text) if is_word(word)}
@@ -195,7 +197,8 @@ class _Search:
         try:
             if traces.rows_left(store, self.forgotten.lines, self.forgotten.memories):
                 self.add(name, 0, "row")
-            for table, values in groupby(traces.values(store), key=lambda found: found[0]):
+            told = partial(self.context.progress, "looking into the tables")
+            for table, values in groupby(traces.values(store, told), key=lambda found: found[0]):
                 for offset, _, source in self.patterns.find(_joined(value for _, value in values)):
                     self.add(f"{name}: {table}", offset, "row", source)
             if traces.entries_alone(store):
@@ -204,6 +207,17 @@ class _Search:
             self.cannot_read(name, error.message)
 
     # -- files -------------------------------------------------------------------------------------------------------
+
+    def count_bytes(self, paths: Iterable[Path]) -> None:
+        """Set the number of bytes to read: those of the files, and of the lines that archives hold compressed."""
+        self.total = forgotten_rows.archived_bytes(self.context.store)
+        for path in paths:
+            with contextlib.suppress(OSError):
+                self.total += path.stat().st_size
+
+    def _have_read(self, size: int) -> None:
+        self.read += size
+        self.context.progress("looking at every byte", self.read, max(self.read, self.total))
 
     def look_into_file(self, path: Path) -> None:
         """Check a file to its last byte, its decompressed content, and its name."""
@@ -221,6 +235,7 @@ class _Search:
                     for offset, kind, source in self._in_lines(text, self.sessions.get(path)):
                         self.add(name, at + offset, kind, source)
                     at += len(text)
+                    self._have_read(len(text))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -240,7 +255,7 @@ class _Search:
     def _pieces(self, file: BinaryIO) -> Iterator[bytes]:
         while piece := file.read(PIECE):
             self.size += len(piece)
-            self.context.progress("looking at every byte", self.size, 0)
+            self._have_read(len(piece))
             yield piece
 
     def _in_lines(self, text: bytes, session: str | None = None) -> Iterator[tuple[int, str, Source]]:

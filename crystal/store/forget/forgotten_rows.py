@@ -70,8 +70,12 @@ def _texts_of_memories(store: Store, where: str, *values: Collection[object]) ->
 def is_large(store: Store) -> bool:
     """Return True if reading all of a store and its archives takes longer than a person waits."""
     chunks = int(store.value("SELECT count(*) FROM chunks"))
-    archived = int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
-    return chunks > LARGE_CHUNKS or archived > LARGE_ARCHIVE_BYTES
+    return chunks > LARGE_CHUNKS or archived_bytes(store) > LARGE_ARCHIVE_BYTES
+
+
+def archived_bytes(store: Store) -> int:
+    """Return how many bytes the lines in archives have, decompressed."""
+    return int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
 
 
 def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:

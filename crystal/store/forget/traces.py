@@ -5,7 +5,7 @@ A long value lies in several pages, so values are also queried through the datab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from crystal.store.connection import Store
 from crystal.store.forget.forgotten_rows import each_text
@@ -14,6 +14,7 @@ from crystal.store.search.candidates import texts_of_files
 from crystal.store.search.vectors import generations, table_of
 from crystal.store.text_blocks import texts_alone
 
+TOLD_EACH = 5_000
 _SKIPPED = ("outbox",)
 """Tables of sealed data, which only a holder of the keys can open."""
 
@@ -100,14 +101,21 @@ def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -
     return int(store.value(sql, (lines, memories)))
 
 
-def values(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Yield every string and blob in the tables, as (table, bytes), with long ones reassembled."""
-    tables = store.all(str, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
-    for table in tables:
-        for row in store.stream(f'SELECT * FROM "{table}"') if table not in _SKIPPED else ():
-            for value in row:
-                if isinstance(value, str | bytes):
-                    yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+def values(store: Store, progress: Callable[[int, int], None]) -> Iterator[tuple[str, bytes]]:
+    """Yield every string and blob in the tables, as (table, bytes), with long ones reassembled.
+
+    ``progress`` is called with the rows that were read, and their number.
+    """
+    named = store.all(str, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
+    tables = [name for name in named if name not in _SKIPPED]
+    total = sum(int(store.value(f'SELECT count(*) FROM "{table}"')) for table in tables)
+    rows = ((table, row) for table in tables for row in store.stream(f'SELECT * FROM "{table}"'))
+    for number, (table, row) in enumerate(rows):
+        if number % TOLD_EACH == 0:
+            progress(number, total)
+        for value in row:
+            if isinstance(value, str | bytes):
+                yield table, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
 
 def entries_alone(store: Store) -> int:
