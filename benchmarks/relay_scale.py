@@ -330,12 +330,10 @@ def report(rounds):
         each = statistics.median(one[name][2] for one in rounds)
         line = f"{name:24} {middle:6.0f}/s  p50 {p50:6.1f} ms  p99 {p99:6.1f} ms  {each:5.0f} us of processor time"
         if "bare insert" in rounds[0] and name.endswith("puts"):
-            _, words = ratios(rounds, name, "bare insert")
-            routed, routed_words = ratios(rounds, name, "bare, same routes")
-            best = max(best, routed if "PostgreSQL" in name else 0)
-            line += (
-                f"\n{'':24} of the bare insert: {words} in work; of it behind the same routes: {routed_words} in work"
-            )
+            for other in ("bare insert", "bare, same routes"):
+                pace, words = ratios(rounds, name, other)
+                line += f"\n{name} / {other}: {words} in work"
+            best = max(best, pace if "PostgreSQL" in name else 0)
         print(line)
     if "bare insert" not in rounds[0]:
         print("PostgreSQL is not installed: SQLite alone")
