@@ -177,7 +177,7 @@ class _Question:
                 if not scope.is_empty
             ]
             found = self._find(places)
-            hits = hits_of(places, found.answers, request.limit, request.now, filters)
+            hits = hits_of(places, found.answers, request, filters)
         deep = request.how.deep
         if deep is not None and deep.asker is None:  # similarity was requested: say what it needs
             notes = (*notes, *deep.reasons)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Mode = Literal["hybrid", "keywords", "vectors"]
 
 MAX_LIMIT = 1_000
+SURROUNDED = 100
 MAX_WORDINGS = 5
 """In how many ways a question may be put at once: each takes the time of a search."""
 
@@ -69,6 +70,7 @@ class SearchRequest:
         how: The user's choices.
         wordings: Other ways to put the question, each searched like it; an answer that several find comes first.
         enough: So many hits are enough where copies of few texts fill the list: nothing deeper is looked at for more.
+        surrounded: So many hits get what was said around them.
 
     Raises:
         UsageError: ``limit`` is out of range, or there are too many wordings.
@@ -81,6 +83,7 @@ class SearchRequest:
     how: SearchOptions = field(default_factory=SearchOptions)
     wordings: tuple[str, ...] = ()
     enough: int = MAX_LIMIT
+    surrounded: int = SURROUNDED
 
     def __post_init__(self) -> None:
         """Refuse what is out of range."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.model.sources import shown_text
 from crystal.search.candidates import QuestionVector
-from crystal.search.request import MemorySource
+from crystal.search.request import MemorySource, SearchRequest
 from crystal.store.memories.memories import key_prefix
 from crystal.store.search.candidates import (
     Candidate,
@@ -28,8 +28,6 @@ from crystal.store.search.candidates import (
 from crystal.store.search.scope import SearchScope
 
 DAY_MS = 86_400_000
-SURROUNDED = 100
-"""So many hits get what was said around them."""
 NEIGHBOUR_CHARACTERS = 240
 READ_AT_ONCE = 20
 """Texts that are read together, some more than the full chunks that late interaction compares."""
@@ -150,15 +148,16 @@ def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, i
 
 
 def hits_of(
-    places: Sequence[SearchedStore], answers: Sequence[RankedAnswer], limit: int, now: int, filters: Filters
+    places: Sequence[SearchedStore], answers: Sequence[RankedAnswer], request: SearchRequest, filters: Filters
 ) -> list[Hit]:
     """Return the first answers as hits, with the turns around them, which obey the time filters too.
 
     Calls of this memory's own tools come last: such a call repeats a question, and says nothing of its own.
     """
-    ordered = sorted(answers, key=lambda one: one.is_look_up)[:limit]
+    ordered = sorted(answers, key=lambda one: one.is_look_up)[: request.limit]
     read_texts(places, ordered)
-    return [_hit(places, one, now, filters if at < SURROUNDED else None) for at, one in enumerate(ordered)]
+    around = [filters if at < request.surrounded else None for at in range(len(ordered))]
+    return [_hit(places, one, request.now, within) for one, within in zip(ordered, around, strict=True)]
 
 
 def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filters: Filters | None) -> Hit:

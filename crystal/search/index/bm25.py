@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,8 @@ Terms = Sequence[tuple[Sequence[bytes], float]]
 """For each word its alternatives, counted together, and its weight."""
 Best = Callable[[Floats, Floats, float], "Array | None"]
 """Given the scores so far, and what the other words weigh, returns the documents to count these in, None for all."""
-Spots = tuple[IndexPart, int, "Array | None"]
-"""A part, its first ordinal, and those of its documents that are counted, None for all."""
+Spots = Sequence[tuple[IndexPart, slice, Array]]
+"""Some documents by parts: a part, where its documents are among all of them, and their places in the part."""
 
 K1, FLAT = 0.8, 0.25
 FREE, SPAN = 30, 100
@@ -73,7 +74,6 @@ class Scorer:
             if len(only) * SELECTIVE >= self.size:
                 only, hidden = None, ~mask
         times = np.zeros(self.size + 2, np.float32)  # with a zero before the first and after the last document
-        spots = self._spots(only)
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
@@ -81,24 +81,19 @@ class Scorer:
                 if hidden is not None:
                     own[hidden], padded[hidden] = 0.0, 0.0
                 only = best(own, padded, sum(weight for *_, weight in counted[at:]))
-                spots = self._spots(only)
-            self._scatter(words, times[1:-1], spots)
-            if only is None and is_frequent:
-                self._add_all(times, weight, own, padded)
-            else:
-                self._add_at(self._near(words) if only is None else only, times, weight, own, padded)
-            times.fill(0.0)
+            if only is not None:
+                self._add_among(only, counted[at:], own, padded)
+                break
+            (self._add_all if is_frequent else self._add_near)(words, times, weight, own, padded)
         if hidden is not None:
             own[hidden], padded[hidden] = 0.0, 0.0
 
     def own(self, places: Array, terms: Terms) -> Floats:
-        """Return the scores of some documents, each alone."""
+        """Return the scores of some documents, which come ascending, each alone."""
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
-        times, spots = np.zeros(self.size, np.float32), self._spots(places)
+        spots = self._spots(places)
         for words, weight in terms:
-            self._scatter(dict.fromkeys(words), times, spots)
-            scores += _gain(times[places], saturation, weight)
-            times.fill(0.0)
+            scores += _gain(_times_among(spots, len(places), dict.fromkeys(words)), saturation, weight)
         return scores
 
     def _counted(self, terms: Terms) -> Iterator[tuple[int, Sequence[bytes], float]]:
@@ -111,18 +106,40 @@ class Scorer:
     def _spans(self, word: bytes) -> Iterator[tuple[int, int]]:
         return (part.words.find(word) for part in self.parts)
 
-    def _add_all(self, times: Floats, weight: float, own: Floats, padded: Floats) -> None:
+    def _add_all(self, words: Sequence[bytes], times: Floats, weight: float, own: Floats, padded: Floats) -> None:
+        """Add the scores of a word to those of all documents; ``times`` is zero before and after."""
+        self._scatter(words, times)
         for start in range(0, self.size, BLOCK):
             end = min(start + BLOCK, self.size)
             own[start:end] += _gain(times[start + 1 : end + 1], self._own[start:end], weight)
             both = self._with_neighbours(times, start, end)
             padded[start:end] += _gain(both, self._padded[start:end], weight)
+        times.fill(0.0)
 
-    def _add_at(self, places: Array, times: Floats, weight: float, own: Floats, padded: Floats) -> None:
-        alone = times[places + 1]
-        both = alone + times[places] * self._joined[places] + times[places + 2] * self._joined[places + 1]
-        own[places] += _gain(alone, self._own[places], weight)
+    def _add_near(self, words: Sequence[bytes], times: Floats, weight: float, own: Floats, padded: Floats) -> None:
+        """Add the scores of a word to those of the documents that have it and their neighbours, some found twice."""
+        found = np.concatenate(self._scatter(words, times))
+        own[found] += _gain(times[found + 1], self._own[found], weight)
+        after, before = found[self._joined[found + 1] > 0] + 1, found[self._joined[found] > 0] - 1
+        places = np.concatenate([found, after, before])
+        both = times[places] * self._joined[places] + times[places + 1] + times[places + 2] * self._joined[places + 1]
         padded[places] += _gain(both, self._padded[places], weight)
+        times[found + 1] = 0.0
+
+    def _add_among(
+        self, only: Array, counted: Sequence[tuple[int, Sequence[bytes], float]], own: Floats, padded: Floats
+    ) -> None:
+        """Add the scores of words to those of some documents, which come ascending."""
+        near = np.zeros(self.size + 2, np.bool_)
+        near[only] = near[only + 1] = near[only + 2] = True
+        some = np.flatnonzero(near[1:-1])
+        spots, here = self._spots(some), np.searchsorted(some, only)
+        before, after, saturation = self._joined[only], self._joined[only + 1], (self._own[only], self._padded[only])
+        for _, words, weight in counted:
+            times = _times_among(spots, len(some) + 1, words)  # the last one, 0, stands beside the first and the last
+            both = times[here - 1] * before + times[here] + times[here + 1] * after
+            own[only] += _gain(times[here], saturation[0], weight)
+            padded[only] += _gain(both, saturation[1], weight)
 
     def _with_neighbours(self, numbers: Floats, start: int, end: int) -> Floats:
         """Return numbers of some documents with those of their neighbours; the first number is of none."""
@@ -131,48 +148,52 @@ class Scorer:
         both += numbers[start + 2 : end + 2] * self._joined[start + 1 : end + 1]
         return np.asarray(both)
 
-    def _near(self, words: Sequence[bytes]) -> Array:
-        """Return the documents that have a word, and their neighbours; some of them twice."""
-        found = np.concatenate([self._documents(word) for word in words])
-        after, before = found[self._joined[found + 1] > 0] + 1, found[self._joined[found] > 0] - 1
-        return np.concatenate([found, after, before])
-
-    def _documents(self, word: bytes) -> Array:
-        """Return the documents that have a word, ascending."""
-        found = [np.empty(0, np.int64)]
-        for part, start, (first, last) in zip(self.parts, self._starts, self._spans(word), strict=False):
-            found.append(np.add(part.words.documents(first, last), start, dtype=np.int64))
-        return np.concatenate(found)
-
-    def _spots(self, only: Array | None) -> Sequence[Spots]:
-        """Return some documents and their neighbours by the parts that hold them, None for all of each part."""
-        if only is None:
-            return [(part, start, None) for part, start in zip(self.parts, self._starts, strict=False)]
-        near = np.zeros(self.size + 2, np.bool_)
-        near[only] = near[only + 1] = near[only + 2] = True
-        some = np.flatnonzero(near[1:-1])
-        cuts = pairwise(np.searchsorted(some, self._starts).tolist())
-        places = zip(self.parts, self._starts, cuts, strict=False)
-        return [(part, start, some[first:last] - start) for part, start, (first, last) in places if first < last]
-
-    def _scatter(self, words: Iterable[bytes], times: Floats, spots: Sequence[Spots]) -> None:
-        """Write how often some documents have words; others may get a number, too."""
+    def _scatter(self, words: Sequence[bytes], times: Floats) -> list[Array]:
+        """Count words in the documents that have them, which are returned."""
+        found = []
         for number, word in enumerate(words):
-            for part, start, some in spots:
-                first, last = part.words.find(word)
+            for part, start, (first, last) in zip(self.parts, self._starts, self._spans(word), strict=False):
                 if first == last:
                     continue
-                here = times[start : start + part.size]
-                if some is not None and len(some) < last - first:
-                    here[some] += part.words.times_in(first, last, some)
-                elif number:
-                    here[part.words.documents(first, last)] += part.words.times(first, last)
-                else:
-                    here[part.words.documents(first, last)] = part.words.times(first, last)
+                here, documents = times[start + 1 :], part.words.documents(first, last)
+                counts = part.words.times(first, last)
+                here[documents] = here[documents] + counts if number else counts
+                found.append(np.add(documents, start, dtype=np.int64))
+        return found
+
+    def _spots(self, some: Array) -> Spots:
+        """Return documents, which come ascending, by the parts that hold them."""
+        cuts = pairwise(np.searchsorted(some, self._starts).tolist())
+        places = zip(self.parts, self._starts, cuts, strict=False)
+        return [(part, slice(*cut), some[slice(*cut)] - start) for part, start, cut in places if cut[0] < cut[1]]
+
+
+def scorer_of(parts: Sequence[IndexPart]) -> Scorer:
+    """Return what scores some parts; the first one keeps it."""
+    known = cast("Scorer | None", parts[0].scorer)
+    if known is None or known.parts != tuple(parts):
+        parts[0].scorer = known = Scorer(parts)
+    return known
+
+
+def _times_among(spots: Spots, count: int, words: Iterable[bytes]) -> Floats:
+    """Return how often some documents have words, counted together."""
+    times = np.zeros(count, np.float32)
+    for word in words:
+        for part, here, documents in spots:
+            first, last = part.words.find(word)
+            if first < last:
+                times[here] += part.words.times_in(first, last, documents)
+    return times
 
 
 def _saturation(length: Floats, free: int, span: int) -> Floats:
-    return np.asarray(K1 * (FLAT + np.maximum(0.0, length - free) / span), np.float32)
+    found: Floats = np.subtract(length, free)
+    np.maximum(found, 0.0, out=found)  # in place: fresh memory takes as long as the calculation
+    found /= span
+    found += FLAT
+    found *= K1
+    return found
 
 
 def _gain(times: Floats, saturation: Floats, weight: float) -> Floats:

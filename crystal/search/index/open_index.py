@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from crystal.search.index import why_unusable
-from crystal.search.index.attributes import NAMES, distinct
-from crystal.search.index.bm25 import Best, Scorer
+from crystal.search.index.attributes import NAMES, distinct, within
+from crystal.search.index.bm25 import Best, Scorer, scorer_of
 from crystal.search.index.filtering import allowed
 from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError
 from crystal.search.index.index_parts import (
@@ -125,6 +125,7 @@ class Index:
         self._parts = [*parts, *([] if tail.part is None else [tail.part])]
         self._starts = np.cumsum([0, *(part.size for part in self._parts)])
         self._read: dict[int, dict[int, bytes | None]] = {}
+        self._within: dict[Sequence[tuple[int, int]], Mask] = {}
         self.size = int(self._starts[-1])
         self._void = self._stale_places()
         if store.hidden:
@@ -189,6 +190,14 @@ class Index:
         mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
         mask[self._void] = False
         return mask
+
+    @_damage_told
+    def within(self, spans: Sequence[tuple[int, int]]) -> Mask:
+        """Return which documents are of some spans of time; worked out once."""
+        if spans not in self._within:
+            inside = [within(part.arrays["ts"], spans) for part in self._parts]
+            self._within[spans] = np.concatenate([np.empty(0, np.bool_), *inside])
+        return self._within[spans]
 
     def _stale_places(self) -> Ordinals:
         stale = np.array(sorted(self._tail.log.stale), np.int64)
@@ -316,7 +325,7 @@ class Index:
         count = len(self._files)
         for parts, start in ((self._parts[:count], 0), (self._parts[count:], int(self._starts[count]))):
             if parts:
-                yield start, _scorer(parts)
+                yield start, scorer_of(parts)
 
     # ----------------------------------------------------------------------------------------------------- vectors
 
@@ -379,13 +388,6 @@ class Index:
         if tail is not None:
             pieces.append(VectorPiece(tail[1], 0, newer, np.flatnonzero(newer < 0)))
         return pieces
-
-
-def _scorer(parts: Sequence[IndexPart]) -> Scorer:
-    known = cast("Scorer | None", parts[0].scorer)
-    if known is None or known.parts != tuple(parts):
-        parts[0].scorer = known = Scorer(parts)
-    return known
 
 
 def _most_frequent(counts: Counter[bytes], most: int) -> list[tuple[bytes, int]]:

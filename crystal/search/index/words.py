@@ -249,9 +249,7 @@ class PartWords:
         at, is_frequent = self._place(start) if start < end else (0, False)
         packed, is_bits = self._packed(at) if is_frequent else (self._steps, False)
         if is_bits:
-            some = np.flatnonzero(documents < 8 * len(packed))
-            is_set, places = _ranked(packed, documents[some])
-            return some[is_set], places[is_set]
+            return _ranked(packed, documents[: np.searchsorted(documents, 8 * len(packed))])
         listed = self.documents(start, end)
         places = np.searchsorted(listed, documents.astype(listed.dtype))
         some = np.flatnonzero(places < len(listed))
@@ -264,7 +262,7 @@ class PartWords:
         first = start // RANKED * RANKED
         has_more, before = _ranked(self._more[first // 8 : (end + 7) // 8], places + (start - first))
         found[some] = 1
-        at = before[has_more] + int(self._more_before[start // RANKED])
+        at = before + int(self._more_before[start // RANKED])
         found[some[has_more]] = TIMES.take(self._times[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15)
         return found
 
@@ -350,11 +348,13 @@ def _lengths(ends: Array) -> Array:
 
 
 def _ranked(bits: Array, places: Array) -> tuple[Array, Array]:
-    """Return which of some bits are set, and how many are set before each."""
+    """Return which of some bits are set, and how many are set before each of these."""
     words = np.frombuffer(bits.tobytes() + bytes(-len(bits) % 8), "<u8")
-    ahead = words[places >> 6] >> (places & 63).astype(np.uint64)
-    before = np.cumsum(np.bitwise_count(words), dtype=np.int64)[places >> 6] - np.bitwise_count(ahead)
-    return (ahead & np.uint64(1)).astype(np.bool_), before
+    word = places >> 6
+    ahead = words[word] >> (places & 63).astype(np.uint64)
+    is_set = np.flatnonzero(ahead & np.uint64(1))
+    before = np.cumsum(np.bitwise_count(words), dtype=np.int64)[word[is_set]]
+    return is_set, before - np.bitwise_count(ahead[is_set])
 
 
 def _after(prefix: bytes) -> bytes | None:

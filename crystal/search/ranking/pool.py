@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from crystal.search.index.attributes import NO_TIME, distinct
+from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index
 from crystal.text.query import UNSPACED
 
@@ -258,7 +258,7 @@ def _worth_more(
     least = _last_of(together, max(CANDIDATES, depth)) - more
     likely = together >= least
     if spans and least > 0:
-        inside = within(field.index.take("ts", some), spans)
+        inside = field.index.within(spans)[some]
         in_span = _last_of(together[inside], IN_SPAN) - more
         likely |= inside & (together >= in_span)
         least = min(least, in_span)
@@ -279,7 +279,7 @@ def _best(
     some, together = _together(own, padded, best)
     found = [some[_top(together, max(CANDIDATES, depth))]]
     if spans:
-        inside = within(field.index.take("ts", some), spans)
+        inside = field.index.within(spans)[some]
         found.append(some[inside][_top(together[inside], IN_SPAN)])
     return np.concatenate(found)
 
@@ -342,11 +342,3 @@ def _cosines(field: Field, vector: Floats, chosen: Ints, by_words: Floats) -> Fl
     near = np.sort(np.argsort(-(by_words + cosines), kind="stable")[:EXACT_COSINES])
     cosines[near] = np.nan_to_num(field.index.cosines(field.generation, vector, chosen[near]), nan=0.0)
     return np.asarray(cosines, np.float32)
-
-
-def within(ts: Ints, spans: Sequence[tuple[int, int]]) -> Flags:
-    """Return a mask of the times that are in one of some spans."""
-    inside = np.zeros(len(ts), np.bool_)
-    for start, end in spans:
-        inside |= (ts >= start) & (ts < end) & (ts != NO_TIME)
-    return inside

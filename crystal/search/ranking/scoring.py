@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crystal.model.capture import Fusion, Recency
-from crystal.search.index.attributes import NO_TIME
-from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool, within
+from crystal.search.index.attributes import NO_TIME, within
+from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool
 
 RRF_K = 60
 """How little the first ranks differ."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -69,7 +69,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     }  # fmt: skip
     if query is not None:
         sources, request = prepare_search(machine, query, limit, _filters(machine, asked))
-        result = search(sources, request)
+        result = search(sources, replace(request, surrounded=0))
         notes = (*result.notes, *unreadable_mirror_notes(machine))
         if not result.hits and is_memory_empty(machine):
             notes = (EMPTY_MEMORY,)
