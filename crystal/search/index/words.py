@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import count, pairwise
 from typing import Any
 
@@ -34,6 +35,7 @@ FREQUENT = 200
 MIN_STEPS = 32
 BLOCK = 1 << 20
 KNOWN_WORDS = 1024
+APART = 256
 _WORD, _DOCUMENT = np.uint64(32), np.uint64(8)
 _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
 
@@ -195,12 +197,14 @@ class PartWords:
 
     def times(self, start: int, end: int) -> Array:
         """Return how often the documents of some postings have their word."""
-        first = start // RANKED * RANKED
-        bits = np.unpackbits(self._more[first // 8 : (end + 7) // 8], bitorder="little")
-        before = int(self._more_before[start // RANKED]) + int(np.count_nonzero(bits[: start - first]))
-        has_more = bits[start - first : end - first].view(np.bool_)
+        bits = np.unpackbits(self._more[start // 8 : (end + 7) // 8], bitorder="little")
+        has_more = bits[start % 8 : start % 8 + end - start].view(np.bool_)
         found = np.ones(end - start, np.uint8)
-        found[has_more] = self._exact(before, before + int(np.count_nonzero(has_more)))
+        if count := int(np.count_nonzero(has_more)):
+            ahead = self._more[start // RANKED * RANKED // 8 : start // 8 + 1].tobytes()
+            ones = int.from_bytes(ahead, "little") & ((1 << start % RANKED) - 1)
+            before = int(self._more_before[start // RANKED]) + ones.bit_count()
+            found[has_more] = self._exact(before, before + count)
         return found
 
     def _exact(self, start: int, end: int) -> Array:
@@ -285,7 +289,13 @@ class PartWords:
 
     def at(self, word: bytes) -> int:
         """Return the number of the first word that is not less than this one; numbers follow their sort order."""
-        return bisect_left(range(self.size), word, key=self._word)
+        first = max(0, bisect_left(self._some_words, word) - 1) * APART
+        return bisect_left(range(self.size), word, first, min(first + APART, self.size), key=self._word)
+
+    @cached_property
+    def _some_words(self) -> list[bytes]:
+        """Return words at equal distances: they are looked through faster than the map."""
+        return [*map(self._word, range(0, self.size, APART))]
 
     def _word(self, number: int) -> bytes:
         return bytes(self._words[self._at.item(number) : self._at.item(number + 1)])
