@@ -296,6 +296,7 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
         "_embed",
         "_summarize",
         "_reflect",
+        "_words",
         "_tidy",
     ):
         monkeypatch.setattr(background, name, lambda *_: None)
