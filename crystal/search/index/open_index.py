@@ -365,11 +365,11 @@ class Index:
     def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
         """Return cosines of documents from two bits for each number, exact ones of later changes; nan where none is."""
         found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
-        for piece in self._meanings(generation):
-            if piece.places is None:
-                here = (ordinals >= piece.start) & (ordinals < piece.start + piece.meanings.size)
-                rows = ordinals[here] - piece.start
-                found[here] = np.where(np.isin(rows, piece.void), np.nan, nearly(piece.meanings, whole, rows))
+        pieces = [piece for piece in self._meanings(generation) if piece.places is None]
+        here = [(ordinals >= one.start) & (ordinals < one.start + one.meanings.size) for one in pieces]
+        rows = [(one.meanings, ordinals[some] - one.start) for one, some in zip(pieces, here, strict=True)]
+        for one, some, (_, own), cosines in zip(pieces, here, rows, nearly(whole, rows), strict=True):
+            found[some] = np.where(np.isin(own, one.void), np.nan, cosines)
         unknown = np.isnan(found)
         found[unknown] = self.cosines(generation, query, ordinals[unknown])
         return found

@@ -137,10 +137,17 @@ def _two_bits(units: Floats) -> tuple[Array, Floats]:
 
 
 @cache
-def _levels() -> npt.NDArray[np.uint32]:
-    """Return a table: for each byte its four numbers, as int8 packed into one word."""
+def _levels() -> Floats:
+    """Return for each byte its four numbers."""
     bits = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
-    return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.int8)[bits].view("<u4")[:, 0])
+    return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.float32)[bits])
+
+
+def _products(whole: Wide) -> Floats:
+    """Return for each byte of a row, and each of its 256 values, the product of its numbers with a question's."""
+    numbers = np.zeros((-(-len(whole) // 4), 4), np.float32)
+    numbers.ravel()[: len(whole)] = whole
+    return np.asarray(np.einsum("vi,bi->bv", _levels(), numbers))
 
 
 def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
@@ -179,14 +186,14 @@ class PartVectors:
             count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
         return found
 
-    def guessed(self, whole: Floats, ordinals: Ordinals) -> Floats:
-        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once."""
-        found, levels = np.empty(len(ordinals), np.float32), _levels()
-        padded = np.zeros(4 * self._rows.shape[1], np.float32)
-        padded[: self.dimension] = whole
+    def guessed(self, products: Floats, ordinals: Ordinals) -> Floats:
+        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once.
+
+        Four numbers are looked up in ``products`` with their byte, in a third of the time that multiplying them takes.
+        """
+        found, starts = np.empty(len(ordinals), np.float32), np.arange(len(products)) * products.shape[1]
         for block in _slices(len(ordinals), self.dimension, GATHER):
-            rows = levels.take(self._rows.take(ordinals[block], axis=0)).view(np.int8)
-            found[block] = _product(rows.astype(np.float32), padded)
+            found[block] = products.take(self._rows.take(ordinals[block], axis=0) + starts).sum(axis=1)
         return found * self._scale.take(ordinals)
 
 
@@ -232,18 +239,22 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
     chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    guessed = [part.guessed(whole.astype(np.float32), some) for part, some in zip(parts, chosen, strict=True)]
+    products = _products(whole)
+    guessed = [part.guessed(products, some) for part, some in zip(parts, chosen, strict=True)]
     ordinals, _ = best(ordinals, np.concatenate(guessed), TIMES * k + MORE)
     ordinals.sort()
     return ordinals
 
 
-def nearly(part: PartVectors, query: Floats, rows: Ordinals) -> Floats:
-    """Return approximate cosines of a turned question with rows of a part, nan where there is no vector."""
-    whole = _whole(query, part.dimension, LARGE, 2.0**24)
-    if whole is None:
-        return np.full(len(rows), np.nan, np.float32)
-    return np.where(part.has[rows], part.guessed(whole.astype(np.float32), rows) / np.float32(_length(whole)), np.nan)
+def nearly(query: Floats, rows: Sequence[tuple[PartVectors, Ordinals]]) -> Iterator[Floats]:
+    """Yield approximate cosines of a turned question with rows of each part, nan where there is no vector."""
+    whole = _whole(query, len(query), LARGE, 2.0**24)
+    products, length = None if whole is None else _products(whole), 1.0 if whole is None else _length(whole)
+    for part, some in rows:
+        if products is None:
+            yield np.full(len(some), np.nan, np.float32)
+        else:
+            yield np.where(part.has[some], part.guessed(products, some) / np.float32(length), np.nan)
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
