@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from crystal.store.connection import Store
-from crystal.store.forget.forgotten_rows import KeptRow, kept_rows_between
+
+if TYPE_CHECKING:
+    from crystal.store.forget.forgotten_rows import KeptRow
 
 BLOCK_BYTES = 1 << 20
 """Bytes of archives, compressed, whose words are kept together."""
@@ -32,7 +34,10 @@ def are_words_due(store: Store) -> bool:
 
 def rows_due(store: Store) -> list[KeptRow]:
     """Return the rows that are to become the next block; none if there are none."""
-    rows, size = list[KeptRow](), 0
+    from crystal.store.forget.forgotten_rows import kept_rows_between  # noqa: PLC0415 - a turn asks if some are due
+
+    rows: list[KeptRow] = []
+    size = 0
     for row in kept_rows_between(store, *(_range_due(store) or (0, 0))):
         rows.append(row)
         size += row.length
@@ -57,6 +62,8 @@ def _range_due(store: Store) -> tuple[int, int] | None:
 
 def add_block(store: Store, rows: list[KeptRow], words: bytes) -> None:
     """Keep the words of some rows, unless their lines have changed since. Inside a transaction."""
+    from crystal.store.forget.forgotten_rows import kept_rows_between  # noqa: PLC0415 - as above
+
     first, last = rows[0].id, rows[-1].id
     if list(kept_rows_between(store, first, last)) == rows:
         store.insert("archive_words", "first, last, words", first, last, words)
