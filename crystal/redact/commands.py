@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from crystal.redact.judge import is_stand_in
-from crystal.redact.regex_engines import Lazy, compiled, stretches
+from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
 from crystal.redact.spans import ADDRESS, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -136,6 +136,8 @@ _OWNER = Lazy(rb"(?:[\d.]+:)?\d+:\d+(?:/\w+)?|\w+:(?:users|staff|root|wheel|\w*g
 
 def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
+    if scanner(COMMAND_HINTS)(text) is None:
+        return
     for start, end in stretches(text, COMMAND_HINTS):
         part = text[start:end]
         work.spend(CALL + 2 * len(part))

@@ -45,13 +45,11 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     url_spans: URL_HINTS,
     pgpass_spans: PGPASS_HINTS,
     header_spans: HEADER_HINTS,
-    command_spans: COMMAND_HINTS,
     dump_spans: DUMP_HINTS,
-    spoken_spans: SPOKEN_HINTS,
     manifest_spans: MANIFEST_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
-_LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
+_LOOKING = (command_spans, spoken_spans, format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
@@ -96,7 +94,8 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
 
 
 def _other_hints() -> tuple[tuple[bytes, ...], ...]:
-    return (*_PRIVATE_HINTS, *chain(*_HINTS.values())), NAMED_HINTS, TABLE_HINTS, encoded_hints()
+    others = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
+    return others, COMMAND_HINTS, SPOKEN_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints()
 
 
 def _format_hints() -> tuple[bytes, ...]:
