@@ -135,7 +135,8 @@ def test_the_pages_of_a_session_hold_each_turn_once(samples):
     start_and_import()
     with open_reader() as machine:
         store = machine.store
-        for one in sessions([store], limit=1000)[0]:
+        longest_first = sorted(sessions([store], limit=1000)[0], key=lambda one: -one.turns)
+        for one in part_of(longest_first, 8):
             target = find_target([store], one.id)
             whole = read([store], target).turns
             for size in (1, 3, PER_PAGE):
