@@ -95,7 +95,7 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
 
 def _other_hints() -> tuple[tuple[bytes, ...], ...]:
     others = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
-    return others, COMMAND_HINTS, SPOKEN_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints()
+    return others, (*COMMAND_HINTS, *SPOKEN_HINTS), NAMED_HINTS, TABLE_HINTS, encoded_hints()
 
 
 def _format_hints() -> tuple[bytes, ...]:
