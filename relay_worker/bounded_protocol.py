@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relay_worker.errors import RequestRefusedError
 from relay_worker.http.reply import problem_reply
-from relay_worker.limits import Client
+from relay_worker.limits import WaitingClient
 
 MAX_HEAD = 32 << 10
 HEAD_SECONDS = 15.0
@@ -34,7 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._progress = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers = 0
-        self._client = Client()
+        self._client = WaitingClient()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for a head."""

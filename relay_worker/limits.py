@@ -175,7 +175,7 @@ def wake(news: News, cause: Wake) -> None:
         news.set_result(cause)
 
 
-class Client:
+class WaitingClient:
     """Client of a connection: its departure ends what waits for it.
 
     Attributes:

@@ -41,8 +41,12 @@ class Tally:
     """Result of a run: counts of files, bytes and rows; ``problems`` are unreadable files with the reason."""
 
     def __init__(self, *, files: int = 0, problems: dict[str, str] | None = None) -> None:
-        self.files, self.problems = files, problems
+        self.files = files
         self.bytes_captured = self.bytes_private = self.turns = self.chunks = 0
+        self.problems = problems
+
+    def __repr__(self) -> str:
+        return f"Tally({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def join(self, other: Tally) -> None:
         """Add the result of another run."""

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crystal.app.background import SOON, count_due, count_waiting, enrich, write_summaries_again
+from crystal.app.background import write_summaries_again
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine, now_ms, open_machine
-from crystal.app.progress import Progress, read_progress
-from crystal.app.start_worker import start_worker
 from crystal.capture.backfill import PastFile
 from crystal.capture.engine import Tally
-from crystal.capture.lock import ENRICH_LOCK, try_lock
+from crystal.cli.follow_up import (
+    DAY_SECONDS,
+    REST,
+    STEPS,
+    deferred,
+    ending_as_by_ctrl_c,
+    enrich_here,
+    follow_up,
+    stop,
+)
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Transcripts, changes_timer, existing
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
-from crystal.search.index import folder_of, why_unusable
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
 from crystal.timewords.parse import parse_when
@@ -33,44 +38,7 @@ if TYPE_CHECKING:
     from crystal.sources.sync import SyncReport
 
 SYNC_SECONDS = 600.0
-SOON_SECONDS = 2.0
-DAY_SECONDS = 24 * 3600.0
-POLL_SECONDS = 0.3
-REST = "the rest follows in the background; see: crystal status"
 CANCEL = "call it off: crystal backfill --cancel"
-STEPS = {
-    "import": "importing",
-    "vectors": "making vectors",
-    "index": "making the index",
-    "summaries": "writing summaries",
-}
-
-
-class Deferred(NamedTuple):
-    """Work that waits, or was done: chunks without vector, sessions without summary, and whether the index is made."""
-
-    vectors: int
-    summaries: int
-    search_index: bool
-
-    def made_since(self, left: Deferred) -> Deferred:
-        """Return what was done, if ``left`` is what waits now."""
-        done = max(0, self.vectors - left.vectors), max(0, self.summaries - left.summaries)
-        return Deferred(*done, self.search_index and not left.search_index)
-
-    @property
-    def words(self) -> str:
-        """Return what was done in words, empty for nothing."""
-        index = "made the search index" if self.search_index else ""
-        vectors = f"made {count_words(self.vectors, 'vector')}" if self.vectors else ""
-        summaries = f"wrote {self.summaries:,} {'summary' if self.summaries == 1 else 'summaries'}"
-        return ", ".join(filter(None, (index, vectors, summaries if self.summaries else "")))
-
-
-def _deferred(machine: Machine) -> Deferred:
-    with machine.store.reading():
-        waits = why_unusable(machine.store, folder_of(machine.store.path)) is not None
-    return Deferred(_count_waiting(machine), count_due(machine), waits)
 
 
 def sync(
@@ -109,14 +77,14 @@ def sync(
         show = not (quiet or as_json)
         reports, failed = _read_sources(machine, show=show)
         problems += failed
-        before = _deferred(machine)
+        before = deferred(machine)
         if wait is False:
             problems += follow_up(machine, say=show)
         else:
             problems += enrich_here(machine, seconds=None if wait else SYNC_SECONDS, show=show)
         if summaries:
             problems += write_summaries_again(machine)
-        made = before.made_since(_deferred(machine))
+        made = before.made_since(deferred(machine))
     if as_json:
         sources = [counts_of(one) for one in reports]
         print_json({**_tally(tally), "sources": sources, "made": made._asdict(), "warnings": problems})
@@ -289,7 +257,7 @@ def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | Non
     if again is None:
         note_pending(machine, past)
     try:
-        with _ending_as_by_ctrl_c(), progress_bar("importing", sum(one.todo for one in past)) as advance:
+        with ending_as_by_ctrl_c(), progress_bar("importing", sum(one.todo for one in past)) as advance:
             tally = import_sessions(machine, past, advance, on_wait=_say_waiting)
         if again is None:
             drop_pending(machine, past)
@@ -299,7 +267,7 @@ def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | Non
             maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
         return tally
     except KeyboardInterrupt:
-        _stop(machine, "what is imported stays; " + (f"{REST}; {CANCEL}" if again is None else f"to continue: {again}"))
+        stop(machine, "what is imported stays; " + (f"{REST}; {CANCEL}" if again is None else f"to continue: {again}"))
 
 
 def import_in_projects(machine: Machine, since: int | None = None) -> Tally:
@@ -311,93 +279,3 @@ def import_in_projects(machine: Machine, since: int | None = None) -> Tally:
     if plan:
         refused.join(import_with_bar(machine, plan))
     return refused
-
-
-def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
-    """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
-    problems = enrich(machine, budget_seconds=SOON_SECONDS) if _count_waiting(machine) <= SOON else []
-    _leave_the_rest(machine, problems, say=say)
-    return problems
-
-
-def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
-    """Make vectors, index and summaries while the user waits; interrupted, they go on in the background.
-
-    Args:
-        machine: This machine.
-        seconds: How long at most; without, until all is made, also by a process that works already.
-        show: Whether there may be a bar.
-
-    Returns:
-        What went wrong, in words.
-
-    Raises:
-        Exit: The user interrupted it; with code 130.
-    """
-    try:
-        with _ending_as_by_ctrl_c(), bar_shown(enabled=show, remark="left · Ctrl-C is safe") as bar:
-
-            def report(progress: Progress) -> None:
-                bar(STEPS[progress.step], progress.done, progress.total)
-
-            if seconds is None:
-                _await_others(machine, report)
-            problems = enrich(machine, budget_seconds=seconds or DAY_SECONDS, report=report)
-        _leave_the_rest(machine, problems, say=show)
-        return problems
-    except KeyboardInterrupt:
-        _stop(machine, REST)
-
-
-def _stop(machine: Machine, words: str) -> NoReturn:
-    """Leave the rest to the background, say how it goes on, and end as Ctrl-C does."""
-    start_worker(machine.places)
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        typer.echo(f"crystal: stopped; {words}", err=True)
-    raise typer.Exit(130) from None
-
-
-def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> None:
-    """Start a worker for what there was no time for, and say so. After a problem it makes no vectors."""
-    waiting = 0 if problems else _count_waiting(machine)
-    left = [("vectors of", waiting, "chunk"), ("summaries of", count_due(machine), "session")]
-    words = " and ".join(f"{made} {count_words(number, what)}" for made, number, what in left if number)
-    if words:
-        start_worker(machine.places)
-    if words and say:
-        typer.echo(f"crystal: {words} follow in the background; see: crystal status", err=True)
-
-
-def _count_waiting(machine: Machine) -> int:
-    with contextlib.suppress(CrystalError):  # no vectors can be made: enriching says why, and does the rest
-        return count_waiting(machine)
-    return 0
-
-
-def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
-    while True:
-        with try_lock(machine.places.data_dir / ENRICH_LOCK) as is_free:
-            if is_free:
-                return
-        progress = read_progress(machine.places.data_dir)
-        if progress is not None:
-            report(progress)
-        time.sleep(POLL_SECONDS)
-
-
-@contextlib.contextmanager
-def _ending_as_by_ctrl_c() -> Iterator[None]:
-    """Let a closed terminal, or being asked to end, do what Ctrl-C does."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    names = [name for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
-    before = {}
-    with contextlib.suppress(ValueError):  # not in the main thread
-        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)

@@ -20,7 +20,8 @@ from crystal.app.notices import refresh_notice
 from crystal.app.open_store import refuse_links, refuse_lost
 from crystal.capture.engine import Tally
 from crystal.capture.state import Condition, describe
-from crystal.cli.capture import enrich_here, follow_up, import_in_projects, import_with_bar, imported_words, warn_of
+from crystal.cli.capture import import_in_projects, import_with_bar, imported_words, warn_of
+from crystal.cli.follow_up import enrich_here, follow_up
 from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES

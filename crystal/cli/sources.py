@@ -14,8 +14,9 @@ import typer
 from crystal.app.context import Machine, open_kept_machine, open_machine, open_reader
 from crystal.app.source_list import SourceState, list_sources
 from crystal.app.sources import RemovedSource, add_source, remove_source, sync_sources
-from crystal.cli.capture import SYNC_SECONDS, enrich_here
+from crystal.cli.capture import SYNC_SECONDS
 from crystal.cli.confirm import confirm
+from crystal.cli.follow_up import enrich_here
 from crystal.cli.json_output import iso_times, print_json
 from crystal.cli.options import AsJson, Yes
 from crystal.cli.progress import bar_shown

@@ -22,7 +22,7 @@ from crystal.redact.addresses import (
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
-from crystal.redact.commands import COMMAND_HINTS, command_spans
+from crystal.redact.command_passwords import COMMAND_HINTS, command_spans
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
 from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_literals, format_spans
 from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans

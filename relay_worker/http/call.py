@@ -18,7 +18,7 @@ import msgspec
 
 from relay_worker import tokens
 from relay_worker.errors import ClientGoneError, RequestRefusedError
-from relay_worker.limits import Client, News, Wake, address_of, is_trusted, wake
+from relay_worker.limits import News, WaitingClient, Wake, address_of, is_trusted, wake
 from relay_worker.model import MAX_NUMBER, Token
 from relay_worker.services import MAX_WAITING, Services
 from relay_worker.store.files import INLINE_BYTES
@@ -314,7 +314,7 @@ class Call:
             if not has_place:
                 return False
             # Not ``receive``: a task that waits for the disconnection costs more than the rest of the wait.
-            client: Client = self.scope.get("state", {}).get("client") or Client()
+            client: WaitingClient = self.scope.get("state", {}).get("client") or WaitingClient()
             if client.is_gone:
                 raise ClientGoneError
             timer = asyncio.get_running_loop().call_later(seconds, wake, news, Wake.TIMEOUT)

@@ -18,7 +18,8 @@ import pytest
 
 from crystal.app.background import Throttle
 from crystal.app.progress import PENDING_IMPORT_FILE, PROGRESS_FILE, Progress, ProgressFile, read_progress
-from crystal.cli.capture import CANCEL, REST
+from crystal.cli.capture import CANCEL
+from crystal.cli.follow_up import REST
 from crystal.store import Store
 from crystal.store.search import vectors
 from tests.support.capture_machine import line
@@ -115,7 +116,9 @@ def test_summaries_that_alone_are_left_follow_too(home: Path, monkeypatch: pytes
     for name in "abc":
         (folder / f"{name}.jsonl").write_bytes(line("a quartz vein", sessionId=name))
     assert crystal("init", "--yes").code == 0
-    monkeypatch.setattr("crystal.cli.capture.SOON_SECONDS", 0.0)  # vectors wait for no time, here they are made already
+    monkeypatch.setattr(
+        "crystal.cli.follow_up.SOON_SECONDS", 0.0
+    )  # vectors wait for no time, here they are made already
     monkeypatch.setenv("CRYSTAL_EMBEDDING_PROVIDER", "none")
     done = crystal("backfill")
     assert "crystal: summaries of 3 sessions follow in the background; see: crystal status\n" in done.err

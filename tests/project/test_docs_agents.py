@@ -18,6 +18,7 @@ IN_OTHER_TESTS = {
     "aider": {"thoughts"},
     "cline": {"subagent"},
     "copilot-cli": {"summar|compact|compress"},
+    "roo-code": {"summar|compact|compress"},
     "vscode-chat": {"subagent"},
 }
 """What is kept by other tests than the samples: real programs, and files that the tests write."""

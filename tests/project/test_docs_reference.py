@@ -314,9 +314,8 @@ def test_the_python_page_has_every_field_of_what_is_returned() -> None:
     ):
         row = next((line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}` |")), "")
         names = re.findall(r"`(\w+)`", row)[1:]
-        assert names[: len(dataclasses.fields(kind))] == [field.name for field in dataclasses.fields(kind)], (
-            kind.__name__
-        )
+        fields = [*vars(Tally())] if kind is Tally else [field.name for field in dataclasses.fields(kind)]
+        assert names[: len(fields)] == fields, kind.__name__
 
 
 # ------------------------------------------------------------------------------------------------ errors and layout

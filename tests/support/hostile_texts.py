@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from crystal.redact.addresses import HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
-from crystal.redact.commands import COMMANDS
+from crystal.redact.command_passwords import COMMANDS
 from crystal.redact.formats import FORMATS
 from crystal.redact.recalled import FENCE_NAME
 from tests.support import redact_samples as samples

@@ -1,0 +1,150 @@
+"""What follows capture: vectors, the index and summaries, while the user waits or in the background."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, NoReturn
+
+import typer
+
+from crystal.app.background import SOON, count_due, count_waiting, enrich
+from crystal.app.context import Machine
+from crystal.app.progress import Progress, read_progress
+from crystal.app.start_worker import start_worker
+from crystal.capture.lock import ENRICH_LOCK, try_lock
+from crystal.cli.progress import bar_shown
+from crystal.cli.render import count_words
+from crystal.errors import CrystalError
+from crystal.search.index import folder_of, why_unusable
+
+SOON_SECONDS = 2.0
+DAY_SECONDS = 24 * 3600.0
+POLL_SECONDS = 0.3
+REST = "the rest follows in the background; see: crystal status"
+STEPS = {
+    "import": "importing",
+    "vectors": "making vectors",
+    "index": "making the index",
+    "summaries": "writing summaries",
+}
+
+
+class Deferred(NamedTuple):
+    """Work that waits, or was done: chunks without vector, sessions without summary, and whether the index is made."""
+
+    vectors: int
+    summaries: int
+    search_index: bool
+
+    def made_since(self, left: Deferred) -> Deferred:
+        """Return what was done, if ``left`` is what waits now."""
+        done = max(0, self.vectors - left.vectors), max(0, self.summaries - left.summaries)
+        return Deferred(*done, self.search_index and not left.search_index)
+
+    @property
+    def words(self) -> str:
+        """Return what was done in words, empty for nothing."""
+        index = "made the search index" if self.search_index else ""
+        vectors = f"made {count_words(self.vectors, 'vector')}" if self.vectors else ""
+        summaries = f"wrote {self.summaries:,} {'summary' if self.summaries == 1 else 'summaries'}"
+        return ", ".join(filter(None, (index, vectors, summaries if self.summaries else "")))
+
+
+def deferred(machine: Machine) -> Deferred:
+    """Return the work that waits now."""
+    with machine.store.reading():
+        waits = why_unusable(machine.store, folder_of(machine.store.path)) is not None
+    return Deferred(_count_waiting(machine), count_due(machine), waits)
+
+
+def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
+    """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
+    problems = enrich(machine, budget_seconds=SOON_SECONDS) if _count_waiting(machine) <= SOON else []
+    _leave_the_rest(machine, problems, say=say)
+    return problems
+
+
+def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
+    """Make vectors, index and summaries while the user waits; interrupted, they go on in the background.
+
+    Args:
+        machine: This machine.
+        seconds: How long at most; without, until all is made, also by a process that works already.
+        show: Whether there may be a bar.
+
+    Returns:
+        What went wrong, in words.
+
+    Raises:
+        Exit: The user interrupted it; with code 130.
+    """
+    try:
+        with ending_as_by_ctrl_c(), bar_shown(enabled=show, remark="left · Ctrl-C is safe") as bar:
+
+            def report(progress: Progress) -> None:
+                bar(STEPS[progress.step], progress.done, progress.total)
+
+            if seconds is None:
+                _await_others(machine, report)
+            problems = enrich(machine, budget_seconds=seconds or DAY_SECONDS, report=report)
+        _leave_the_rest(machine, problems, say=show)
+        return problems
+    except KeyboardInterrupt:
+        stop(machine, REST)
+
+
+def stop(machine: Machine, words: str) -> NoReturn:
+    """Leave the rest to the background, say how it goes on, and end as Ctrl-C does."""
+    start_worker(machine.places)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        typer.echo(f"crystal: stopped; {words}", err=True)
+    raise typer.Exit(130) from None
+
+
+def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> None:
+    """Start a worker for what there was no time for, and say so. After a problem it makes no vectors."""
+    waiting = 0 if problems else _count_waiting(machine)
+    left = [("vectors of", waiting, "chunk"), ("summaries of", count_due(machine), "session")]
+    words = " and ".join(f"{made} {count_words(number, what)}" for made, number, what in left if number)
+    if words:
+        start_worker(machine.places)
+    if words and say:
+        typer.echo(f"crystal: {words} follow in the background; see: crystal status", err=True)
+
+
+def _count_waiting(machine: Machine) -> int:
+    with contextlib.suppress(CrystalError):  # no vectors can be made: enriching says why, and does the rest
+        return count_waiting(machine)
+    return 0
+
+
+def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
+    while True:
+        with try_lock(machine.places.data_dir / ENRICH_LOCK) as is_free:
+            if is_free:
+                return
+        progress = read_progress(machine.places.data_dir)
+        if progress is not None:
+            report(progress)
+        time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def ending_as_by_ctrl_c() -> Iterator[None]:
+    """Let a closed terminal, or being asked to end, do what Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    names = [name for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+    before = {}
+    with contextlib.suppress(ValueError):  # not in the main thread
+        before = {name: signal.signal(getattr(signal, name), interrupt) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
