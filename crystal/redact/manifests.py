@@ -15,13 +15,20 @@ _SECRET = Lazy(rb"\bkind[\"']?[\t ]*:[\t ]*[\"']?Secret\b(?![\w.-])")
 _MAX_MANIFEST = 16 * 1024
 _EDGE = re.escape(STRING_END) + rb"|(?m:^(?:[ \t]*\d+(?:\t|\xe2\x86\x92))?---)"
 _END = Lazy(_EDGE)
-_DATA = Lazy(rb"(?m)^(?P<number>[ \t]*\d+(?:\t|\xe2\x86\x92))?(?P<indent> *)(?:data|stringData):[ \t]*\r?\n")
-_ENTRY = Lazy(
-    rb"(?:[ \t]*\d+(?:\t|\xe2\x86\x92))?(?P<indent> +)[\"']?[\w.-]{1,253}[\"']?:(?:[ \t]*[|>][+-]?\r?\n[ \t]*|[ \t]+)"
-    rb"[\"']?(?P<v>[^\r\n\"'\x00\xff]{3,})[^\n]*(?:\n|$)"
+_NUMBER = rb"(?:[ \t]*\d+(?:\t|\xe2\x86\x92))?"
+_DATA = Lazy(rb"(?m)^" + _NUMBER + rb"(?P<indent> *)(?:data|stringData):[ \t]*\r?\n")
+_LINE = Lazy(
+    _NUMBER + rb"(?P<indent> *)(?P<key>[\"']?[\w.-]{1,253}[\"']?:(?=\s|$))?[ \t]*"
+    rb"(?P<block>[|>][+-]?(?=\s|$))?[\"']?(?P<v>[^\r\n\x00\xff]*?)[\"']?[ \t]*(?:[\x00\xff][^\n]*)?\r?(?:\n|$)"
 )
-_OBJECT = Lazy(rb"\"(?:data|stringData)\"\s{0,9}:\s{0,9}\{(?P<body>[^{}\xff]{1,16384})\}")
-_PAIR = Lazy(rb"\"[\w.-]{1,253}\"\s{0,9}:\s{0,9}\"(?P<v>[^\"\x00]{3,})\"")
+_OBJECT = Lazy(rb"\"(?:data|stringData)\"\s{0,9}:\s{0,9}\{")
+_PAIR = Lazy(
+    rb"[\s,]{0,99}\"[\w.-]{1,253}\"\s{0,9}:\s{0,9}"
+    rb"(?:null|\"(?P<v>(?:[^\"\\\x00\xff]|\\.)*)(?:[\x00\xff](?:[^\"\\]|\\.)*)?\")"
+)
+_JSON = Lazy(rb"\{\s*\\*\"")
+"""Begins a value that is a file of JSON, and no template."""
+_MIN_VALUE = 3
 
 
 def manifest_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
@@ -35,18 +42,28 @@ def manifest_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
         work.spend(4 * CALL + 20 * (at - start))
         for found in (*_entries(text, start, at), *_pairs(text, start, at)):
             work.spend(FINDING)
-            if not is_stand_in(found["v"]):
+            value = found["v"] or b""
+            if len(value) >= _MIN_VALUE and (_JSON.match(value) or not is_stand_in(value)):
                 yield Span(*found.span("v"), "secret", NAMED)
 
 
 def _entries(text: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
-    for data in _DATA.finditer(text, start, end):
-        at = data.end()
-        while (entry := _ENTRY.match(text, at, end)) is not None and len(entry["indent"]) > len(data["indent"]):
-            yield entry
-            at = entry.end()
+    """Yield the lines below ``data``. In a block of several lines each is a value."""
+    while (data := _DATA.search(text, start, end)) is not None:
+        start, keys_at, is_block = data.end(), 0, False
+        while start < end and (line := _LINE.match(text, start, end)) is not None:
+            indent, is_blank = len(line["indent"]), not (line["key"] or line["v"])
+            if not is_block if is_blank else indent <= len(data["indent"]):
+                break
+            yield line
+            start, keys_at = line.end(), keys_at or indent
+            if line["key"] and indent == keys_at:
+                is_block = line["block"] is not None
 
 
 def _pairs(text: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
-    for data in _OBJECT.finditer(text, start, end):
-        yield from _PAIR.finditer(text, *data.span("body"))
+    while (data := _OBJECT.search(text, start, end)) is not None:
+        start = data.end()
+        while (pair := _PAIR.match(text, start, end)) is not None:
+            yield pair
+            start = pair.end()
