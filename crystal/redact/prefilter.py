@@ -79,6 +79,7 @@ _CUT_HINTS = (
     + rb"{4}",
     rb"\$(?:2[abxy]|[56y])\$[A-Za-z0-9.=$/\\]*" + _NEXT_LINE,
     rb"SK[0-9a-f]+" + _NEXT_LINE + rb"[0-9a-f]{4}",
+    rb"A3-[A-Z0-9-]+" + _NEXT_LINE,
     rb"(?:\\n|\n)(?:[0-9]{1,3}:AA[\w-]{16}|[0-9a-fA-F]{0,3}NRAL)",
 )
 """A token that goes on in the next line: it was cut at the width of a terminal or of a mail."""
@@ -104,7 +105,7 @@ def _format_hints() -> tuple[bytes, ...]:
 
 def _format_search() -> regex_engines.Search:
     """Return a search for the hints of formats. Most text holds no literal of any, and needs no automaton of all."""
-    near = regex_engines.scanner((*_CUT_HINTS[1:], *format_literals()))  # the first holds a long literal
+    near = regex_engines.scanner((*_CUT_HINTS[1:], *format_literals()))  # the first of these holds a long literal
     return lambda text: None if near(text) is None else regex_engines.scanner(_format_hints())(text)
 
 

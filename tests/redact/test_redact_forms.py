@@ -17,7 +17,8 @@ from mnemonic import Mnemonic
 
 from crystal.redact import Redactor, mnemonics
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
-from crystal.redact.formats import FORMATS, SHORT_LITERALS
+from crystal.redact.formats import FORMATS, LONG_LITERALS, SHORT_LITERALS, format_literals
+from crystal.redact.regex_engines import scanner
 from tests.support import redact_samples as samples
 from tests.support.examples import part_of
 from tests.support.table import each_row
@@ -31,6 +32,11 @@ def found(text: str) -> dict[str, int]:
     findings = dict(REDACTOR.clean_line(json.dumps({"message": {"content": text}}).encode())[1])
     assert findings == REDACTOR.clean_text(text)[1]
     return findings
+
+
+def test_the_first_look_stops_at_each_literal_of_a_token_that_may_be_cut() -> None:
+    first_look = scanner(format_literals())
+    assert [literal for literal in LONG_LITERALS if first_look(literal) is None] == []
 
 
 def test_every_row_of_the_table_has_a_sample_that_goes_and_one_that_stays() -> None:
