@@ -67,7 +67,7 @@ def check_words() -> None:
 
 
 def _stop(places: Places, error: CrystalError) -> NoReturn:
-    """End because the store cannot be used: the next session start says so, see crystal/hook/main.py."""
+    """End because the store cannot be used: the next session start says so, see crystal/hook/session_start.py."""
     with contextlib.suppress(OSError):
         places.stalled.write_text(f"nothing is being kept: {error.message}. Run: crystal doctor"[:200], "utf-8")
     sys.exit(error.exit_code)

@@ -260,7 +260,7 @@ class Config(SettingValues):
         "begins (`context.enabled`). "
         "`ask` is `off` until `crystal init` has asked.",
     )
-    assist_prompt: bool = setting(True, BOOLEAN, "Tell with a prompt that has an error what cured it before.")
+    assist_prompt: bool = setting(True, BOOLEAN, "Tell, with a prompt that shows an error, what cured it before.")
     assist_edit: bool = setting(
         True, BOOLEAN, "Tell at an edit why its lines were written, and what failed after edits of the file."
     )
