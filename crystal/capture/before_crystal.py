@@ -49,7 +49,7 @@ def leave_out_again(
         mark: The watermark to read on from.
 
     Returns:
-        Whether lines were left out: the watermark stands behind them now, or another process moved it meanwhile.
+        Whether there are such lines: the watermark is behind them now, or another process has moved it.
     """
     if mark.generation == state.mark.generation:
         return False

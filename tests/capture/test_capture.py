@@ -10,7 +10,7 @@ import pytest
 from crystal.capture.drain import _says, drain, fingerprint
 from crystal.capture.spool import Note
 from crystal.config.harnesses import Root
-from crystal.store.capture import ledger
+from crystal.store.capture import ledger, ledger_rebuild
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.capture_steps import backfill
 
@@ -163,6 +163,24 @@ def test_what_was_there_at_the_meeting_stays_out_when_its_file_is_replaced(tmp_p
     backfill(machine)
     assert machine.texts() == ["new", "newer", "old", "older", "oldest"]
     machine.assert_sound()
+
+
+def test_what_may_be_private_is_not_imported_after_its_file_is_replaced(tmp_path: Path) -> None:
+    machine = CaptureMachine.at(tmp_path / "m")
+    path, old, relayed = machine.transcript("s"), line("old", at=NOW - 1), line("relayed", at=NOW + 1)
+    path.write_bytes(old)
+    machine.capture().sweep()
+    ledger_rebuild.leave_out(machine.store)
+    state = ledger.all_states(machine.store)[0]
+    with machine.store.transaction():  # as ``forget_relayed`` leaves it
+        ledger_rebuild.skip_to(machine.store, state, len(old + relayed), b"", NOW + 2)
+    staged = path.with_suffix(".new")
+    staged.write_bytes(old + relayed + line("new", at=NOW + 3))
+    staged.replace(path)
+    machine.capture().sweep()
+    backfill(machine)
+    assert "old" not in machine.texts()
+    assert "new" in machine.texts()
 
 
 def test_a_shrunk_file_is_read_again_and_doubles_nothing(machine: CaptureMachine) -> None:

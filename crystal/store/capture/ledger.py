@@ -122,11 +122,14 @@ class LeftOut(NamedTuple):
 
 
 def left_out(store: Store, state: TranscriptState) -> LeftOut | None:
-    """Return what is left out of the present file until somebody asks for it, None for nothing."""
+    """Return what is left out of the present file until somebody asks for it, None for nothing.
+
+    Where both rules left out a part, all counts as that which may be private: its name is the last in the alphabet.
+    """
     return store.find(
         LeftOut,
-        "SELECT max(stop), max(captured_at), rule FROM segments WHERE transcript = ? AND generation = ?"
-        " AND state = 'skipped' AND rule IN (?, ?) GROUP BY rule",
+        "SELECT max(stop), max(captured_at), max(rule) FROM segments WHERE transcript = ? AND generation = ?"
+        " AND state = 'skipped' AND rule IN (?, ?) GROUP BY transcript",
         (state.id, state.mark.generation, BEFORE_CRYSTAL, PRIVACY_LOST),
     )
 
