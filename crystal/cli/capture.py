@@ -153,7 +153,7 @@ def backfill(
         if not given and limit is None:
             tally.join(import_in_projects(machine, after))
         tally.join(refused)
-        if not given and limit is after is None:
+        if not given and limit is None and after is None:
             note_refused(machine, tally)
         finish_import(machine, tally, embed=embed, wait=wait, as_json=as_json)
 

@@ -65,8 +65,9 @@ def _folders_above(offset: int, paths: Sequence[str]) -> Iterator[str]:
     """Yield for each path the folder of the last path above; a page begins with a whole path."""
     folder = ""
     for number, path in enumerate(paths):
-        yield "" if number == offset else folder
-        folder = path.rpartition("/")[0] if path else folder if number != offset else ""
+        folder = "" if number == offset else folder
+        yield folder
+        folder = path.rpartition("/")[0] if path else folder
 
 
 def _below(path: str, folder: str) -> str | None:

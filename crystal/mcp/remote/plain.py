@@ -35,7 +35,7 @@ REFUSALS = {
 SEARCH, FETCH = CONNECTOR
 MAX_DESCRIPTION = 300
 HERE = {"crystal_recent": SEARCH.name, "crystal_search": SEARCH.name, "crystal_get": FETCH.name}
-"""What does here what a hint names by its tool of MCP."""
+"""The operations of this interface that stand for the MCP tools which hints name."""
 
 
 def routes(transport: Transport, url: str) -> list[Route]:
