@@ -12,7 +12,8 @@ from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 MANIFEST_HINTS = (rb"kind[\"'\\]*[\t ]*:[\t ]*[\"'\\]*Secret\b",)
 _SECRET = Lazy(rb"\bkind[\"']?[\t ]*:[\t ]*[\"']?Secret\b(?![\w.-])")
-_MAX_MANIFEST = 16 * 1024
+_MAX_MANIFEST = 2 << 20
+"""Kubernetes stores at most 1 MiB, in base64 a third more."""
 _EDGE = re.escape(STRING_END) + rb"|(?m:^(?:[ \t]*\d+(?:\t|\xe2\x86\x92))?---)"
 _END = Lazy(_EDGE)
 _NUMBER = rb"(?:[ \t]*\d+(?:\t|\xe2\x86\x92))?"

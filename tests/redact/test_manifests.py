@@ -12,6 +12,7 @@ MANIFESTS = {
     "the last applied one": json.dumps({"kind": "Secret", "metadata": {"annotations": {"last-applied": NESTED}}}),
     "a block of several lines": "kind: Secret\nstringData:\n  a: |\n    c: quiet river\n\n    quiet river\n  b: green lamp\n",
     "short and empty values": 'kind: Secret\ndata:\n  c: ""\n  d: xy\n  # by hand\n  a: quiet river\n  b: green lamp\n',
+    "as kubectl prints a large one": f"data:\n  a: quiet river\n  b: green lamp\n  release: {'SDRzSUFB' * 20_000}\nkind: Secret\n",
     "numbered lines": "1\tkind: Secret\n2\tdata:\n3\t  a: |\n4\t    quiet river\n5\t  b: green lamp\n",
 }
 

@@ -59,7 +59,8 @@ def edit(machine: Machine, asked: RequestValues) -> Redirect:
 def check_shown(one: Remembered, asked: RequestValues) -> None:
     """Raise UsageError if a memory changed since the page showed it."""
     if asked.values.get("seen") != str(one.updated_at):
-        raise UsageError(f"{one.id} changed meanwhile, so nothing was done", hint=f"look at /memory/{one.id}")
+        hint = f"go back to copy what you wrote, then open /memory/{one.id}"
+        raise UsageError(f"{one.id} changed meanwhile, so nothing was saved", hint=hint)
 
 
 def deprecate(machine: Machine, asked: RequestValues) -> Redirect:
