@@ -251,21 +251,18 @@ class SnapshotReader(TranscriptReader):
 
         A title repeats words of the conversation: forgetting them would take every line that has it.
         """
-        last, found = Record("", b""), list[Record | None]()
+        last, near = Record("", b""), list[Record]()
         source.broken.clear()
         for record in self.messages(source, conversation):
-            found += [last if last.id else None] * (len(source.broken) - len(found))
+            near += [last if last.id else record] * (len(source.broken) - len(near))
             last = record
             yield record._replace(context=record.context._replace(title=None))
         context = last.context
-        times = [self._time_near(one or last, source) for one in found]
-        times += [self._time_near(last, source)] * (len(source.broken) - len(times)) + [source.modified]
-        rest = [source.rest] if source.rest and source.is_at_rest else []
-        for raw, at in zip([*source.broken, *rest], times, strict=False):
-            own = conversation.subagent or conversation.session
-            # A record is one line of the archive: several are kept as one JSON string, which is no object either.
-            line = format_line(raw.decode("utf-8", "surrogateescape")) if b"\n" in raw else raw
-            yield unnamed_record(own, line, context._replace(title=None, at=at))
+        near += [last] * (len(source.broken) - len(near))
+        for raw, neighbour in zip(source.broken, near, strict=True):
+            yield _broken_record(conversation, raw, context, self._time_near(neighbour, source))
+        if source.rest and source.is_at_rest:
+            yield _broken_record(conversation, source.rest, context, source.modified)
         if context.title and conversation.subagent in (None, conversation.session):
             line = format_line({"title": context.title})
             yield Record(f"{conversation.session}-title", line, context)
@@ -281,6 +278,12 @@ class SnapshotReader(TranscriptReader):
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to. Its conversations say so themselves."""
         return Identity(path.stem)
+
+
+def _broken_record(conversation: SessionStamp, raw: bytes, context: Context, at: int | None) -> Record:
+    """Return a record for what is broken, as one line of the archive: several lines are kept as one JSON string."""
+    line = format_line(raw.decode("utf-8", "surrogateescape")) if b"\n" in raw else raw
+    return unnamed_record(conversation.subagent or conversation.session, line, context._replace(title=None, at=at))
 
 
 @cache
