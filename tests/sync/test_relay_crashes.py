@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx
 import pytest
 
@@ -127,7 +129,7 @@ def test_two_pollers_at_once_are_harmless(world: World) -> None:
         store = Store.open(world.home.store.path)
         try:
             home = world.home
-            machine = type(home.machine)(home.machine.config, store, home.machine.mirror)
+            machine = replace(home.machine, store=store)
             second = type(home).__new__(type(home))
             second.machine, second.relay, second.at_once = machine, home.relay, 4
             second.weather, second.client = home.weather, home.client
