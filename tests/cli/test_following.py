@@ -54,7 +54,7 @@ def memory(home: Path) -> Memory:
     for session in range(3):
         with (folder / f"0000000{session}-0000-4000-8000-000000000000.jsonl").open("ab") as file:
             for _ in range(LINES // 3):
-                file.write(line(" ".join(rng.choices(words, k=60)), sessionId=f"s{session}"))
+                file.write(line(" ".join(rng.choices(words, k=100)), sessionId=f"s{session}"))
             file.write(line("feldspar is a mineral", sessionId=f"s{session}"))
     return Memory(home, {**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / ".claude")})
 
