@@ -11,7 +11,7 @@ from anyio.from_thread import start_blocking_portal
 from crystal.store import Store
 from tests.support.mcp_client import Talk, crystal_offer, served
 from tests.support.mcp_memory import API, MINE, SHOP
-from tests.support.remote_client import Remote
+from tests.support.remote_client import Remote, token_for
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
 
 
@@ -47,3 +47,8 @@ def told(store: Store) -> Store:
     add_turn(store, "Give the zebra api retries", session=API, ts=NOW - 2 * DAY, project="/code/api", device="laptop")
     add_turn(store, "my own zebra words", session=MINE, ts=NOW - HOUR)
     return store
+
+
+@pytest.fixture
+def remote(told: Store) -> Remote:
+    return Remote(token_for("phone"))

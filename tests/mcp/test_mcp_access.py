@@ -1,4 +1,4 @@
-"""A log that cannot be written, and accesses that have ended."""
+"""The log of who asked what, also when it cannot be written, and accesses that have ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from crystal.app.context import default_paths
 from crystal.credentials import access
 from crystal.credentials.access import make_grant, read_grants
+from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import UsageError
+from crystal.mcp.remote.gate import Rates
+from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal
 from tests.support.remote_client import Remote, token_for
@@ -40,3 +43,44 @@ def test_an_access_that_has_ended_leaves_its_label_and_its_place(home: Path, mon
         make_grant(path, "phone", ("read",), (), 19, None)
     with pytest.raises(UsageError, match="2 tokens"):
         make_grant(path, "other", ("read",), (), 19, None)
+
+
+def test_the_log_says_who_asked_what_and_never_the_words(remote: Remote) -> None:
+    remote.tool("crystal_search", query="zebra")
+    remote.tool("crystal_get", id="m999")
+    remote.ask("tools/list")
+    remote.tool("zebra")
+    Remote(token_for("reader", ("read",))).tool("crystal_remember", text="zebra")
+    Remote("zebra").rpc("tools/list")
+    found = AccessLog(default_paths().access_log).read()
+    assert [(one.label, one.what, one.outcome) for one in found] == [
+        ("phone", "crystal_search", "ok"), ("phone", "crystal_get", "error"), ("phone", "tools/list", "ok"),
+        ("phone", "tools/call", "error"),
+        ("reader", "crystal_remember", "refused"), ("", "", "refused"),
+    ]  # fmt: skip
+    assert b"zebra" not in default_paths().access_log.read_bytes()
+    shown = crystal("access", "log", "-n", "3")
+    assert shown.out.count("\n") == 3
+    assert "reader  crystal_remember  refused" in shown.out
+    assert "without a token" in shown.out
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path / "access.log")
+    entry = LogEntry(1, "a" * 8, "x" * 1_000, "crystal_search", "ok", 1, "127.0.0.1")
+    for _ in range(3 * MAX_BYTES // 1_000):
+        log.add(entry)
+    sizes = [path.stat().st_size for path in tmp_path.glob("access.log*")]
+    assert len(sizes) == 2
+    assert sum(sizes) <= 2 * (MAX_BYTES + 2_000)
+    (tmp_path / "access.log").write_bytes(
+        b'{"at": 1\n\xff\n' + b'{"at":2,"id":"","label":"","what":"x","outcome":"ok","ms":1,"address":""}\n'
+    )
+    assert log.read()[-1].at == 2
+
+
+def test_refusals_do_not_push_the_rest_out_of_the_log(told: Store) -> None:
+    stranger = Remote(None, Rates(Rate(1e6, 1e6), Rate(1e6, 1e6), Rate(1, 1), Rate(60, 0.001)))
+    for _ in range(200):
+        stranger.rpc("ping")
+    assert len(AccessLog(default_paths().access_log).read()) == 60

@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from crystal import Crystal
-from crystal.app.context import default_paths, open_machine
+from crystal.app.context import open_machine
 from crystal.app.source_list import list_sources
-from crystal.app.watch_sources import watch_sources
-from crystal.capture.lock import try_lock
 from crystal.config.paths import SOURCES_FILE
 from crystal.mcp.offer import ClientContext
-from crystal.sources import watch
 from crystal.store.sync import mirror, mirror_export
 from tests.support.command import crystal
 from tests.support.examples import part_of
 from tests.support.mcp_client import Tools
-from tests.support.whole_memory import wait_until
 
 TOKEN = "ghp_" + "kJ8sLm2Qw9ZxCv4BnT6yUiOpAsDfGh1JqRtE"
-NOTE = "# Deploy\n\nWe use blue green.\n\n## Rollback\n\nRun the zebracorn script."
-
-
-@pytest.fixture
-def notes(home: Path) -> Path:
-    folder = home / "notes"
-    (folder / "sub").mkdir(parents=True)
-    (folder / "a.md").write_text(NOTE)
-    (folder / "sub" / "b.py").write_text("def quagga():\n    return 'stripes'\n")
-    (folder / "image.png").write_bytes(b"\x89PNG\0")
-    return folder
-
-
-@pytest.fixture
-def added(notes: Path) -> Path:
-    assert crystal("sources", "add", str(notes)).code == 0
-    return notes
 
 
 def hit(query: str, *options: str) -> dict:
@@ -121,6 +98,7 @@ def test_names_and_folders_that_cannot_be_used(added: Path, home: Path) -> None:
 
 def test_remove_leaves_nothing_behind(added: Path, home: Path) -> None:
     crystal("sync")
+    note = (added / "a.md").read_text()
     assert crystal("sources", "remove", "notes").code == 2, "it asks first"
     done = crystal("sources", "remove", "notes", "--yes", "--prove")
     assert "proved: searched every byte" in done.out, done
@@ -129,7 +107,7 @@ def test_remove_leaves_nothing_behind(added: Path, home: Path) -> None:
             assert b"zebracorn" not in path.read_bytes().lower()
             assert b"quagga" not in path.read_bytes().lower()
     assert not json.loads(crystal("search", "zebracorn", "--json").out)["hits"]
-    assert (added / "a.md").read_text() == NOTE
+    assert (added / "a.md").read_text() == note
     assert crystal("sources", "remove", "notes", "--yes").code == 1
 
 
@@ -316,73 +294,6 @@ def test_tools_of_the_mcp_server(notes: Path, home: Path) -> None:
     assert tools.data("crystal_sources_sync")["sources"][0]["unchanged"] == 2
     for path in ("/etc", "..", "notes/../.."):
         assert "crystal sources add" in str(tools.call("crystal_sources_add", path=path))
-
-
-# ------------------------------------------------------------------------------------------------------------- watch
-
-
-@pytest.fixture
-def _soon(monkeypatch):
-    """Look for folders often, and do not wait for more changes: the default is a person's patience."""
-    for name, value in (("LOOK_MS", 200), ("DEBOUNCE_MS", 50)):
-        monkeypatch.setattr(watch, name, value)
-
-
-@contextlib.contextmanager
-def watching():
-    stop, told = threading.Event(), []
-    thread = threading.Thread(
-        target=lambda: watch_sources(lambda reports, problems: told.append((reports, problems)), stop)
-    )
-    thread.start()
-    try:
-        wait_until(lambda: told, "the first sync")
-        yield told
-    finally:
-        stop.set()
-        thread.join(30)
-
-
-@pytest.mark.usefixtures("_soon")
-def test_watch_follows_atomic_renames_and_deletions(added: Path) -> None:
-    with watching():
-        with try_lock(default_paths().data_dir / "sources-watch.lock") as held:
-            assert held is None, "one process watches"
-        temporary = added / ".a.md.tmp"
-        temporary.write_text("# New\n\nthe numbat note")
-        temporary.replace(added / "a.md")
-        (added / "sub" / "b.py").unlink()
-        wait_until(lambda: _texts() == ["New\n# New\n\nthe numbat note"], lambda: str(_texts()))
-
-
-@pytest.mark.usefixtures("_soon")
-def test_watch_goes_on_while_its_only_folder_is_away_and_made_anew(added):
-    with watching() as told:
-        away = added.rename(added.with_name("away"))
-        wait_until(lambda: any("is not there" in one for _, problems in told for one in problems), lambda: str(told))
-        added.mkdir()
-        (added / "a.md").write_text("a numbat")
-        wait_until(lambda: _texts() == ["a numbat"], lambda: str(_texts()))
-        shutil.rmtree(added)
-        away.rename(added)
-        wait_until(lambda: len(_texts()) == 3, lambda: str(_texts()))
-        (added / "a.md").write_text("a quoll")
-        wait_until(lambda: "a quoll" in _texts(), lambda: str(_texts()))
-
-
-def test_a_folder_that_goes_away_before_it_is_watched_ends_nothing(tmp_path: Path) -> None:
-    assert list(watch.changed_paths([tmp_path, tmp_path / "gone"], threading.Event())) == [set()]
-
-
-def _texts() -> list[str]:
-    with open_machine() as machine:
-        return [text for (text,) in machine.store.rows("SELECT text FROM chunks WHERE source = 'file' ORDER BY id")]
-
-
-def test_watch_without_sources_says_what_to_do(home: Path) -> None:
-    Crystal(create=True).close()
-    done = crystal("sources", "watch")
-    assert (done.code, "crystal sources add PATH" in done.err) == (1, True)
 
 
 def test_a_folder_that_is_away_does_not_stop_the_others(added: Path, home: Path) -> None:
