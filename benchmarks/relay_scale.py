@@ -156,7 +156,7 @@ def processor_seconds(pids):
 
 
 def costed(work, pids, data):
-    """What some work gives, with the processor time of these processes and of PostgreSQL for each of its times."""
+    """Do some work; return its result with the processor time of these processes and of PostgreSQL for each time."""
     before = processor_seconds([*pids, *processes_of(data)])
     rate, times = work()
     time.sleep(0.2)  # connections end
@@ -310,7 +310,7 @@ def main():
 
 
 def ratios(rounds, name, other):
-    """How a name compares with another in pace, and in work for a second of the processor: medians of the rounds."""
+    """Return how a name compares with another in pace, and in work for a second of the processor, by the rounds."""
     pace = [one[name][0] / one[other][0] for one in rounds]
     work = [one[other][2] / one[name][2] for one in rounds]
     found = (f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})" for each in (pace, work))

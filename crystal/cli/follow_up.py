@@ -1,4 +1,4 @@
-"""What follows capture: vectors, the index and summaries, while the user waits or in the background."""
+"""Do the work that follows capture: vectors, index and summaries, while the user waits or in the background."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
 NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
-"""What a client runs."""
+"""The script that a client runs."""
 WORKER = """\
 import gc, sys
 gc.set_threshold(200_000)

@@ -64,7 +64,7 @@ _READER = (
     rb"(?:sudo\s(?:[^|;&\n\xff]{0,80}?\s)?(?:-[A-Za-z]{0,5}S\b|--stdin)|(?:password|token)-stdin|secret\s{1,9}put"
     rb"|passwd\s[^|;&\n\xff]{0,60}?--stdin|vncpasswd|kinit|cryptsetup|smbpasswd|gpg\s[^|;&\n\xff]{0,120}?--passphrase-fd)"
 )
-"""What reads a password from its input."""
+"""Commands that read a password from their input."""
 _PIPED = (
     rb"\b(?:echo|printf)\s{1,9}(?:-[neE]{1,3}\s{1,9}|[\"']%s(?:\\+n|\n)?[\"']\s{1,9}){0,2}[\"']?(?!-)"
     rb"(?P<v>[^\s\"'\\\x00\xff]{3,256})(?:\\+n|\n)?[\"']?\s{0,9}\|[^|;&\n\xff]{0,200}?(?<![\w-])(?:--)?" + _READER

@@ -33,7 +33,7 @@ _ASKED = 64
 """The part of a line whose dense strings are asked about one by one, beside a group: each new byte may cost four
 microseconds, because the automata grow."""
 _ASKING = 50
-"""What asking costs for a string of any length, in bytes."""
+"""Price of asking for a string of any length, in bytes."""
 
 _MIN_SECRET = 7
 """Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""

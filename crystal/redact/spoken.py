@@ -47,7 +47,7 @@ _PATTERN = (
     rb"(?:[\"'`]|" + _any_of(("«", "「", "“", "„")) + rb"\s?)?(?P<v>[^\s\"'`\x00\xff]{4,128})"
 )
 _ASIAN = Lazy(rb"[\xe3-\xef][\x80-\xbf]{2}|" + _any_of(("»", "”", "“")))
-"""What ends a value: a letter or a sign of a language that writes no spaces, or a quote."""
+"""The end of a value: a letter or a sign of a language that writes no spaces, or a quote."""
 _UNUSUAL = Lazy(rb"\d|\w[!@#$%^&*]\w")
 _LETTER, _DIGIT = Lazy(rb"[A-Za-z]"), Lazy(rb"\d")
 _MIN_MIXED = 6

@@ -92,18 +92,19 @@ def parts_of_blocks(content: object, role: Role, tools: dict[str, str | None] | 
     """
     tools = {} if tools is None else tools
     for block in content if isinstance(content, list) else [content]:
-        kind = block.get("type") if isinstance(block, dict) else None
-        if isinstance(block, dict) and kind == "thinking":
-            yield Part("thinking", word(block.get("thinking")) or word(block.get("text")) or "")
-        elif isinstance(block, dict) and kind == "reasoning":
-            summary = [word(one.get("text")) for one in dicts_of(block.get("summary"))]
-            yield Part("thinking", word(block.get("text")) or "\n".join(filter(None, summary)))
-        elif isinstance(block, dict) and kind == "tool_use":
-            tools[str(block.get("id"))] = word(block.get("name"))
-            yield call(block.get("name"), block.get("input"))
-        elif isinstance(block, dict) and kind == "tool_result":
-            texts = block.get("content")
-            tool = word(block.get("name")) or tools.get(str(block.get("tool_use_id")))
+        fields = fields_of(block)
+        kind = fields.get("type")
+        if kind == "thinking":
+            yield Part("thinking", word(fields.get("thinking")) or word(fields.get("text")) or "")
+        elif kind == "reasoning":
+            summary = [word(one.get("text")) for one in dicts_of(fields.get("summary"))]
+            yield Part("thinking", word(fields.get("text")) or "\n".join(filter(None, summary)))
+        elif kind == "tool_use":
+            tools[str(fields.get("id"))] = word(fields.get("name"))
+            yield call(fields.get("name"), fields.get("input"))
+        elif kind == "tool_result":
+            texts = fields.get("content")
+            tool = word(fields.get("name")) or tools.get(str(fields.get("tool_use_id")))
             yield Part("tool_result", result_text(texts) or call_text(None, texts), tool)
         else:
             yield Part(role, block_text(block))

@@ -33,7 +33,7 @@ def check_room(batch: Transaction, new: NewBody, held: int) -> None:
 
 
 class _Known(NamedTuple):
-    """What is known of a place before a blob is stored there; None for rows that do not exist."""
+    """State of a place before a blob is stored there; None for rows that do not exist."""
 
     account: int
     held: int

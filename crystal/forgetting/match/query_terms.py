@@ -32,7 +32,7 @@ _SCRIPTS_WITHOUT_SPACES = (
 )
 _UNSPACED = re.compile(f"[{_SCRIPTS_WITHOUT_SPACES}]")
 RUN = re.compile(f"[^\\W_{_SCRIPTS_WITHOUT_SPACES}]+")
-"""What stands between two borders of words, as ``goes_on`` sees them; never a part of such a script."""
+"""A stretch between two borders of words, as ``goes_on`` sees them; it has nothing of such a script."""
 
 
 def folded(text: str) -> str:

@@ -114,7 +114,7 @@ def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]
 
 
 class LeftOut(NamedTuple):
-    """What was left out of a file: up to which byte, when (ms), and under which rule."""
+    """Bytes of a file that were left out: up to which one, when (ms), and under which rule."""
 
     stop: int
     at: int
