@@ -77,7 +77,7 @@ class Throttle:
 
 def _enrich(machine: Machine, work: Round) -> list[str]:
     problems = []
-    steps = (
+    for step in (
         _forget,
         _retain,
         _import,
@@ -91,8 +91,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _summarize,
         _words,
         _tidy,
-    )
-    for step in steps:
+    ):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
                 problem = step(machine, work)
