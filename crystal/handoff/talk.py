@@ -103,14 +103,20 @@ def _role(turn: ShownTurn) -> Speaker | None:
 
 
 def _split(said: Sequence[ShownTurn]) -> tuple[Sequence[ShownTurn], Sequence[ShownTurn]]:
-    """Return the turns that are too old to be handed over in full, and the others, which begin with a person's."""
-    room, first = MAX_CHARACTERS, len(said)
+    """Return the turns that are too old to be handed over in full, and the others.
+
+    They begin with a person's if at least half of the room is used then: an agent may work for hours on one request.
+    """
+    used, first, asked = 0, len(said), None
     for at in range(len(said) - 1, -1, -1):
-        room -= len(said[at].text) if said[at].role in ("user", "assistant") else _shown_length(said[at])
-        if room < 0:
+        used += len(said[at].text) if said[at].role in ("user", "assistant") else _shown_length(said[at])
+        if used > MAX_CHARACTERS:
             break
-        if at == 0 or said[at].role == "user":
-            first = at
+        first = at
+        if said[at].role == "user" and used > MAX_CHARACTERS // 2:
+            asked = at
+    if first > 0 and asked is not None:
+        first = asked
     return said[:first], said[first:]
 
 

@@ -86,16 +86,28 @@ def test_what_tools_did_is_quoted_and_cannot_leave_its_fence() -> None:
     assert "Bash: ls" in quoted.text
 
 
-def test_a_long_session_begins_with_a_brief_of_what_is_older() -> None:
-    turns = [turn(0, "user", "Build the mill."), turn(1, "assistant", "Begun.")]
-    turns += [turn(2 + at, "user" if at % 2 == 0 else "assistant", "word " * 2000) for at in range(40)]
-    talk = talk_of(turns)
-    texts = [text for message in talk.messages for text in message.texts]
-    assert sum(len(text.text) for text in texts if text.copy) <= MAX_CHARACTERS
-    assert "Build the mill." in texts[0].text
-    assert texts[0].copy is None
-    assert texts[1].copy is not None
-    assert texts[-1].copy == ("line-41", 0)
+def steps(number: int) -> list[tuple[str, str]]:
+    return [("assistant", "word " * 400), ("tool_call", "Bash: ls"), ("tool_result", "file " * 400)] * number
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [("user", "Build the mill."), *steps(100), ("assistant", "The mill stands.")],
+        [("user", "Build the mill."), *steps(100), ("user", "Go on."), ("assistant", "The mill stands.")],
+        [("user", "Build the mill. " + "brick " * 50_000), ("assistant", "The mill stands.")],
+        [("user", "Build the mill."), *[("assistant", "word " * 2000), ("user", "word " * 2000)] * 20],
+    ],
+    ids=["one prompt", "a short prompt at last", "a prompt without end", "many prompts"],
+)
+def test_a_long_session_begins_with_a_brief_of_what_is_older(said: list[tuple[str, str]]) -> None:
+    turns = [turn(number, role, text) for number, (role, text) in enumerate(said)]
+    words = [text for message in talk_of(turns).messages for text in message.texts]
+    assert "Build the mill." in words[0].text
+    assert words[0].copy is None
+    assert [text.copy for text in words if text.copy][-1] == (f"line-{len(turns) - 1}", 0)
+    assert sum(len(text.text) for text in words if text.copy) <= MAX_CHARACTERS
+    assert sum(len(text.text) for text in words[1:]) > min(MAX_CHARACTERS, sum(len(text) for _, text in said[1:])) / 2
 
 
 @every_target
