@@ -77,6 +77,7 @@ class VaultChanges:
         conflicts: Files that were changed, and so were their memories.
         deleted: Memories whose files were deleted, by path.
         left: Files that are left as they are, and why.
+        copies: How many of these are conflict copies.
     """
 
     new: list[FoundNote] = field(default_factory=list)
@@ -84,11 +85,14 @@ class VaultChanges:
     conflicts: list[FoundNote] = field(default_factory=list)
     deleted: dict[str, Remembered] = field(default_factory=dict)
     left: list[SkippedFile] = field(default_factory=list)
+    copies: int = 0
 
 
 @dataclass(slots=True)
 class VaultReport:
     """What a sync did: numbers of memories and of files; conflicts that are open, and files left as they are.
+
+    ``copies`` of the files left are conflict copies, for a person to look at.
 
     ``left_behind`` are files in the former folder, which crystal neither writes nor cleans any more.
     """
@@ -99,6 +103,7 @@ class VaultReport:
     forgotten: int = 0
     written: int = 0
     removed: int = 0
+    copies: int = 0
     conflicts: list[FoundNote] = field(default_factory=list)
     left: list[SkippedFile] = field(default_factory=list)
     failed: list[SkippedFile] = field(default_factory=list)
@@ -145,6 +150,7 @@ class VaultSync:
     def _look(self, *, restores: bool) -> None:
         copies = list(self.vault.copies())
         self.changes.left += copies
+        self.changes.copies += len(copies)
         skipped = {one.path for one in copies}
         originals = {str(Path(path).with_name(self.vault.copied_from(path) or "-")) for path in skipped}
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
@@ -183,6 +189,7 @@ class VaultSync:
         for one in sorted(found, key=lambda one: homes.get(one.ident) != one.path):
             first = chosen.setdefault(one.ident or f"new {one.path}", one)
             if first is not one:
+                self.changes.copies += 1
                 self.changes.left.append(
                     SkippedFile(one.path, f"has the id of {first.path}; to remember it too, delete its line `id:`")
                 )
@@ -236,6 +243,7 @@ class VaultSync:
         report, changes = self.report, self.changes
         self._versions = {one.id: one.updated_at for one in list_memories(self._machine, status=None, limit=EVERY)}
         report.left += changes.left
+        report.copies = changes.copies
         for one in changes.new:
             self._try(one, self._remember)
         for one in changes.edited:

@@ -39,7 +39,7 @@ def sync(
 ) -> None:
     """Keep memories as files: read what you changed in them, then write memories, summaries and daily logs.
 
-    Exit code 1: a conflict is open, or a file could not be read into the memory.
+    Exit code 1: a conflict is open, a conflict copy is there, or a file could not be read into the memory.
     """
     from crystal.app.background import embed_soon
 
@@ -54,7 +54,7 @@ def sync(
         print_json(as_dict(report))
     else:
         _say(report)
-    if report.conflicts or report.failed:
+    if report.conflicts or report.copies or report.failed:
         raise typer.Exit(EXIT_LEFT)
 
 
@@ -72,7 +72,7 @@ def _ask(changes: VaultChanges, *, yes: bool) -> None:
 
 def as_dict(report: VaultReport) -> dict[str, Any]:
     """Return a report for JSON."""
-    names = ("folder", "remembered", "edited", "forgotten", "written", "removed")
+    names = ("folder", "remembered", "edited", "forgotten", "written", "removed", "copies")
     return {
         **{name: getattr(report, name) for name in names},
         "conflicts": [{"path": one.path, "id": one.ident, "file": one.note.text, "crystal": _memory(one).text}
@@ -92,6 +92,7 @@ def _say(report: VaultReport) -> None:
     done = [f"{number:,} {what}" for what, number in counts.items() if number]
     files = {"written": report.written, "deleted": report.removed}
     done += [f"{count_words(number, 'file')} {what}" for what, number in files.items() if number]
+    done += [f"{count_words(report.copies, 'conflict copy')} to look at"] if report.copies else []
     say(f"{one_line(report.folder)}: {', '.join(done) or 'nothing new'}")
     say(*_lines("left as they are", [(one.path, one.why) for one in report.left]))
     warnings = [*_lines("not remembered", [(one.path, one.why) for one in report.failed]), *_conflicts(report)]

@@ -29,9 +29,12 @@ SKIPPED_FOLDERS = frozenset(
 )
 """Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
 _CONFLICT = re.compile(
-    r"(?i)(?P<stem>.+?)(?: \(.*conflicted copy.*\)|\.sync-conflict-\d{8}-\d{6}-\w+)(?P<suffix>\.\w+)?"
+    r"(?i)(?P<stem>.+?)"
+    r"(?: \((?:.*conflicted copy.*|.*(?:conflict|conflit|konflikt).*\d{4}-\d\d-\d\d.*|case conflict.*)\)"
+    r"|\.sync-conflict-\d{8}-\d{6}-\w+|_conflict-\d{8}-\d{6})(?P<suffix>\.\w+)?"
 )
-"""Names that Dropbox, Nextcloud, Obsidian Sync and Syncthing give to the second of two versions."""
+"""Names that Dropbox (in any language), Nextcloud, Obsidian Sync, ownCloud, Seafile and Syncthing give to the second of
+two versions."""
 _PLACEHOLDER = re.compile(r"\.(.+)\.icloud")
 """Names that stand for files of which iCloud keeps the content elsewhere."""
 UNREADABLE = "cannot be read"

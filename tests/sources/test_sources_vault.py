@@ -49,8 +49,9 @@ def test_tags_links_and_titles_are_found(home: Path) -> None:
     (vault / "Quagga.md").write_text("![[Picture of stripes.png]]")
     (vault / "b (Anna's conflicted copy 2026-11-25).md").write_text("okapi")
     (vault / "b.sync-conflict-20261125-101112-ABCDEFG.md").write_text("okapi")
+    (vault / "Talk (conflict of 2026).md").write_text("no copy")
     done = crystal("sources", "add", str(vault), "--vault")
-    assert done.out.count("a conflict copy of b.md") == 2
+    assert (done.out.count("a conflict copy of b.md"), done.out.count("a conflict copy")) == (2, 2)
     for words, path in (
         ("okapi", "b.md"), ("prod", "b.md"), ("Beta", "b.md"), ("plan", "b.md"), ("quagga", "Quagga.md"), ("stripes", "Quagga.md")
     ):  # fmt: skip
