@@ -16,7 +16,8 @@ MIN_QUOTED_WORDS = 3
 
 _SPAN = re.compile(r"`[^`\n]*`")
 _QUOTED = re.compile(r"[\"“”«»„]([^\"“”«»„]*)[\"“”«»„]|(?<!\w)['\u2018\u201a](.*?)['\u2019](?!\w)")
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=\S)|;\s+|(?<=\u3002)")
+_FIX = r"[^.;]{3,80}\b(?:fixe[sd]|solve[sd]|helped)\b"
+_SENTENCE = re.compile(rf"(?<=[.!?])\s+(?=\S)|;\s+(?!{_FIX})|(?<=\u3002)")
 
 # A message that is not typed: tags, fences and marks of programs, or it begins with a sign, a time or a log level.
 _MARKED = re.compile(

@@ -37,6 +37,13 @@ LASTING = (
     ("no, use `just ship` instead", "correction"), ("No, use ruff instead of black.", "correction"),
     ("Actually, don't use moment, use date-fns.", "correction"), ("no, use pnpm, not npm", "correction"),
     ("No, that's wrong. Use the real database in tests, not mocks.", "convention"),
+    ("We decided to go with Postgres because we need joins", "decision"), ("we have moved from yarn to bun", "decision"),
+    ("We agreed that errors bubble up to the controller", "decision"), ("remember I work in Lisbon time", "fact"),
+    ("The build failed because node 18 lacks File; node 20 fixed it.", "cause"), ("ledger is the service that bills", "fact"),
+    ("The outage was caused by an expired certificate", "cause"), ("I'm Jana, I lead the data team", "fact"),
+    ("nope, we target Python 3.9", "correction"), ("Use 4 spaces for indentation in Python files", "convention"),
+    ("By convention branches are named feat/TICKET", "convention"), ("the deploy is done with `make ship`", "command"),
+    ("After changing a proto file, run `buf generate`.", "command"), ("I'd rather you ask before you delete", "preference"),
 )  # fmt: skip
 PASSING = (
     "use 4 spaces here", "for now always return true", "should we always validate input?", "never mind",
@@ -52,6 +59,14 @@ PASSING = (
     "no, use a map instead of a list", "no, use that instead of this", "No, use `total` instead", "no, use the other one",
     "Actually, don't use it, use that.", "no, use user_id instead of id", "Never mention the price in this message",
     "From now on my password is hunter2", "write a page that says we never sell data", 'is "always use tabs" a rule?',
+    "keep in mind that I have to leave soon", "For the record: I have no idea why", "FYI I've pushed my changes",
+    "keep in mind that the tests are still red", "Never cache the response of this endpoint.", "All tests are green.",
+    "Always show the banner on top of the page.", "Turns out the page is empty because I forgot to start the server.",
+    "We picked up the wrong version because the cache was stale.", "This repo uses too much memory.", "Bob owns the bug",
+    "In this project the tests fail.", "You must always be logged in to see this page.", "I don't like your tone.",
+    "Whenever you add a row, the total should update.", "We settled on 2pm", "here, the loop never ends",
+    "we run into a deadlock", "Our frontend is a mess", "The function is called twice", "I want all buttons to be blue",
+    "run `npm test` to see the error", "I prefer not to say how much I earn", "Every button should have a tooltip",
 )  # fmt: skip
 
 
