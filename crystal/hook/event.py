@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     env = with_baked(dict(os.environ), arguments)
     said = _attempt(_read_event, arguments) or {}
     event, asked = _word(said.get("hook_event_name")), None
-    if event == "UserPromptSubmit":
+    if event == "UserPromptSubmit" and "crystal_harness" not in said:
         asked = _attempt(asked_to_remember, said, env)
         if asked and "doubt" in asked:
             _attempt(_print, {"systemMessage": NOT_KEPT})

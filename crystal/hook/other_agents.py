@@ -57,6 +57,8 @@ def translate(said: "Said", arguments: "list[str]") -> "Said":
         fields["source"] = _SOURCES.get(told.get("source"), told.get("source"))
     elif event == "SubagentStart":
         fields["agent_id"] = told.get("agent_id")
+    elif event == "UserPromptSubmit":
+        fields["prompt"] = told.get("prompt")
     elif event == "PreToolUse":
         fields["tool_input"] = _edit(told)
     elif event == "PostToolUseFailure":

@@ -59,13 +59,13 @@ def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
     done = crystal("config", "set", "assist.mode", "on")
     assert "trust crystal's" in done.err
     assert "no agent runs" not in done.err
-    added = ["SessionStart", "PreToolUse", "PostToolUse", "SubagentStart"]
+    added = ["SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStart"]
     assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == added
     crystal("config", "set", "context.enabled", "false")
     assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == added[1:]
     crystal("config", "set", "assist.edit", "false")
     crystal("config", "set", "context.enabled", "true")
-    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["SessionStart", "PostToolUse", "SubagentStart"]
+    assert [*json.loads(hooks.read_bytes())["hooks"]][4:] == ["SessionStart", *added[1:2], *added[3:]]
     assert "trust" not in crystal("config", "set", "search.reach", "8").err
     for key in ("assist.mode", "assist.edit", "context.enabled"):
         done = crystal("config", "unset", key)

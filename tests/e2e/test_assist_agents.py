@@ -161,6 +161,10 @@ def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, m
         if call is not None:
             sent = asked(one, models, memory, prompt, tools, call)
             assert (sent.count(REASON), sent.count(CURE)) == ((1, 0) if call is tools.edit else (0, 1)), sent
+    models.when("what is this", "I know it.")
+    assert "I know it." in one.ask(f"{FAR}\n{ERROR}\nwhat is this")
+    sent = next(text for text in map(json.dumps, models.requests) if "what is this" in text and '"tools"' in text)
+    assert sent.count(CURE) == (tools.name != "droid"), sent  # which runs no hook at a prompt outside its terminal
     assert one.configuration() != quiet or tools.name in ("pi", "opencode", "copilot-cli")
     memory.crystal("config", "set", "context.enabled", "true")
     memory.settle()

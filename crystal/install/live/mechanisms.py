@@ -128,6 +128,7 @@ _codex = _groups(
     HookEvent("Interrupt", "Stop", 3),
     HookEvent("SessionEnd", "SessionEnd", 3),
     HookEvent("SessionStart", "SessionStart", 10, moment="start"),
+    HookEvent("UserPromptSubmit", "UserPromptSubmit", 5, moment="prompt"),
     HookEvent("PreToolUse", "PreToolUse", 5, "Bash|apply_patch", "edit"),
     HookEvent("PostToolUse", "PostToolUseFailure", 5, "Bash", "failure"),
     HookEvent("SubagentStart", "SubagentStart", 5, moment="subagent"),
@@ -139,6 +140,7 @@ _gemini = _groups(
     HookEvent("AfterAgent", "Stop", 10_000),
     HookEvent("SessionEnd", "SessionEnd", 5000),
     HookEvent("SessionStart", "SessionStart", 10_000, moment="start"),
+    HookEvent("BeforeAgent", "UserPromptSubmit", 5000, moment="prompt"),
     HookEvent("AfterTool", "PreToolUse", 5000, "replace|write_file", "edit"),
     HookEvent("AfterTool", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
@@ -148,6 +150,7 @@ _qwen = _groups(
     HookEvent("SubagentStop", "SubagentStop", 10_000),
     HookEvent("SessionEnd", "SessionEnd", 5000),
     HookEvent("SessionStart", "SessionStart", 10_000, moment="start"),
+    HookEvent("UserPromptSubmit", "UserPromptSubmit", 5000, moment="prompt"),
     HookEvent("PostToolUse", "PreToolUse", 5000, "edit|write_file", "edit"),
     HookEvent("PostToolUseFailure", "PostToolUseFailure", 5000, "run_shell_command", "failure"),
 )
@@ -178,6 +181,7 @@ COPILOT_EVENTS = (
     HookEvent("errorOccurred", "Stop", 10),
     HookEvent("sessionEnd", "SessionEnd", 10),
     HookEvent("sessionStart", "SessionStart", 10, moment="start"),
+    HookEvent("userPromptSubmitted", "UserPromptSubmit", 5, moment="prompt"),
     HookEvent("preToolUse", "PreToolUse", 5, moment="edit"),
     HookEvent("postToolUse", "PostToolUseFailure", 5, moment="failure"),
 )

@@ -47,6 +47,13 @@ export const Crystal = async ({ directory }) => {
       const text = await contexts.get(sessionID);
       if (text) system.push(text);
     },
+    "chat.message": async ({ sessionID }, { message, parts }) => {
+      if (!MOMENTS.includes("prompt")) return;
+      const prompt = parts.map((part) => part.text ?? "").join("\n");
+      const text = await ask("UserPromptSubmit", { ...who(sessionID), prompt });
+      const id = `prt_${crypto.randomUUID()}`;
+      if (text) parts.push({ id, sessionID, messageID: message.id, type: "text", text, synthetic: true });
+    },
     "tool.execute.after": async ({ tool, sessionID, args }, result) => {
       const isEdit = MOMENTS.includes("edit") && ["edit", "write"].includes(tool);
       if (!isEdit && !(MOMENTS.includes("failure") && tool === "bash" && result.metadata?.exit)) return;

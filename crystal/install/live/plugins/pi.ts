@@ -47,11 +47,15 @@ export default function (pi: any) {
   let begun: unknown;
   pi.on("agent_end", (_: unknown, context: any) => tell("Stop", context));
   pi.on("session_shutdown", (_: unknown, context: any) => tell("SessionEnd", context));
-  pi.on("before_agent_start", async (_: unknown, context: any) => {
+  pi.on("before_agent_start", async ({ prompt }: any, context: any) => {
     const session = context.sessionManager?.getSessionId?.();
-    if (!MOMENTS.includes("start") || begun === session) return;
+    const isStart = MOMENTS.includes("start") && begun !== session;
     begun = session;
-    const content = await ask("SessionStart", context, {});
+    const asked = [
+      isStart ? ask("SessionStart", context, {}) : "",
+      MOMENTS.includes("prompt") ? ask("UserPromptSubmit", context, { prompt }) : "",
+    ];
+    const content = (await Promise.all(asked)).filter(Boolean).join("\n");
     return content ? { message: { customType: "crystal", content, display: false } } : undefined;
   });
   pi.on("tool_result", async (event: any, context: any) => {
