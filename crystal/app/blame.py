@@ -92,6 +92,8 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     """
     path, first, last = _target(wanted)
     text = _read(path)
+    if not text:
+        raise UsageError(f"{path} is empty", hint="give a file that has lines")
     asked = line_span(first, last or first)
     last = min(len(text), last or len(text))
     if not 1 <= first <= last:

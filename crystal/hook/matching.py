@@ -46,13 +46,16 @@ def plain_error(line: str) -> str:
 
 
 def _plain_word(word: str) -> str:
-    """Return a word as errors are compared; empty for a path, the name of a file that is not quoted, and a number."""
+    """Return a word as errors are compared.
+
+    Empty for a path, the name of a file that is not quoted, a number, and what is in brackets: the task that failed.
+    """
     if word.isalpha() and word.isascii():
         return word.lower()
     plain = word.strip(_QUOTES + _SIGNS)
     if not plain.isascii() or "/" in plain or "\\" in plain or "\x1b" in plain:
         return ""
-    if _is_number(plain):
+    if _is_number(plain) or word[0] + word[-1] == "[]":
         return ""
     end = plain.rpartition(".")[2]
     if end != plain and len(end) <= MAX_SUFFIX and end.isalnum() and end == end.lower():

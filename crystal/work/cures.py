@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
@@ -58,10 +59,14 @@ def _runs_at_last(step: WorkStep, failed: WorkStep) -> bool:
 
 
 def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> list[WorkStep]:
-    """Return the edits of the file that the error is about; without any edit, the last commands that did something."""
-    edits = [step for step in between if step.is_edit]
+    """Return the edits of the file that the error is about, or that the command names if the error is about none.
+
+    Without any edit, return the last commands that did something.
+    """
+    edits, run = [step for step in between if step.is_edit], set(all_steps(failed.what))
     if edits:
-        return [step for step in edits if file is not None and file_name(step.what) == file]
-    run = set(all_steps(failed.what))
+        is_about_files = not any(step.startswith("git ") for step in run)  # git's files have conflicts, each its own
+        named = set(map(file_name, re.split(r"[\s=]", failed.what))) if is_about_files else set[str]()
+        return [step for step in edits if file_name(step.what) in ({file} if file else named)]
     done = [step for step in between if step.exit == 0 and not set(all_steps(step.what)) <= run]
     return done[-MAX_COMMANDS:]

@@ -16,6 +16,8 @@ MIN_CHARACTERS, MIN_WORDS = 15, 3
 """A line with less says too little to be recognised by."""
 AFTER, BEFORE = 2, 3
 """How far from an error the line may stand that has its place, as Rust, pytest and Python print it."""
+FRAMES = 16
+"""How far below it its stack may be."""
 
 _COLOUR = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TELLS = lazy_pattern(
@@ -25,21 +27,22 @@ _TELLS = lazy_pattern(
     re.IGNORECASE,
 )
 _SUMS_UP = lazy_pattern(
-    r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^error: 0$"
-    r"|(?<!port )\b0 (?:errors?|passed|failed)\b|too many errors|exit (?:code|status)"
-    r"|^error: \(none\)$"
+    r"task failed|build failed|^={2,}|^-{3} |^(?:fail|failed|ok)\b|\blevel=|\b(?:info|debug|warn)\b|^warning|^hint:"
+    r"|(?<!port )\b0 (?:errors?|passed|failed)\b(?!:)|too many errors|exit (?:code|status)"
+    r"|^error: (?:\(none\)|0)$|cannot find symbol$"
 )
 """Lines that say only that something failed, and what programs log."""
 _CHANGING = (
     (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
     (lazy_pattern(
-        r"^(?:##\[error\]|::error[^:]*::"
+        r"^(?:##\[error\]|::error[^:]*::|\[(?!error|warn|fatal)[a-z][\w:.-]*\] |[\w.-]+-\d+ +\| "
         r"|\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+)+"
-    ), ""),  # GitHub's marks; when it was logged
+    ), ""),  # GitHub's marks; the task or the service that printed it; when it was logged
     (lazy_pattern(
         r"^(?:\S*/)?(?:\w*sh|\(eval\)): ?(?:(?:line )?\d+: ?)?"
         r"(?:command not found: (\S+)|(\S+): (?:command )?not found)$"
     ), r"\1\2: command not found"),  # each shell says it in its own way
+    (lazy_pattern(r"^\d+:\d+\s+(?=error)"), ""),  # ESLint's place, below the file's name
     (lazy_pattern(r"\w+://\S+"), "<url>"),
     (lazy_pattern(r"\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]?[\d:.]+(?:Z|[+-][\d:]+)?)?"), "<time>"),
     (lazy_pattern(r"(?<![~.\w@+-])(?:[A-Za-z]:)?(?:[~.\w@+-]*[\\/])+[\w.@+*-]*(?:[:(]\d+[:,)\d]*)?:?"), "<path> "),
@@ -49,10 +52,13 @@ _CHANGING = (
     (lazy_pattern(r"\d+(?:[.,:]\d+)*"), "0"),
     (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
+_RULE = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
+"""What differs in the lines of a linter's rule, which ends them in brackets: the names in the code."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
 """What stands before an error that is printed without its place, too."""
 _WORD = lazy_pattern(r"[a-z]{2,}")
-_PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(]\d+")
+_PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(](?:\[?\d+|\(\.text)")  # javac in Maven; ld
+_BELOW_FILE = lazy_pattern(r"\d+:\d+\s")
 _PLACE_ALONE = lazy_pattern(
     r"(?:--> )?(?:[^\s:]*[/\\])?([^\s:/\\]+\.[A-Za-z]\w{0,4}):\d+(?::\d+|: \w+)"
     r"|File \"(?:[^\"]*[/\\])?([^\"/\\]+)\", line \d+(?:, in .+)?"
@@ -74,6 +80,7 @@ class ErrorLine(NamedTuple):
 def error_lines(text: str) -> list[ErrorLine]:
     """Return the lines of some output that tell of an error, each once."""
     lines = [_COLOUR.sub("", line).strip() for line in text[:MAX_TEXT].splitlines()]
+    lines = [_with_symbol(line, lines[at + 1 : at + 5]) for at, line in enumerate(lines)]
     telling = (number for number, line in enumerate(lines) if _tells(line))
     found: dict[str, ErrorLine] = {}
     for number in islice(telling, MAX_LINES):
@@ -95,7 +102,15 @@ def plain_error(line: str) -> str:
     if not (is_telling and _tells(plain)) or _SUMS_UP.search(plain):
         return ""
     place = _PLACE_FIRST.match(plain)
-    return plain[place.end() :] if place else plain
+    plain = plain[place.end() :] if place else plain
+    return _RULE.sub("<name>", plain) if plain.endswith(")") else plain
+
+
+def _with_symbol(line: str, after: list[str]) -> str:
+    """Return javac's line with the symbol that is not found, which it prints below."""
+    if not line.endswith("cannot find symbol"):
+        return line
+    return f"{line} {next((other for other in after if 'symbol:' in other), '')}".strip()
 
 
 def _tells(line: str) -> bool:
@@ -106,6 +121,15 @@ def _file(lines: list[str], number: int) -> str | None:
     """Return the file of the nearest place in code: in the line, just after it, or just before."""
     if own := _PLACE.search(lines[number]):
         return own[1]
+    if _BELOW_FILE.match(lines[number]):
+        above = next((line for line in reversed(lines[:number]) if not _BELOW_FILE.match(line)), "")
+        return re.split(r"[/\\]", above)[-1]
     near = [*lines[number + 1 : number + 1 + AFTER], *reversed(lines[max(0, number - BEFORE) : number])]
     places = (_PLACE_ALONE.fullmatch(line) for line in near)
-    return next((place[1] or place[2] for place in places if place), None)
+    alone = next((place[1] or place[2] for place in places if place), None)
+    return alone or next((frame[1] for frame in map(_frame, lines[number + 1 : number + FRAMES]) if frame), None)
+
+
+def _frame(line: str) -> re.Match[str] | None:
+    """Return the place in a line of a stack, as JavaScript and Java print it, without those of libraries."""
+    return None if not line.startswith("at ") or "node_modules" in line or "node:" in line else _PLACE.search(line)

@@ -167,6 +167,9 @@ def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None
             memory.blame("cart.py:5-2")
         with pytest.raises(UsageError, match="no text"):
             memory.blame("a.bin")
+        (repository / "a.bin").write_bytes(b"")
+        with pytest.raises(UsageError, match=r"a\.bin is empty"):
+            memory.blame("a.bin")
         (tmp_path / "other.py").write_text("\n".join(NEW))
         assert memory.blame(tmp_path / "other.py").project is None
 

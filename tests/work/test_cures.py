@@ -50,6 +50,13 @@ def test_what_was_done_until_the_command_succeeded(
     assert found is None or found.succeeded == later[-1]
 
 
+def test_an_error_without_a_place_is_of_the_file_that_its_command_names() -> None:
+    command = f"run --file={EDIT}"
+    found = find_cure(step(0, command, 1), {0}, None, [step(1, OTHER), step(2, EDIT), step(3, command)])
+    assert found is not None
+    assert [one.what for one in found.done] == [EDIT]
+
+
 def test_a_script_of_the_same_shell_is_another_command() -> None:
     found = find_cure(step(0, "sh check.sh", 1), {0}, None, [step(1, "sh setup.sh"), step(2, "sh check.sh")])
     assert found is not None

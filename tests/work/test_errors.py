@@ -34,6 +34,13 @@ from tests.support.table import each_row
         ("##[error]x.go:7:2: S1023: redundant return statement (staticcheck)", "S1023: redundant return statement (staticcheck)"),
         ("2026-02-03T10:11:12.1234567Z ##[error]Error: x.go:7:2: undefined: total in scope", "x.go:7:2: undefined: total in scope"),
         ("::error file=x.go,line=7,col=2::undefined: total in scope", "undefined: total in scope"),
+        ("[lint:go] a/x.go:7:2: undefined: total in scope", "undefined: total in scope"),
+        ("web-1  | Error: total is not defined", "Error: total is not defined"),
+        ("3:7   error  'total' is assigned a value but never used", "88:11  error  'total' is assigned a value but never used"),
+        ("port-db-1: Bind for 0.0.0.0:5432 failed: port is in use", "port-db-2: Bind for 0.0.0.0:80 failed: port is in use"),
+        ("x.go:1:2: result of `a.B` is not checked (errcheck)", "b.go:7:2: result of `json.Load` is not checked (errcheck)"),
+        ("x.go:1:2: error is unwrapped: sig: func a.B(c int) error (wrapcheck)",
+         "b.go:1:2: error is unwrapped: sig: func (*d.E).F() (int, error) (wrapcheck)"),
         ("Error: x.go:1:1: undefined: total in scope", "C:\\b\\x.go:2:1: undefined: total in scope"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
@@ -49,6 +56,7 @@ def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
         ("undefined: testCommitOptions in this package", "undefined: setStrategyForTest in this package"),
         ("x.go:3:2: declared and not used: total", "x.go:3:2: declared and not used: sum"),
         ("12:01 is an invalid time for this job", "12:01 is an invalid date for this job"),
+        ("error: unknown name `total` in scope", "error: unknown name `sum` in scope"),
         ("fatal: unrecognized argument: --no-stat", "fatal: unrecognized argument: --stat"),
     ],
 )
@@ -61,7 +69,7 @@ def test_what_an_error_is_about_counts(one: str, other: str) -> None:
     ["", "ok", "Error", "exit status 1", "Exit code 1", "[lint] ERROR task failed", "--- FAIL: TestReset (0.02s)", "FAIL pkg/x 0.3s",
      "warning: this is deprecated and should not be used", "12 passed, 1 failed in 3 s", "All is well with these files.",
      "conflict_test.go:54: Created shadow branch in this folder",
-     "error: " + "x" * MAX_CHARACTERS],
+     "error: " + "x" * MAX_CHARACTERS, "Cart.java:7: error: cannot find symbol", "hint: you may need to run git pull first"],
 )  # fmt: skip
 def test_a_line_that_says_too_little_is_none(line: str) -> None:
     assert error_lines(line) == []
@@ -77,10 +85,20 @@ def test_a_line_that_says_too_little_is_none(line: str) -> None:
         ("app.ts(12,5): error TS2304: Cannot find name 'total' here.", "app.ts"),
         ("error: context deadline was exceeded by host\n    reset_test.go:87: Expected a message, got none", None),
         ("CONFLICT (content): Merge conflict in cart.go", None),
+        ("/w/src/pay.js\n   1:1   warning  no\n   3:7   error  'total' is assigned but never used", "pay.js"),
+        ("[ERROR] /w/Cart.java:[22,17] incompatible types: int cannot be converted", "Cart.java"),
+        ("TypeError: cannot read properties of undefined\n\n  at x (node:net:1:2)\n  at y (src/cart.js:11:20)", "cart.js"),
+        ("Cart.java:7: error: cannot find symbol\n  Basket b;\n  ^\n  symbol:   class Basket", "Cart.java"),
     ],
 )  # fmt: skip
 def test_an_error_is_about_the_file_that_it_points_into(text: str, file: str | None) -> None:
     assert error_lines(text)[0].file == file
+
+
+def test_javacs_error_has_the_symbol_that_it_prints_below() -> None:
+    one, other = (error_lines(f"A.java:7: error: cannot find symbol\n ^\n symbol: class {name}") for name in ("A", "B"))
+    assert one[0].plain.endswith("symbol: class a")
+    assert one[0].plain != other[0].plain
 
 
 @given(st.text())
