@@ -30,6 +30,7 @@ from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
     from crystal.llm.ask import LanguageModel, PaidModel
+    from crystal.model.granted import GrantedProject
     from crystal.redact import Redactor
 
 
@@ -304,7 +305,7 @@ def open_reader_for(
     agent: str | None,
     folder: str | None,
     overrides: Mapping[str, object] | None = None,
-    projects: Sequence[str] | None = None,
+    projects: Sequence[GrantedProject] | None = None,
 ) -> Iterator[Machine]:
     """Open this machine's memory as ``open_reader`` does, without what is isolated from an agent that asks.
 
@@ -312,11 +313,11 @@ def open_reader_for(
         agent: Its name in crystal/config/harnesses.py; None, or another name, is an agent that is not known.
         folder: Where it works, None if that is not known.
         overrides: As for ``open_reader``.
-        projects: The projects that it may see, by name, and nothing else; None if it may see all.
+        projects: The projects that it may see, and nothing else; None if it may see all.
     """
     from crystal.store.hidden import Hidden  # noqa: PLC0415 - not for each turn: an agent that asks alone
     from crystal.store.isolation import hide  # noqa: PLC0415 - the same
-    from crystal.store.search.isolated import isolated_projects, named_folders  # noqa: PLC0415 - the same
+    from crystal.store.search.isolated import granted_folders, isolated_projects  # noqa: PLC0415 - the same
 
     with open_reader(overrides) as machine:
         agents, patterns = machine.config.hidden_from(agent), machine.config.isolated_projects
@@ -324,7 +325,7 @@ def open_reader_for(
         here = isolated.at(folder)
         others = frozenset(cwd for cwd, found in isolated.folders.items() if found != here) if patterns else None
         for store in machine.stores:
-            only = None if projects is None else named_folders(store, projects)
+            only = None if projects is None else granted_folders(store, projects)
             hide(store, Hidden(agents, others, only) if agents or patterns or only is not None else None)
         yield machine
 

@@ -1,7 +1,7 @@
 """Projects: find the one of a folder, list them, rename, join and split them."""
 
+import contextlib
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +10,10 @@ from crystal.app.project_finder import project_finder
 from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
+from crystal.model.granted import GrantedProject
 from crystal.store import Store
 from crystal.store.capture import projects
-from crystal.store.search.scope import home_of, project_ids, project_named
+from crystal.store.search.scope import home_of, project_ids
 from crystal.store.sessions.contexts import project_rows
 from crystal.text.folders import is_folder
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
@@ -164,31 +165,34 @@ def find_known(store: Store, wanted: str) -> projects.KnownProject:
     if not found:  # a former name, or a folder inside
         found = [one for one in known if not set(one.rows).isdisjoint(project_ids(store, word))]
     if len(found) > 1:
-        places = ", ".join(one.folders[0] for one in found[:5])
-        raise UsageError(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
+        raise _is_ambiguous(wanted, found)
     if not found:
         raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
     return found[0]
 
 
-def project_called(stores: Sequence[Store], wanted: str) -> str:
-    """Return the name of a project of this memory or of the mirror, as it is written there.
+def granted_project(stores: Sequence[Store], wanted: str) -> GrantedProject:
+    """Return a project of this memory and of the mirror, by its name or a folder of it.
 
     Raises:
         NotFoundError: There is none.
         UsageError: There are several, so the name says more than its user may mean.
     """
+    found: list[projects.KnownProject] = []
     for store in stores:
-        found = None if is_folder(wanted) else project_named(store, wanted)
-        if found is None:
-            continue
-        known = projects.known_projects(store)
-        folders = [one.folders[0] for one in known if one.name.casefold() == found.name.casefold()]
-        if len(folders) > 1:
-            hint = f"give one another name first: crystal projects rename {shlex.quote(folders[-1])} NAME"
-            raise UsageError(f"{len(folders)} projects are called {found.name!r}: {', '.join(folders[:5])}", hint=hint)
-        return found.name
-    raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
+        with contextlib.suppress(NotFoundError):
+            found.append(find_known(store, wanted))
+    if not found:
+        raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
+    roots, identities = {one.folders[0] for one in found}, {one.identity for one in found if one.identity}
+    if len(roots) > 1 and (len(identities) != 1 or not all(one.identity for one in found)):
+        raise _is_ambiguous(wanted, found)
+    return GrantedProject(found[0].name, tuple(sorted(roots)), next(iter(identities), None))
+
+
+def _is_ambiguous(wanted: str, found: Sequence[projects.KnownProject]) -> UsageError:
+    places = ", ".join(one.folders[0] for one in found[:5])
+    return UsageError(f"{len(found)} projects are called {wanted!r}", hint=f"name one by its folder: {places}")
 
 
 def _change(store: Store, row: int) -> ProjectChange:

@@ -14,6 +14,7 @@ from crystal.errors import UsageError
 if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.credentials.access import Grant
+    from crystal.model.granted import GrantedProject
 
 commands = typer.Typer(
     help="Manage tokens for this memory over HTTP, see crystal mcp --http.", no_args_is_help=True, rich_markup_mode=None
@@ -89,10 +90,10 @@ def approve(
     render.say(f"{render.one_line(grant.label)}, at {at}, may {_words(grant)}; {_until(grant, now)}")
 
 
-def _projects(machine: Machine, names: list[str] | None) -> tuple[str, ...]:
-    from crystal.app.projects import project_called
+def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject, ...]:
+    from crystal.app.projects import granted_project
 
-    return tuple(dict.fromkeys(project_called(machine.stores, one) for one in names or ()))
+    return tuple(dict.fromkeys(granted_project(machine.stores, one) for one in names or ()))
 
 
 @commands.command("list")
@@ -171,7 +172,7 @@ def _end(text: str, now: int) -> int | None:
 
 
 def _words(grant: Grant) -> str:
-    where = f"in {', '.join(grant.projects)} alone" if grant.projects else "everywhere"
+    where = f"in {', '.join(one.name for one in grant.projects)} alone" if grant.projects else "everywhere"
     return f"{', '.join(grant.scopes)} {where}"
 
 
@@ -185,6 +186,7 @@ def _until(grant: Grant, now: int) -> str:
 
 def _row(grant: Grant, now: int) -> dict[str, Any]:
     return {
-        "id": grant.id, "label": grant.label, "scopes": grant.scopes, "projects": grant.projects,
+        "id": grant.id, "label": grant.label, "scopes": grant.scopes,
+        "projects": [one.name for one in grant.projects],
         "made_at": grant.made_at, "expires_at": grant.expires_at, "is_valid": grant.is_valid(now),
     }  # fmt: skip

@@ -18,6 +18,7 @@ import msgspec
 
 from crystal.config.paths import alone_in, make_private_dir, system_errors, write_private
 from crystal.errors import NotConfiguredError, NotFoundError, UsageError
+from crystal.model.granted import GrantedProject
 
 SCOPES = ("read", "remember", "forget")
 PREFIX = "crystal-access-"
@@ -31,7 +32,7 @@ class Grant(msgspec.Struct, frozen=True):
         id: Its name in the log; differs from that of every other one.
         label: What the user calls it.
         scopes: Some of ``SCOPES``.
-        projects: The names of the projects that it is limited to; empty: the whole memory.
+        projects: The projects that it is limited to; empty: the whole memory.
         made_at: When it was made, ms.
         expires_at: From when on it is refused, ms; None: never.
         hashed: The SHA-256 of the token, which has 256 random bits.
@@ -40,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True):
     id: str
     label: str
     scopes: tuple[str, ...]
-    projects: tuple[str, ...]
+    projects: tuple[GrantedProject, ...]
     made_at: int
     expires_at: int | None
     hashed: str
@@ -71,7 +72,13 @@ def make_grant(path: Path, label: str, *allowed: Any) -> tuple[Grant, str]:
 
 
 def add_grant(
-    path: Path, hashed: str, label: str, scopes: tuple[str, ...], projects: tuple[str, ...], now: int, end: int | None
+    path: Path,
+    hashed: str,
+    label: str,
+    scopes: tuple[str, ...],
+    projects: tuple[GrantedProject, ...],
+    now: int,
+    end: int | None,
 ) -> Grant:
     """Allow something to who has the token with a hash. Grants that have expired are removed.
 

@@ -17,6 +17,7 @@ from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
 from crystal.memories.rules import is_as_given
+from crystal.store.capture.projects import known_projects
 from crystal.store.isolation import source_via
 from crystal.store.sessions.conversations import chunk_of_uuid
 from crystal.text.fence import fenced
@@ -39,10 +40,10 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         if client.folder is None:
             raise UsageError("the folder of this project is not known", hint=hint)
         project = "."
-    if client.projects:
-        project = _allowed(client, project)
     source = source_via(arguments.get("source") or "mcp", client.agent)
     with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
+        if client.projects:
+            project = _allowed(client, seen, project)
         kept = remember_text(
             machine, text, category=arguments.get("category"), project=project, cwd=client.folder,
             key=arguments.get("key"), source=source, session=client.session,
@@ -57,14 +58,16 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     return ToolAnswer(fenced(words, NONCE), {**memory_data(kept), "is_as_given": is_whole})
 
 
-def _allowed(client: ClientContext, project: str | None) -> str:
-    """Return the project of a memory for a client that sees some projects alone."""
-    known = {one.casefold(): one for one in client.projects}
-    found = (
-        known.get(project.strip().casefold()) if project else next(iter(known.values())) if len(known) == 1 else None
-    )
+def _allowed(client: ClientContext, seen: Machine, project: str | None) -> str:
+    """Return a folder of the project of a memory, for a client that sees some projects alone."""
+    known = {one.name.casefold(): one.folders[0] for one in client.projects}
+    known |= {one.name.casefold(): one.folders[0] for store in seen.stores for one in known_projects(store)}
+    found = known.get(project.strip().casefold()) if project else None
+    if found is None and project is None and len(client.projects) == 1:
+        found = client.projects[0].folders[0]
     if found is None:
-        raise UsageError("name one of your projects", hint=f"project is {' or '.join(client.projects)}")
+        names = " or ".join(one.name for one in client.projects)
+        raise UsageError("name one of your projects", hint=f"project is {names}")
     return found
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crystal.app.context import Machine
     from crystal.mcp.catalog import Tool
     from crystal.mcp.page import ToolAnswer
+    from crystal.model.granted import GrantedProject
 
 INSTRUCTIONS = (
     "The memory of this user's coding agents: what was said in past sessions, on all of their machines, and what was "
@@ -60,7 +61,7 @@ class ClientContext:
         room: How many characters an answer may have.
         previews: The plans of forgetting that it was shown, by their token.
         url: The address of this server, if the agent asks over HTTP.
-        projects: The names of the projects that it may see, and nothing else; empty: all of the memory.
+        projects: The projects that it may see, and nothing else; empty: all of the memory.
         is_reader: Whether it may read what it finds, or would forget.
         agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
             says of itself does not count: it would open what is isolated.
@@ -72,7 +73,7 @@ class ClientContext:
     previews: dict[str, Any] = field(default_factory=dict)
     agent: str | None = None
     url: str = ""
-    projects: tuple[str, ...] = ()
+    projects: tuple[GrantedProject, ...] = ()
     is_reader: bool = True
 
     def reader(self) -> AbstractContextManager[Machine]:

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given
 from crystal.mcp.remote.plain import FETCHED, FOUND, OPENAPI, REFUSALS
 from crystal.store import Store
 from tests.support.examples import examples
+from tests.support.mcp_client import granted
 from tests.support.mcp_memory import SHOP
 from tests.support.remote_client import BASE, Remote, token_for
 from tests.support.table import each_row
@@ -80,7 +81,7 @@ def test_plain_requests_keep_to_the_scopes(told: Store) -> None:
     assert writer.post("/search", json={"query": "zebra"}).status_code == 403
     assert writer.get("/fetch/1").status_code == 403
     assert Remote().post("/search", json={"query": "zebra"}).status_code == 401
-    shop = Remote(token_for("shop", projects=("shop",)))
+    shop = Remote(token_for("shop", projects=granted("shop")))
     assert "api" not in shop.post("/search", json={"query": "zebra retries"}).text
 
 

@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 
 from crystal.app.background import embed_soon
-from crystal.app.context import open_machine, open_reader_for
+from crystal.app.context import default_paths, open_machine, open_reader_for
 from crystal.app.memories import remember
 from crystal.app.sources import add_source, sync_sources
+from crystal.credentials.access import read_grants
 from crystal.errors import UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
+from crystal.model.granted import GrantedProject
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store
 from crystal.store.isolation import FILE_SHADOWS, SHADOWS
+from tests.support.command import crystal
 from tests.support.mcp_answers import ELSEWHERE, LOST, WORDS, answers, are_those, queries, say
-from tests.support.mcp_client import Tools
+from tests.support.mcp_client import Tools, granted
 from tests.support.mcp_memory import API, MINE, SHOP
+from tests.support.remote_client import token_for
 from tests.support.store_factory import HOUR, NOW, add_turn
 
 
@@ -46,7 +50,7 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
     with open_machine() as machine:
         remember(machine, "albatross sleeps in the shop", project="shop")
     settle()
-    tools = Tools(ClientContext(projects=("shop",)))
+    tools = Tools(ClientContext(projects=granted("shop")))
     before = list(answers(tools, 100))
     say(
         store,
@@ -76,7 +80,7 @@ def test_answers_are_those_of_a_memory_with_nothing_else(store: Store, tmp_path:
 
 
 def test_a_token_for_a_project_reads_its_resources_alone(told: Store) -> None:
-    tools = Tools(ClientContext(projects=("shop",)))
+    tools = Tools(ClientContext(projects=granted("shop")))
     listed = json.dumps(tools.methods["resources/list"]({}))
     assert SHOP in listed
     assert API not in listed
@@ -86,7 +90,7 @@ def test_a_token_for_a_project_reads_its_resources_alone(told: Store) -> None:
 
 
 def test_what_a_token_for_projects_remembers_holds_there(told: Store) -> None:
-    one, two = Tools(ClientContext(projects=("shop",))), Tools(ClientContext(projects=("shop", "api")))
+    one, two = Tools(ClientContext(projects=granted("shop"))), Tools(ClientContext(projects=granted("shop", "api")))
     assert one.data("crystal_remember", text="the shop is blue")["project"] == "shop"
     assert two.data("crystal_remember", text="the api is red", project="API")["project"] == "api"
     assert one.data("save_memory", content="the shop is green")["project"] == "shop"
@@ -102,18 +106,44 @@ def test_what_a_token_for_projects_remembers_holds_there(told: Store) -> None:
 
 
 def test_a_token_for_a_project_forgets_nothing_else(told: Store) -> None:
-    tools = Tools(ClientContext(projects=("shop",)))
+    tools = Tools(ClientContext(projects=granted("shop")))
     token = tools.data("crystal_forget", query="zebra")["token"]
     assert tools.data("crystal_forget", confirm=token)["is_done"]
     assert told.rows("SELECT DISTINCT session_id FROM turns t JOIN sessions s ON s.id = t.session") == [(API,)]
 
 
 def test_a_project_that_is_gone_or_new_is_not_seen(told: Store) -> None:
-    assert Tools(ClientContext(projects=("attic",))).data("crystal_status")["counts"]["sessions"] == 0
-    with open_reader_for(None, None, projects=("shop",)) as reader:
+    assert (
+        Tools(ClientContext(projects=(GrantedProject("attic", ("/code/attic",), None),))).data("crystal_status")[
+            "counts"
+        ]["sessions"]
+        == 0
+    )
+    with open_reader_for(None, None, projects=granted("shop")) as reader:
         add_turn(told, "the quokka", session=ELSEWHERE, ts=NOW - HOUR, project="/code/attic")
         assert {name for (name,) in reader.store.rows("SELECT name FROM projects")} == {"shop"}
         assert not reader.store.value("SELECT count(*) FROM sessions WHERE session_id = ?", (ELSEWHERE,))
+
+
+def test_a_token_stays_with_its_project_when_names_change(told: Store) -> None:
+    token_for("phone", projects=granted("shop"))
+    assert crystal("projects", "rename", "shop", "store").code == 0
+    add_turn(told, "the zebra of strangers", session=ELSEWHERE, ts=NOW - HOUR, project="/code/other/shop")
+    tools = Tools(ClientContext(projects=read_grants(default_paths().access)[0].projects))
+    found = tools.data("crystal_search", query="zebra")["hits"]
+    assert {one["project"] for one in found} == {"store"}
+    kept = [tools.data("crystal_remember", text=f"{name} is blue", project=name) for name in ("shop", "store")]
+    assert [one["project"] for one in kept] == ["store", "store"]
+
+
+def test_a_token_follows_its_repository_to_another_folder(told: Store) -> None:
+    place = "SELECT id FROM projects WHERE name = 'shop'"
+    told.execute(f"UPDATE projects SET remote = 'github.com/me/shop', git_root = cwd WHERE id IN ({place})")
+    mine = granted("shop")
+    told.execute(f"UPDATE projects SET cwd = '/moved/shop', git_root = '/moved/shop' WHERE id IN ({place})")
+    assert Tools(ClientContext(projects=mine)).data("crystal_search", query="zebra")["hits"]
+    told.execute(f"UPDATE projects SET remote = 'github.com/you/shop' WHERE id IN ({place})")
+    assert not Tools(ClientContext(projects=mine)).data("crystal_search", query="zebra")["hits"]
 
 
 def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: Store, tmp_path: Path) -> None:
@@ -123,11 +153,11 @@ def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: S
     told.execute("UPDATE source_collections SET project = (SELECT id FROM projects WHERE name = 'api')")
     told.execute("INSERT INTO injection_logs (at, session_id, source, candidates, chosen, omitted, tokens)"
                  " VALUES (1, 'gone', 'startup', 0, '[]', 0, 0)")  # fmt: skip
-    with open_reader_for(None, None, projects=("shop",)) as reader:
+    with open_reader_for(None, None, projects=granted("shop")) as reader:
         assert {name for (name,) in reader.store.rows("SELECT name FROM projects")} == {"shop"}
         for table in ("injection_logs", "source_collections", "source_files"):
             assert reader.store.value(f"SELECT count(*) FROM {table}") == 0, table
-    with open_reader_for(None, None, projects=("shop", "api")) as reader:
+    with open_reader_for(None, None, projects=granted("shop", "api")) as reader:
         assert reader.store.value("SELECT count(*) FROM source_files") == 1
 
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from crystal.app.context import open_reader
+from crystal.app.projects import granted_project
 from crystal.errors import CrystalError
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
@@ -19,6 +21,7 @@ from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
 from crystal.mcp.page import ToolAnswer
 from crystal.mcp.protocol import Offer, Server
 from crystal.mcp.stdio import Wire
+from crystal.model.granted import GrantedProject
 
 ROOT = Path(__file__).resolve().parents[2]
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -157,3 +160,9 @@ class Tools:
             except CrystalError as error:
                 return str(error)
         return str(self.call(name, **arguments)["content"][0]["text"])
+
+
+def granted(*names: str) -> tuple[GrantedProject, ...]:
+    """The projects with these names, as a token for them is made."""
+    with open_reader() as machine:
+        return tuple(granted_project(machine.stores, name) for name in names)

@@ -21,6 +21,7 @@ from crystal.credentials.access import make_grant
 from crystal.mcp.offer import McpSettings
 from crystal.mcp.remote.gate import Rates
 from crystal.mcp.remote.server import ServerAddress, make_app
+from crystal.model.granted import GrantedProject
 from tests.support.event_loop import shared_portal
 from tests.support.mcp_client import INITIALIZE, ROOT
 
@@ -29,7 +30,7 @@ EVER = ("read", "remember", "forget")
 
 
 def token_for(
-    label: str, scopes: tuple[str, ...] = EVER, projects: tuple[str, ...] = (), expires_at: int | None = None
+    label: str, scopes: tuple[str, ...] = EVER, projects: tuple[GrantedProject, ...] = (), expires_at: int | None = None
 ) -> str:
     """Make an access; give its token."""
     return make_grant(default_paths().access, label, scopes, projects, time.time_ns() // 1_000_000, expires_at)[1]

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from crystal.model.granted import GrantedProject
+from crystal.store.capture.projects import with_same_identity
 from crystal.store.connection import Store
-from crystal.store.search.scope import project_ids
 from crystal.text.folders import is_within, outermost
 
 
@@ -43,11 +44,16 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
     return IsolatedProjects(patterns, {cwd: found for cwd, found in every.items() if found})
 
 
-def named_folders(store: Store, names: Iterable[str]) -> frozenset[str]:
-    """Return the folders of the projects with these names."""
-    rows = [row for name in names for row in project_ids(store, name)]
+def granted_folders(store: Store, projects: Iterable[GrantedProject]) -> frozenset[str]:
+    """Return the folders of projects that a token is limited to: by their roots and their identity, not by name."""
+    roots, identities = set[str](), set[str | None]()
+    for one in projects:
+        roots.update(one.folders)
+        identities.add(one.identity)
+    found = [row for row, root, identity in store.rows("SELECT id, coalesce(git_root, cwd), remote FROM projects")
+             if root in roots or (identity is not None and identity in identities)]  # fmt: skip
     sql = "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))"
-    return frozenset(store.all(str, sql, (rows,)))
+    return frozenset(store.all(str, sql, (with_same_identity(store, found),)))
 
 
 def isolated_sessions(store: Store, patterns: Sequence[str], among: Collection[str] | None = None) -> dict[str, str]:

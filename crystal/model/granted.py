@@ -1,0 +1,20 @@
+"""A project as a token names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedProject:
+    """A project that a token is limited to, as it was when the token was made.
+
+    Attributes:
+        name: What it was called. The name allows nothing: another project may get it later.
+        folders: Its root in each memory.
+        identity: What identifies it when its folder moves; None if nothing does.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    identity: str | None
