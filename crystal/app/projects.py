@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -73,7 +74,7 @@ def rename_project(store: Store, wanted: str, name: str) -> ProjectChange:
     found = find_known(store, wanted)
     other = next((one for one in projects.known_projects(store) if _same_name(one.name, name)), None)
     if other is not None and other.rows != found.rows:
-        hint = f"to make them one: crystal projects join {_quoted(wanted)} {_quoted(name)}"
+        hint = f"to make them one: crystal projects join {shlex.quote(wanted)} {shlex.quote(name)}"
         raise UsageError(f"a project {name!r} already exists", hint=hint)
     with store.transaction():
         projects.rename(store, found.rows, name)
@@ -227,10 +228,6 @@ def _first_line(path: Path) -> str | None:
         return path.read_text("utf-8").partition("\n")[0].strip() or None
     except (OSError, ValueError):
         return None
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
 
 
 def relative(path: str, *folders: str | None) -> str:
