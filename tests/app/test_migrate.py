@@ -90,6 +90,9 @@ def test_every_row_is_counted_once_whatever_its_state(home: Path, ready: None) -
         "no text is left of it": 1,
     }
     assert numbers(first) == (9, 2, 1, 6)  # the second hello is the first
+    notes = home / "notes.jsonl"
+    stores.deja_vu(notes, ("once", "once", "", ""))
+    assert numbers(took("deja-vu", "--from", str(notes))) == (4, 1, 1, 2)
     assert numbers(took("memory-crystal", "--from", str(path)))[0:2] == (9, 0)
     assert (
         f"crystal migrate memory-crystal --from {path}"

@@ -87,9 +87,11 @@ class Migration:
         """
         with self._source() as source:
             states: dict[Hashable, str] = dict(self._rows(source))
-            gone = forgotten_memories(self.machine.store)
-            for one in self.found.reader.memories(source):
-                states[MEMORIES, one.key] = self._state_of_memory(one, gone)
+            gone, given = forgotten_memories(self.machine.store), set()
+            for number, one in enumerate(self.found.reader.memories(source)):
+                state = self._state_of_memory(one, gone)
+                states[MEMORIES, number] = KNOWN if state == NEW and one.key in given else state
+                given.add(one.key)
         return states
 
     def counts(self, before: dict[Hashable, str] | None = None) -> RowCounts:
