@@ -64,7 +64,7 @@ def migrate(
             print_json({**_store_json(found, counts), "dry_run": True})
         return
     confirm("Take them over?", yes=yes, consequence=f"{count_words(counts.new, 'row')} of {found.title} to take over")
-    _run(found, moves=name == LEGACY, as_json=as_json)
+    _run(found, moves=name == LEGACY and found.path.name != MOVED, as_json=as_json)
 
 
 def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:

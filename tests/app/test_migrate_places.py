@@ -48,7 +48,8 @@ def test_legacy_is_taken_over_and_leaves_a_link(home: Path) -> None:
     assert path.with_name("crystal.db.before-crystal").read_bytes() == before
     db = apsw.Connection(str(path))
     assert db.execute("SELECT count(*) FROM chunks").get == 4
-    assert crystal("migrate", "legacy", "--yes").code == 1  # it is no longer there
+    again = took("legacy")
+    assert (numbers(again), again["moved_to"]) == ((6, 0, 5, 1), None)
 
 
 def test_crystals_own_memory_moves_out_of_the_legacy_folder(home: Path) -> None:

@@ -16,6 +16,7 @@ from crystal.app.open_store import refuse_lost
 from crystal.capture import finder
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
+from crystal.config.harness import Place
 from crystal.config.harnesses import HARNESSES, Root
 from crystal.config.paths import home_of
 from crystal.config.stores import LANCEDB, MEMORY_CRYSTAL, MEMORY_STORES, MOVED
@@ -74,13 +75,15 @@ class FoundStore:
             yield Container(found, Root(path.parent, self.name, self.number))
 
 
+def _usual(place: Place) -> Path:
+    return home_of(place, os.environ, this_home()) / place.folder / place.files[0]
+
+
 def find_stores() -> list[FoundStore]:
     """Return the stores on this machine. A database of crystal's own does not count."""
     found: dict[Path, FoundStore] = {}
     for name, harness in MEMORY_STORES.items():
-        for number, place in enumerate(harness.places):
-            folder = home_of(place, os.environ, this_home()) / place.folder
-            path = folder / place.files[0]
+        for number, path in enumerate(map(_usual, harness.places)):
             if path.exists() and not path.is_symlink() and not (path.is_file() and is_own(path)):
                 found.setdefault(path, FoundStore(name, path, number))
     return list(found.values())
@@ -105,6 +108,9 @@ def named_store(name: str, path: Path | None) -> FoundStore:
     for one in find_stores():
         if one.name == name or (name == LEGACY and (one.name, one.number) == (MEMORY_CRYSTAL, LEGACY_NUMBER)):
             return one
+    link = _usual(MEMORY_STORES[MEMORY_CRYSTAL].places[LEGACY_NUMBER])
+    if name == LEGACY and link.is_symlink() and link.is_file() and not is_own(link):  # it was moved by an earlier run
+        return FoundStore(MEMORY_CRYSTAL, link.resolve(), LEGACY_NUMBER)
     program = "memory-crystal in its old folder" if name == LEGACY else name
     raise NotFoundError(
         f"nothing of {program} was found", hint=f"if it is elsewhere: crystal migrate {name} --from FILE"
