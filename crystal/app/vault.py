@@ -76,25 +76,20 @@ class VaultChanges:
         edited: Files that a person changed.
         conflicts: Files that were changed, and so were their memories.
         deleted: Memories whose files were deleted, by path.
-        left: Files that are left as they are, and why.
-        copies: How many of these are conflict copies.
     """
 
     new: list[FoundNote] = field(default_factory=list)
     edited: list[FoundNote] = field(default_factory=list)
     conflicts: list[FoundNote] = field(default_factory=list)
     deleted: dict[str, Remembered] = field(default_factory=dict)
-    left: list[SkippedFile] = field(default_factory=list)
-    copies: int = 0
 
 
 @dataclass(slots=True)
 class VaultReport:
     """What a sync did: numbers of memories and of files; conflicts that are open, and files left as they are.
 
-    ``copies`` of the files left are conflict copies, for a person to look at.
-
-    ``left_behind`` are files in the former folder, which crystal neither writes nor cleans any more.
+    ``copies`` of these files are conflict copies. ``left_behind`` are files in the former folder, which crystal neither
+    writes nor cleans any more.
     """
 
     folder: str
@@ -149,8 +144,8 @@ class VaultSync:
 
     def _look(self, *, restores: bool) -> None:
         copies = list(self.vault.copies())
-        self.changes.left += copies
-        self.changes.copies += len(copies)
+        self.report.left += copies
+        self.report.copies += len(copies)
         skipped = {one.path for one in copies}
         originals = {str(Path(path).with_name(self.vault.copied_from(path) or "-")) for path in skipped}
         found = [self._read(path) for path in self.vault.note_paths() if path not in skipped]
@@ -175,7 +170,7 @@ class VaultSync:
         text, why = ("", "a link") if content is None else text_of(content)
         why = why or unfinished(text)
         if content is None or why is not None:
-            self.changes.left.append(SkippedFile(path, f"not read: {why}"))
+            self.report.left.append(SkippedFile(path, f"not read: {why}"))
             return None
         note = parse_note(text)
         kept = self.vault.kept.get(path)
@@ -189,10 +184,9 @@ class VaultSync:
         for one in sorted(found, key=lambda one: homes.get(one.ident) != one.path):
             first = chosen.setdefault(one.ident or f"new {one.path}", one)
             if first is not one:
-                self.changes.copies += 1
-                self.changes.left.append(
-                    SkippedFile(one.path, f"has the id of {first.path}; to remember it too, delete its line `id:`")
-                )
+                self.report.copies += 1
+                why = f"has the id of {first.path}; to remember it too, delete its line `id:`"
+                self.report.left.append(SkippedFile(one.path, why))
         for one in chosen.values():
             home = homes.get(one.ident)
             if one.ident is not None and home is not None and home != one.path:
@@ -206,13 +200,13 @@ class VaultSync:
             if kept is None:
                 what = "its memory was forgotten" if one.ident in self._gone else "no memory has its id"
                 why = f"{what}: delete the file; to remember it again, delete its line `id:`"
-                self.changes.left.append(SkippedFile(one.path, why))
+                self.report.left.append(SkippedFile(one.path, why))
         elif memory is None:
             self.changes.new.append(one)
         elif memory.status != "active":
             if kept is None:
                 why = f"its memory is hidden: crystal memories restore {memory.id}, or delete the file"
-                self.changes.left.append(SkippedFile(one.path, why))
+                self.report.left.append(SkippedFile(one.path, why))
         elif not self._differences(one):
             self.vault.note_same(one.path, one.data, memory.id, memory.updated_at)
         elif self.vault.is_kept(one.path, one.data):
@@ -242,8 +236,6 @@ class VaultSync:
         """
         report, changes = self.report, self.changes
         self._versions = {one.id: one.updated_at for one in list_memories(self._machine, status=None, limit=EVERY)}
-        report.left += changes.left
-        report.copies = changes.copies
         for one in changes.new:
             self._try(one, self._remember)
         for one in changes.edited:
