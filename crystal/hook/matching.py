@@ -23,6 +23,7 @@ MIN_ERROR, MIN_ERROR_WORDS = 15, 3
 MAX_SUFFIX = 4
 _PLAIN = str.maketrans("'`", '""')
 _QUOTES, _SIGNS, _DIGITS = "\"'`", ",:;()[]{}<>.!*-=", "0123456789"
+_VERSION = _DIGITS + _SIGNS + _QUOTES + "@^~"
 
 
 def plain_line(line: str) -> str:
@@ -53,9 +54,10 @@ def _plain_word(word: str) -> str:
     if word.isalpha() and word.isascii():
         return word.lower()
     plain = word.strip(_QUOTES + _SIGNS)
-    if not plain.isascii() or "/" in plain or "\\" in plain or "\x1b" in plain:
-        return ""
-    if _is_number(plain) or word[0] + word[-1] == "[]":
+    if _is_number(plain) and not plain.isalnum():
+        plain = plain.rstrip(_VERSION)  # the name of a package, without its version
+    is_path = not plain.isascii() or "/" in plain or "\\" in plain or "\x1b" in plain
+    if is_path or _is_number(plain) or word[0] + word[-1] == "[]":
         return ""
     end = plain.rpartition(".")[2]
     if end != plain and len(end) <= MAX_SUFFIX and end.isalnum() and end == end.lower():

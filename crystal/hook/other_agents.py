@@ -19,6 +19,7 @@ _SAME = {
     "session_id": ("session_id", "sessionId", "thread-id", "conversation_id", "taskId"),
     "transcript_path": ("transcript_path", "transcriptPath"),
     "cwd": ("cwd",),
+    "prompt": ("prompt",),
     "last_assistant_message": ("last_assistant_message", "last-assistant-message"),
 }
 _SOURCES = {"new": "startup", "fork": "startup", None: "startup"}
@@ -57,8 +58,6 @@ def translate(said: "Said", arguments: "list[str]") -> "Said":
         fields["source"] = _SOURCES.get(told.get("source"), told.get("source"))
     elif event == "SubagentStart":
         fields["agent_id"] = told.get("agent_id")
-    elif event == "UserPromptSubmit":
-        fields["prompt"] = told.get("prompt")
     elif event == "PreToolUse":
         fields["tool_input"] = _edit(told)
     elif event == "PostToolUseFailure":

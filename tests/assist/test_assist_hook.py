@@ -223,6 +223,10 @@ def test_an_error_is_known_again_whatever_its_paths_numbers_and_signs() -> None:
         == plain_error(same[1])
         == "error cannot open permission was denied"
     )
+    pinned = "no matching distribution found for {}, see line {}"
+    for one, other, more in (("shop==9.9", "shop==1.0", "cart==9.9"), ("react@^17.0.0", "react@18.3.1", "vue@18.3.1")):
+        assert plain_error(pinned.format(one, 3)) == plain_error(pinned.format(other, "a/b.py:4"))
+        assert plain_error(pinned.format(one, 3)) != plain_error(pinned.format(more, 3))
     assert [plain_error(text) for text in ("", "exit code 1", "12 34 56 78 90 12 34", "a b c d", "x" * 500)] == [""] * 5
 
 
