@@ -167,6 +167,23 @@ def test_pages_folds_and_what_cannot_be_done_are_said(store: Store) -> None:
     browse(steps)
 
 
+def test_what_was_in_sight_stays_when_all_unfolds(store: Store) -> None:
+    for number in range(30):
+        text = f"result {number}\n" + "a line of it\n" * 40
+        add_turn(store, text, role="tool_result", tool="Bash", session="long", ts=NOW + number)
+
+    async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
+        await press("slash", typed="result 3")
+        await press("enter", "enter")
+        pane = browser.query_one("#conversation")
+        focus = browser.query_one(".focus")
+        for _ in range(2):
+            await press("x")
+            assert pane.region.y <= focus.region.y < pane.region.bottom
+
+    browse(steps, size=(80, 24))
+
+
 def test_a_question_may_be_given_and_a_pipe_is_no_terminal(store: Store) -> None:
     cured(store, "one", NOW)
 

@@ -31,6 +31,13 @@ WIDE = 100
 MAX_FOLDED = 90
 
 
+class FoldedTurn(Collapsible):
+    """What a tool was told or said."""
+
+    def scroll_visible(self, *_: object, **__: object) -> None:
+        """Stay: the reader sees the title, and when all unfold, the last would come into sight."""
+
+
 class MemoryBrowser(App[None]):
     """Shows the memory.
 
@@ -238,8 +245,12 @@ class MemoryBrowser(App[None]):
     def action_fold(self) -> None:
         """Fold or unfold all that tools were told and said."""
         self._is_unfolded = not self._is_unfolded
+        pane = self.query_one("#conversation", VerticalScroll)
+        top = next((one for one in pane.children if one.virtual_region.bottom > pane.scroll_y), None)
         for one in self.query(Collapsible):
             one.collapsed = not self._is_unfolded
+        if top is not None:
+            self.call_after_refresh(pane.scroll_to_widget, top, animate=False, top=True)
 
     def action_page(self, step: int) -> None:
         """Show the next or the previous page of the conversation."""
@@ -280,4 +291,4 @@ def _widget(block: TurnBlock) -> Static | Collapsible:
         return Static(Content.assemble((block.head, "bold"), "\n", block.body), classes=kind)
     first = block.body.partition("\n")[0][:MAX_FOLDED]
     title = f"{block.head}  {first}".replace("[", "\\[")
-    return Collapsible(Static(Content(block.body)), title=title, collapsed=not block.is_focus, classes=kind)
+    return FoldedTurn(Static(Content(block.body)), title=title, collapsed=not block.is_focus, classes=kind)
