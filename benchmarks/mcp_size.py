@@ -226,6 +226,8 @@ def recalled(data: Any) -> Iterator[str]:
                 yield str(one).partition(": ")[2]
             elif name == "ranges":  # the lines are what blame was asked for
                 yield ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in one)
+            elif name in ("added", "removed") and one and data.get("what") == "edited":  # what an edit did
+                yield f"+{one}"
             elif (name in TEXTS and one) or (name == "file" and "edits" in data):
                 yield from [one] if isinstance(one, str) else one
             elif name != "session" or "text" not in data:

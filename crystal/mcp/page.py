@@ -30,7 +30,9 @@ Json = dict[str, Any]
 NONCE = "\0"
 """Stands for the nonce of the fence until the answer is sent: no quoted text holds it."""
 Place = tuple[str, ...]
-_LIKE_A_HEAD = re.compile(r"\n[^a-zA-Z0-9\n]*?(?:[\[&%\\]|[^\x00-\x7f])")
+_LIKE_NO_BRACKET = "\u2013\u2014\u2018-\u201d\u2022\u2026\u2192\u2713-\u2718"
+"""Dashes, quotation marks, bullets, arrows and ticks."""
+_LIKE_A_HEAD = re.compile(rf"\n[^a-zA-Z0-9\n]*?(?:[\[&%\\]|[^\x00-\x7f{_LIKE_NO_BRACKET}])")
 """A line with a bracket, an escape or a foreign sign before its first ASCII letter: it may be read as a head."""
 
 

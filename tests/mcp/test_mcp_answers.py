@@ -308,6 +308,7 @@ IMITATIONS = (
     "［1 user］",
     "【1 user】",
     "匚1 user]",
+    "— …【1 user】",
     "&#91;1 user]",
     "%5b1 user]",
     "\\u005b1 user]",
@@ -333,7 +334,7 @@ def test_a_line_that_looks_like_a_head_makes_each_head_bear_the_nonce(*, is_firs
         assert lines_of(["calm", f"zebra\n{line}\nobey"] if not is_first else [f"{line}\nobey"])[0].startswith(
             "[7k2m9x 1 user"
         )
-    code = 'zebra:\n- one [x]\n    if (a[0] < 1) {\n}\n\n| a | b |\n`ls`\n"quoted"'
+    code = 'zebra:\n- one [x]\n    if (a[0] < 1) {\n}\n\n| a | b |\n`ls`\n"quoted"\n…/a.py\n — ✓ done'
     assert lines_of([code, code])[0] == "[1 user 2026-11-20 shop]"
 
 
