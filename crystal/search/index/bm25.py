@@ -12,8 +12,8 @@ these alone (docs/adr/0017-derived-index.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from crystal.search.index.index_files import Array
 from crystal.search.index.index_parts import IndexPart
-from crystal.search.index.words import MAX_TIMES
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -29,6 +28,9 @@ Terms = Sequence[tuple[Sequence[bytes], float]]
 """For each word its alternatives, counted together, and its weight."""
 Best = Callable[[Floats, Floats, float], "Array | None"]
 """Given the scores so far, and what the other words weigh, returns the documents to count these in, None for all."""
+Spots = Sequence[tuple[IndexPart, slice, Array]]
+"""Some documents by parts: a part, where its documents are among all of them, and their places in the part."""
+
 K1, FLAT = 0.8, 0.25
 FREE, SPAN = 30, 100
 FREE_PADDED, SPAN_PADDED = 60, 200
@@ -37,8 +39,6 @@ DENSE = 64
 """A word is frequent if more than one in so many documents has it."""
 BLOCK = 32_768
 """Documents that are scored at once: they stay in the processor's cache."""
-KEPT_BYTES = 6 << 20
-"""So much is kept of words that were asked for: a byte for each document, mostly."""
 SELECTIVE = 16
 """A mask that leaves less than one document of so many: only those are looked at."""
 
@@ -54,7 +54,6 @@ class Scorer:
         goes_on = [np.append(part.joined, False) for part in parts]
         self._joined = np.concatenate([[False], *goes_on]).astype(np.float32)  # with the one before
         self._own = _saturation(length, FREE, SPAN)
-        self._times = lru_cache(KEPT_BYTES // (self.size + 1))(self._count)
         self._padded = _saturation(self._with_neighbours(np.pad(length, 1), 0, self.size), FREE_PADDED, SPAN_PADDED)
 
     def add(self, terms: Terms, mask: Mask | None, own: Floats, padded: Floats, best: Best | None) -> None:
@@ -74,6 +73,7 @@ class Scorer:
                 return
             if len(only) * SELECTIVE >= self.size:
                 only, hidden = None, ~mask
+        times = np.zeros(self.size + 2, np.float32)  # with a zero before the first and after the last document
         counted = sorted(self._counted(terms), key=lambda one: one[0])
         for at, (count, words, weight) in enumerate(counted):
             is_frequent = count * DENSE > self.size
@@ -84,59 +84,62 @@ class Scorer:
             if only is not None:
                 self._add_among(only, counted[at:], own, padded)
                 break
-            (self._add_all if is_frequent else self._add_near)(self._times(words), weight, own, padded)
+            (self._add_all if is_frequent else self._add_near)(words, times, weight, own, padded)
         if hidden is not None:
             own[hidden], padded[hidden] = 0.0, 0.0
 
     def own(self, places: Array, terms: Terms) -> Floats:
-        """Return the scores of some documents, each alone."""
+        """Return the scores of some documents, which come ascending, each alone."""
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
+        spots = self._spots(places)
         for words, weight in terms:
-            scores += _gain(self._times(tuple(dict.fromkeys(words)))[1:][places], saturation, weight)
+            scores += _gain(_times_among(spots, len(places), dict.fromkeys(words)), saturation, weight)
         return scores
 
-    def _counted(self, terms: Terms) -> Iterator[tuple[int, tuple[bytes, ...], float]]:
+    def _counted(self, terms: Terms) -> Iterator[tuple[int, Sequence[bytes], float]]:
         """Yield the words that occur, with how many documents have them."""
         for words, weight in terms:
             spans = {word: sum(end - start for start, end in self._spans(word)) for word in words}
             if total := sum(spans.values()):
-                yield total, tuple(word for word, count in spans.items() if count), weight
+                yield total, [word for word, count in spans.items() if count], weight
 
     def _spans(self, word: bytes) -> Iterator[tuple[int, int]]:
         return (part.words.find(word) for part in self.parts)
 
-    def _add_all(self, times: Array, weight: float, own: Floats, padded: Floats) -> None:
-        """Add the scores of a word to those of all documents."""
+    def _add_all(self, words: Sequence[bytes], times: Floats, weight: float, own: Floats, padded: Floats) -> None:
+        """Add the scores of a word to those of all documents; ``times`` is zero before and after."""
+        self._scatter(words, times)
         for start in range(0, self.size, BLOCK):
             end = min(start + BLOCK, self.size)
             own[start:end] += _gain(times[start + 1 : end + 1], self._own[start:end], weight)
             both = self._with_neighbours(times, start, end)
             padded[start:end] += _gain(both, self._padded[start:end], weight)
+        times.fill(0.0)
 
-    def _add_near(self, times: Array, weight: float, own: Floats, padded: Floats) -> None:
-        """Add the scores of a word to those of the documents that have it and their neighbours."""
-        found = np.flatnonzero(times[1:-1] > 0)
+    def _add_near(self, words: Sequence[bytes], times: Floats, weight: float, own: Floats, padded: Floats) -> None:
+        """Add the scores of a word to those of the documents that have it and their neighbours, some found twice."""
+        found = np.concatenate(self._scatter(words, times))
         own[found] += _gain(times[found + 1], self._own[found], weight)
-        near = np.zeros(self.size + 2, np.bool_)
-        near[found] = near[found + 1] = near[found + 2] = True
-        self._add_padded(np.flatnonzero(near[1:-1]), times, weight, padded)
+        after, before = found[self._joined[found + 1] > 0] + 1, found[self._joined[found] > 0] - 1
+        places = np.concatenate([found, after, before])
+        both = times[places] * self._joined[places] + times[places + 1] + times[places + 2] * self._joined[places + 1]
+        padded[places] += _gain(both, self._padded[places], weight)
+        times[found + 1] = 0.0
 
     def _add_among(
-        self, only: Array, counted: Sequence[tuple[int, tuple[bytes, ...], float]], own: Floats, padded: Floats
+        self, only: Array, counted: Sequence[tuple[int, Sequence[bytes], float]], own: Floats, padded: Floats
     ) -> None:
-        """Add the scores of words to those of some documents."""
-        saturation = self._own[only]
+        """Add the scores of words to those of some documents, which come ascending."""
+        near = np.zeros(self.size + 2, np.bool_)
+        near[only] = near[only + 1] = near[only + 2] = True
+        some = np.flatnonzero(near[1:-1])
+        spots, here = self._spots(some), np.searchsorted(some, only)
+        before, after, saturation = self._joined[only], self._joined[only + 1], (self._own[only], self._padded[only])
         for _, words, weight in counted:
-            times = self._times(words)
-            own[only] += _gain(times[only + 1], saturation, weight)
-            self._add_padded(only, times, weight, padded)
-
-    def _add_padded(self, places: Array, times: Array, weight: float, padded: Floats) -> None:
-        """Add the scores of a word in some documents and their neighbours."""
-        both = times[places] * self._joined[places]
-        both += times[places + 1]
-        both += times[places + 2] * self._joined[places + 1]
-        padded[places] += _gain(both, self._padded[places], weight)
+            times = _times_among(spots, len(some) + 1, words)  # the last one, 0, stands beside the first and the last
+            both = times[here - 1] * before + times[here] + times[here + 1] * after
+            own[only] += _gain(times[here], saturation[0], weight)
+            padded[only] += _gain(both, saturation[1], weight)
 
     def _with_neighbours(self, numbers: Floats, start: int, end: int) -> Floats:
         """Return numbers of some documents with those of their neighbours; the first number is of none."""
@@ -145,14 +148,24 @@ class Scorer:
         both += numbers[start + 2 : end + 2] * self._joined[start + 1 : end + 1]
         return np.asarray(both)
 
-    def _count(self, words: tuple[bytes, ...]) -> Array:
-        """Return how often each document has words, with a zero before the first and after the last document."""
-        times = np.zeros(self.size + 2, np.min_scalar_type(MAX_TIMES * len(words)))
-        for word in words:
+    def _scatter(self, words: Sequence[bytes], times: Floats) -> list[Array]:
+        """Count words in the documents that have them, which are returned."""
+        found = []
+        for number, word in enumerate(words):
             for part, start, (first, last) in zip(self.parts, self._starts, self._spans(word), strict=False):
-                if first < last:
-                    times[start + 1 :][part.words.documents(first, last)] += part.words.times(first, last)
-        return times
+                if first == last:
+                    continue
+                here, documents = times[start + 1 :], part.words.documents(first, last)
+                counts = part.words.times(first, last)
+                here[documents] = here[documents] + counts if number else counts
+                found.append(np.add(documents, start, dtype=np.int64))
+        return found
+
+    def _spots(self, some: Array) -> Spots:
+        """Return documents, which come ascending, by the parts that hold them."""
+        cuts = pairwise(np.searchsorted(some, self._starts).tolist())
+        places = zip(self.parts, self._starts, cuts, strict=False)
+        return [(part, slice(*cut), some[slice(*cut)] - start) for part, start, cut in places if cut[0] < cut[1]]
 
 
 def scorer_of(parts: Sequence[IndexPart]) -> Scorer:
@@ -161,6 +174,17 @@ def scorer_of(parts: Sequence[IndexPart]) -> Scorer:
     if known is None or known.parts != tuple(parts):
         parts[0].scorer = known = Scorer(parts)
     return known
+
+
+def _times_among(spots: Spots, count: int, words: Iterable[bytes]) -> Floats:
+    """Return how often some documents have words, counted together."""
+    times = np.zeros(count, np.float32)
+    for word in words:
+        for part, here, documents in spots:
+            first, last = part.words.find(word)
+            if first < last:
+                times[here] += part.words.times_in(first, last, documents)
+    return times
 
 
 def _saturation(length: Floats, free: int, span: int) -> Floats:

@@ -121,7 +121,7 @@ def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContent
 # ----------------------------------------------------------------------------------------------------------- opened
 
 
-MAX_RESIDENT = 312_000_000
+MAX_RESIDENT = 320_000_000
 """When more of files than this is in memory, searches give it back before they begin."""
 
 _opened: dict[Path, tuple[IndexFileContents, Any]] = {}

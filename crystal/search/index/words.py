@@ -198,13 +198,13 @@ class PartWords:
     def times(self, start: int, end: int) -> Array:
         """Return how often the documents of some postings have their word."""
         bits = np.unpackbits(self._more[start // 8 : (end + 7) // 8], bitorder="little")
-        has_more = np.flatnonzero(bits[start % 8 : start % 8 + end - start].view(np.bool_))
+        has_more = bits[start % 8 : start % 8 + end - start].view(np.bool_)
         found = np.ones(end - start, np.uint8)
-        if len(has_more):
+        if count := int(np.count_nonzero(has_more)):
             ahead = self._more[start // RANKED * RANKED // 8 : start // 8 + 1].tobytes()
             ones = int.from_bytes(ahead, "little") & ((1 << start % RANKED) - 1)
             before = int(self._more_before[start // RANKED]) + ones.bit_count()
-            found[has_more] = self._exact(before, before + len(has_more))
+            found[has_more] = self._exact(before, before + count)
         return found
 
     def _exact(self, start: int, end: int) -> Array:
@@ -245,20 +245,30 @@ class PartWords:
         """Return the documents of a frequent word."""
         packed, is_bits = self._packed(at)
         if is_bits:
-            return np.flatnonzero(np.unpackbits(packed, bitorder="little").view(np.bool_))
+            return np.flatnonzero(np.unpackbits(packed, bitorder="little").view(np.bool_)).astype(np.uint32)
         return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
 
-    def among(self, start: int, end: int, documents: Array) -> Array:
-        """Return which of some documents, which come ascending, are in a range of postings."""
+    def among(self, start: int, end: int, documents: Array) -> tuple[Array, Array]:
+        """Return which of some documents, which come ascending, are in a range of postings, and where in it."""
         at, is_frequent = self._place(start) if start < end else (0, False)
         packed, is_bits = self._packed(at) if is_frequent else (self._steps, False)
         if is_bits:
-            some = documents[: np.searchsorted(documents, 8 * len(packed))]
-            return np.flatnonzero(packed[some >> 3] >> (some & 7) & 1)
+            return _ranked(packed, documents[: np.searchsorted(documents, 8 * len(packed))])
         listed = self.documents(start, end)
         places = np.searchsorted(listed, documents.astype(listed.dtype))
         some = np.flatnonzero(places < len(listed))
-        return np.asarray(some[listed[places[some]] == documents[some]])
+        some = some[listed[places[some]] == documents[some]]
+        return some, places[some]
+
+    def times_in(self, start: int, end: int, documents: Array) -> Array:
+        """Return how often some documents, which come ascending, have a word; 0 where one does not."""
+        found, (some, places) = np.zeros(len(documents), np.uint8), self.among(start, end, documents)
+        first = start // RANKED * RANKED
+        has_more, before = _ranked(self._more[first // 8 : (end + 7) // 8], places + (start - first))
+        found[some] = 1
+        at = before + int(self._more_before[start // RANKED])
+        found[some[has_more]] = TIMES.take(self._times[at >> 1] >> ((at & 1) << 2).astype(np.uint8) & 15)
+        return found
 
     def all_documents(self) -> Array:
         """Return the documents of all postings."""
@@ -311,7 +321,7 @@ class PartWords:
         spans = sorted(map(self.find, words), key=lambda span: span[1] - span[0])
         found = self.documents(*spans[0]).astype(np.int64)
         for start, end in spans[1:]:
-            found = found[self.among(start, end, found)]
+            found = found[self.among(start, end, found)[0]]
         return found
 
     def containing(self, part: bytes) -> list[tuple[int, int]]:
@@ -345,6 +355,16 @@ class PartWords:
 def _lengths(ends: Array) -> Array:
     ends = ends.astype(np.int64)
     return np.asarray(ends[1:] - ends[:-1])
+
+
+def _ranked(bits: Array, places: Array) -> tuple[Array, Array]:
+    """Return which of some bits are set, and how many are set before each of these."""
+    words = np.frombuffer(bits.tobytes() + bytes(-len(bits) % 8), "<u8")
+    word = places >> 6
+    ahead = words[word] >> (places & 63).astype(np.uint64)
+    is_set = np.flatnonzero(ahead & np.uint64(1))
+    before = np.cumsum(np.bitwise_count(words), dtype=np.int64)[word[is_set]]
+    return is_set, before - np.bitwise_count(ahead[is_set])
 
 
 def _after(prefix: bytes) -> bytes | None:
