@@ -109,7 +109,8 @@ def _inside(client: ClientContext, path: str) -> Path:
     if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if look_at(place) is None:
-        raise NotFoundError(f"there is no file {path[:200]!r}", hint="give its path from your working folder")
+        hint = "give its path from your working folder, and lines as first and last"
+        raise NotFoundError(f"there is no file {path[:200]!r}", hint=hint)
     return place
 
 

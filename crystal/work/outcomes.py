@@ -37,9 +37,14 @@ STOPPED = 130
 """The exit status of a command that Ctrl-C ended; also of one that the user stopped while it ran."""
 _REFUSALS = ("<tool_use_error>", "The user doesn't want", "[Request interrupted", "Permission to ")
 
-_COUNTED = ("pass", "fail", "error", "FAIL", "PASS", "Ran ", "\nok")
-_COUNTS = lazy_pattern(  # pytest, jest, vitest, mocha, cargo; unittest; go
-    r"(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
+_COUNTED = ("pass", "fail", "error", "FAIL", "PASS", "Ran ", "\nok", "Failures: ", "Failed: ", "OK (")
+_COUNTS = lazy_pattern(  # Maven; RSpec, Minitest, ExUnit; .NET; PHPUnit; pytest, jest, mocha, cargo; unittest; go
+    r"^(?:\[\w+\] )?Tests run: (?P<all1>\d+), Failures: (?P<bad1>\d+), Errors: (?P<bad2>\d+), Skipped: \d+$"
+    r"|(?P<all2>\d+) (?:examples?|tests?|runs), (?:\d+ assertions?, )?(?P<bad3>\d+) failures?"
+    r"(?:, (?P<bad4>\d+) errors?)?"
+    r"|Failed: +(?P<failed2>\d+), Passed: +(?P<passed2>\d+)|^OK \((?P<passed3>\d+) tests?, \d+ assertions?\)"
+    r"|^Tests: (?P<all3>\d+), Assertions: \d+(?:, Errors: (?P<bad5>\d+))?(?:, Failures: (?P<bad6>\d+))?"
+    r"|(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
     r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
     r"|^\s*--- (?P<go>PASS|FAIL):|^(?P<package>ok|FAIL)\s+\S+(?:/\S+)*\s+(?:[\d.]+s|\(cached\)|\[build failed\])",
     re.MULTILINE,
@@ -87,6 +92,11 @@ def _status(result: str) -> int:
     return int(begin.startswith(_FAILURES) and _FAILED.match(result) is not None)
 
 
+def _sum(count: re.Match[str], *names: str) -> int:
+    """Return the sum of the numbers in groups whose names begin so."""
+    return sum(int(value) for name, value in count.groupdict("0").items() if name.startswith(names))
+
+
 def _tests(result: str) -> tuple[int | None, int | None]:
     """Return how many tests passed and failed, None if no known runner says so."""
     passed = failed = 0
@@ -95,6 +105,7 @@ def _tests(result: str) -> tuple[int | None, int | None]:
         return None, None
     for count in _COUNTS.finditer(result):
         seen = True
-        passed += int(count["passed"] or 0) + int(count["ran"] or 0) + (count["go"] == "PASS")
-        failed += int(count["failed"] or count["unit"] or 0) + ("FAIL" in (count["go"], count["package"]))
+        bad = _sum(count, "bad")
+        passed += _sum(count, "passed", "ran", "all") - bad + (count["go"] == "PASS")
+        failed += _sum(count, "failed", "unit") + bad + ("FAIL" in (count["go"], count["package"]))
     return (passed, failed) if seen else (None, None)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from crystal.work.outcomes import outcome_of
 from tests.support.table import each_row
 
+MAVEN = "[ERROR] Tests run: 5, Failures: 1, Errors: 1, Skipped: 0"
 RESULTS = [
     ("no word", "", (0, None, None)),
     ("a status", "Exit code 2\nmake: *** [all] Error 1", (2, None, None)),
@@ -31,6 +32,13 @@ RESULTS = [
     ("go, short", "ok  \texample.com/x\t0.1s", (0, 0, 0)),
     ("jest", "Tests:       1 failed, 7 passed, 8 total", (1, 7, 1)),
     ("unittest", "Ran 4 tests in 0.1s\n\nFAILED (failures=1)", (1, 4, 1)),
+    ("Maven, a class and all", f"{MAVEN}, Time elapsed: 1 s\n{MAVEN}", (1, 3, 2)),
+    ("RSpec", "12 examples, 1 failure", (1, 11, 1)),
+    ("Minitest", "9 runs, 20 assertions, 1 failures, 2 errors, 0 skips", (1, 6, 3)),
+    ("ExUnit", "12 tests, 0 failures", (0, 12, 0)),
+    (".NET", "Failed!  - Failed:     1, Passed:    11, Skipped:     0, Total:    12", (1, 11, 1)),
+    ("PHPUnit", "OK (12 tests, 30 assertions)", (0, 12, 0)),
+    ("PHPUnit that fails", "Tests: 12, Assertions: 30, Errors: 1, Failures: 2.", (1, 9, 3)),
     ("cargo", "test result: ok. 12 passed; 0 failed; 0 ignored", (0, 12, 0)),
     ("stopped", "1 of 9\n<error>Command was aborted before completion</error>", (130, None, None)),
     ("stopped, opencode", "(no output)\n\n<shell_metadata>\nUser aborted the command\n</shell_metadata>",
