@@ -90,7 +90,7 @@ def test_what_is_handed_over_is_not_stored_again(harness: str, home: Path, proje
     before = stored(home)
     sessions = json.loads(crystal("sessions", "--json", "-n", "1000").out)["sessions"]
     targets = sorted(TARGETS.keys() - {harness})
-    pairs = part_of([(one["id"], to) for one in sessions for to in targets], 9)
+    pairs = part_of([(one["id"], to) for to in targets for one in sessions], 9)
     assert {to for _, to in pairs} == set(targets)
     new = {handed(session, to, "--project", str(project))["new_session"]: session for session, to in pairs}
     assert crystal("sync").code == 0
