@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from crystal.app.capture_engine import capture_folders
+from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, this_home
 from crystal.app.transcript_formats import FormatState, format_states
 from crystal.capture import finder
-from crystal.capture.backfill import bytes_of_lines
+from crystal.capture.engine import Capture
 from crystal.capture.safe_open import Folders
+from crystal.capture.snapshots import Container
+from crystal.capture.unread import unread_in, unread_lines
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.live.changes import is_live
-from crystal.model.capture import BEFORE_CRYSTAL
+from crystal.integrity.proof import MAX_UNPROVED
+from crystal.model.capture import BEFORE_CRYSTAL, Watermark
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harness
 from crystal.transcript.framing import end_of_lines
 
+LOOK_SECONDS = 1.0
+"""After so long, a rewritten file that changed counts with its size, unread: nobody waits for a number."""
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""
 
@@ -41,7 +47,8 @@ class AgentState:
         last_at: When one of them was written last, ms.
         sessions: Sessions of it in the memory.
         captured, private, before: Bytes in the memory, kept out of it as private, and written before crystal came.
-        waiting: Bytes that the next sync captures; of a file that is rewritten, its size.
+        waiting: Bytes that are not captured: the next sync captures them, or nobody can read them.
+        unreadable: Number of files and folders of which a part cannot be read.
         since: When the first of it was captured, ms.
         cleanup: What the agent deletes by itself, and when.
         unknown_percent: The share of the records in its newest files whose kinds this version does not know, 0 to 100.
@@ -59,6 +66,7 @@ class AgentState:
     private: int
     before: int
     waiting: int
+    unreadable: int
     since: int | None
     cleanup: str
     unknown_percent: float
@@ -68,22 +76,28 @@ class AgentState:
     @property
     def is_here(self) -> bool:
         """Return whether it has files on this machine, or sessions in the memory."""
-        return bool(self.files or self.sessions)
+        return bool(self.files or self.sessions or self.unreadable)
 
     @property
     def percent(self) -> float | None:
         """Return the share of its conversations that is in the memory, 0 to 100; None if there are none."""
         known = self.captured + self.before + self.waiting
-        return 100 * self.captured / known if known else None
+        if not known:
+            return MAX_UNPROVED if self.unreadable else None
+        return min(MAX_UNPROVED if self.unreadable else 100.0, 100 * self.captured / known)
 
 
 class AgentFile(NamedTuple):
-    """A file of conversations: where it was found, how far it is read, and the bytes that the next sync captures."""
+    """A file of conversations: where it was found, how far it is read, and the bytes that are not captured.
+
+    ``is_readable`` is False if a part of it cannot be read; then all of a file that is rewritten counts.
+    """
 
     found: finder.TranscriptFile
     root: Root
     offset: int
     unread: int
+    is_readable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +108,27 @@ class AgentFiles:
         folders: Where capture looks.
         states: What the store knows of each transcript, of all devices.
         files: The files on this machine.
+        refused: Files and folders that cannot be read, each with its agent.
         formats: The state of each agent's format.
     """
 
     folders: Folders
     states: Sequence[ledger.TranscriptState]
     files: Sequence[AgentFile]
+    refused: Mapping[Path, str]
     formats: Mapping[str, FormatState]
 
 
 def look_at_files(machine: Machine) -> AgentFiles:
     """Return the agents' files on this machine."""
-    states, folders = ledger.all_states(machine.store), capture_folders(machine)
-    marks = _watermarks([state for state in states if state.origin.device == machine.config.device])
-    there = [(found, root) for root in finder.existing(folders.roots) for found in finder.in_root(root, folders)]
-    offsets = [_read_offset(marks, found) for found, _ in there]
-    files = [
-        AgentFile(found, root, offset, _unread_bytes(machine, offset, found, root))
-        for (found, root), offset in zip(there, offsets, strict=True)
-    ]
-    return AgentFiles(folders, states, files, format_states(machine.store))
+    states, capture = ledger.all_states(machine.store), make_capture(machine).with_projects()
+    look, refused = _Look(capture, states), dict[Path, str]()
+    there: dict[str, AgentFile] = {}
+    for root in finder.existing(capture.roots):
+        for found in finder.in_root(root, capture.folders, lambda path, _: refused.setdefault(path, root.harness)):  # noqa: B023
+            if found.name not in there:
+                there[found.name] = look.at(found, root)
+    return AgentFiles(capture.folders, states, list(there.values()), refused, format_states(machine.store))
 
 
 def list_agents(machine: Machine, look: AgentFiles, names: Iterable[str] = HARNESSES) -> list[AgentState]:
@@ -156,6 +171,7 @@ def _state_of(machine: Machine, name: str, look: AgentFiles, counts: HarnessCoun
         sum(size for state, size in sizes.items() if state.startswith("private")),
         sizes.get(BEFORE_CRYSTAL, 0),
         sum(one.unread for one in there),
+        sum(not one.is_readable for one in there) + list(look.refused.values()).count(name),
         counts.since,
         _cleanup(machine, name),
         round(known.percent, 1),
@@ -184,7 +200,7 @@ def _cleanup(machine: Machine, name: str) -> str:
 
 def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, int]]:
     """Yield (file, bytes of the line that its program never finished, bytes before it), of files that rest."""
-    for found, root, offset, _ in look.files:
+    for found, root, offset, *_ in look.files:
         if root.place.form == "lines" and offset < found.size and now - found.modified > REST_MS:
             with contextlib.suppress(OSError, CrystalError), finder.opened(found.path) as file:
                 end = end_of_lines(file, found.size)
@@ -192,35 +208,50 @@ def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, in
                     yield found.path, found.size - end, end
 
 
-Watermarks = dict[Hashable, int]
-"""Number of bytes read of each file: by path; by device, inode and name: a link may give a folder another name; by name
-and size, and by a name that only one has: after a move to another disk the next sync looks whether it is the same.
+class _Look:
+    """Looks at files: which one was read how far, and what of it is not captured."""
+
+    def __init__(self, capture: Capture, states: Sequence[ledger.TranscriptState]) -> None:
+        own = [state for state in states if state.origin.device == capture.device]
+        self._capture, self._marks = capture, _watermarks(own)
+        self._stamps = snapshots.file_stamps(capture.store)
+        self._until = time.monotonic() + LOOK_SECONDS
+
+    def at(self, found: finder.TranscriptFile, root: Root) -> AgentFile:
+        """Return a file of conversations, with what is not captured of it."""
+        if root.place.form == "lines":
+            start, stop, error = unread_lines(found, _mark_of(self._marks, found), self._capture.cleaner)
+            return AgentFile(found, root, start, stop - start, error is None)
+        if self._stamps.get(found.name) == found.stamp:
+            return AgentFile(found, root, 0, 0, is_readable=True)
+        if time.monotonic() > self._until:
+            return AgentFile(found, root, 0, found.size, is_readable=True)
+        size, problem = unread_in(self._capture, Container(found, root))
+        return AgentFile(found, root, 0, size + (found.size if problem else 0), problem is None)
+
+
+Watermarks = dict[Hashable, Watermark]
+"""The watermark of each file: by path; by device, inode and name: a link may give a folder another name; by name and
+size, and by a name that only one has: after a move to another disk it may be the same file.
 """
 
 
 def _watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
-    marks: Watermarks = {state.path: state.mark.offset for state in states}
+    marks: Watermarks = {state.path: state.mark for state in states}
     named = [(state.path.rpartition(os.sep)[2], state.mark) for state in states]
     count = Counter(name for name, _ in named)
     for name, mark in named:
-        marks.setdefault((mark.dev, mark.inode, name), mark.offset)
+        marks.setdefault((mark.dev, mark.inode, name), mark)
         for size in (mark.offset, mark.offset - 1):  # the newline of the last line may be still to come
-            marks.setdefault((name, size), mark.offset)
+            marks.setdefault((name, size), mark)
         if count[name] == 1:
-            marks.setdefault(name, mark.offset)
+            marks.setdefault(name, mark)
     return marks
 
 
-def _read_offset(marks: Watermarks, found: finder.TranscriptFile) -> int:
+def _mark_of(marks: Watermarks, found: finder.TranscriptFile) -> Watermark:
     """Return how far a file is read."""
     name = found.name.rpartition(os.sep)[2]
     keys = (found.name, (found.dev, found.inode, name), (name, found.size), name)
-    return next((marks[key] for key in keys if key in marks), 0)
-
-
-def _unread_bytes(machine: Machine, offset: int, found: finder.TranscriptFile, root: Root) -> int:
-    """Return the bytes that the next sync captures: complete lines, or the whole of a rewritten file that changed."""
-    if root.place.form != "lines":
-        return 0 if snapshots.stamps(machine.store, found.path).get("") == found.stamp else found.size
-    return bytes_of_lines(found, offset)
+    return next((marks[key] for key in keys if key in marks), Watermark(""))

@@ -137,16 +137,15 @@ def _capture(machine: Machine, state: CaptureState) -> dict[str, Any]:
 
 def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
     """Return how far capture is behind the agents' files: in sum, and each that is behind."""
-    there = [one for one in look.files if not one.root.place.in_projects]
     behind = [
         {"path": str(one.found.path), "offset": one.offset, "size": one.found.size, "lag": one.unread}
-        for one in there
+        for one in look.files
         if one.unread
     ]
     return {
-        "on_disk": len(there),
+        "on_disk": len(look.files),
         "known": sum(state.origin.device == machine.config.device for state in look.states),
-        "lag": sum(one.unread for one in there),
+        "lag": sum(one.unread for one in look.files),
         "to_import": len(read_pending_import(machine.places.data_dir)),
         "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,
         "behind": behind[:20],

@@ -116,7 +116,7 @@ def _pass_over(_path: Path, _error: Exception) -> None:
     pass
 
 
-Refusal = Callable[[Path, Exception], None]
+Refusal = Callable[[Path, Exception], object]
 """Told of a file or folder that is left out, and why."""
 
 

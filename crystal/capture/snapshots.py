@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
@@ -32,6 +32,8 @@ from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 
+T = TypeVar("T")
+
 REST_SECONDS = 60
 """A file that was not written for so long is not in the middle of a write."""
 
@@ -44,21 +46,24 @@ class Container(NamedTuple):
 
 
 def containers(
-    capture: Capture, roots: Sequence[Root] | None = None, tally: Tally | None = None
+    capture: Capture, roots: Sequence[Root] | None = None, refusal: finder.Refusal = lambda *_: None
 ) -> Iterator[Container]:
-    """Yield every file of conversations that is rewritten, and every database, in all folders or in some.
+    """Yield every file of conversations that is rewritten, and every database, in all folders or in some, once.
 
-    ``tally`` gets what is unreadable.
+    ``refusal`` is told of what is unreadable.
     """
-    refusal = tally.fail if tally is not None else lambda *_: None
     among = capture.roots if roots is None else roots
+    seen = set[str]()
     for root in finder.existing(root for root in among if root.place.form != "lines"):
-        yield from (Container(found, root) for found in finder.in_root(root, capture.folders, refusal))
+        for found in finder.in_root(root, capture.folders, refusal):
+            if found.name not in seen:
+                seen.add(found.name)
+                yield Container(found, root)
 
 
 def _sweep(capture: Capture, roots: Sequence[Root], tally: Tally) -> None:
     """Capture what is new in every such file in some folders."""
-    for container in changed(capture, containers(capture, roots, tally)):
+    for container in changed(capture, containers(capture, roots, tally.fail)):
         capture.attempt(container.found.path, tally, partial(_capture_at, capture, container))
 
 
@@ -117,11 +122,15 @@ def capture_file(
         SourceError: It has another form than its reader knows.
         TranscriptRefusedError, TranscriptBlockedError, UnavailableError: It cannot be read now.
     """
+    retried(lambda: _capture_file(capture, container, tally, only=only, meeting=meeting))
+
+
+def retried(step: Callable[[], T]) -> T:
+    """Return what a step gives that reads a database, which its owner may write meanwhile: then it is tried again."""
     for _ in range(MAX_RACES):  # what was captured before stays, so each try gets further
         with contextlib.suppress(DatabaseChangedError):
-            _capture_file(capture, container, tally, only=only, meeting=meeting)
-            return
-    _capture_file(capture, container, tally, only=only, meeting=meeting)
+            return step()
+    return step()
 
 
 def _capture_file(
@@ -143,8 +152,7 @@ def _capture_file(
                         _stamp(capture, path, one.key, conversation.stamp)
     except FileNotFoundError:
         return
-    damage = damage_of(source) or (source.other_form(source.missing[0]) if source.missing else None)
-    if damage is not None:
+    if (damage := damage_of(source)) is not None:
         raise damage
     if only is None and not source.is_unfinished:
         _stamp(capture, path, "", stamp)
@@ -175,7 +183,7 @@ def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
 def damage_of(source: Snapshot) -> SourceError | None:
     """Return the error that names what is damaged, None if nothing is."""
     if not source.damaged:
-        return None
+        return source.other_form(source.missing[0]) if source.missing else None
     first, *others = source.damaged
     return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
 

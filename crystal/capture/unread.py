@@ -1,11 +1,14 @@
-"""Count what was not captured of files that are rewritten, and of databases."""
+"""Count what was not captured. ``verify``, ``agents``, ``status`` and ``doctor`` count here, so that they agree."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from crystal.capture import finder
 from crystal.capture.engine import Capture, Tally
+from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.snapshots import (
     Container,
     ConversationCapture,
@@ -16,10 +19,13 @@ from crystal.capture.snapshots import (
     noting_damage,
     opened_container,
     record_size,
+    retried,
 )
+from crystal.capture.tail import Cleaner, recognise
 from crystal.errors import CrystalError
-from crystal.model.capture import Origin
+from crystal.model.capture import Origin, Watermark
 from crystal.store.capture import snapshots as seen
+from crystal.transcript.framing import end_of_lines
 from crystal.transcript.snapshot import SourceError
 
 
@@ -43,11 +49,11 @@ def count_new(
     with opened_container(capture, container) as (reader, source):
         for conversation in reader.conversations(source):
             one = ConversationCapture(capture, container, reader, source, conversation, Tally())
-            if is_elsewhere(capture, container, one.key):
+            is_read = stamps.get(one.key) == conversation.stamp
+            if (is_read and not skipped_too) or is_elsewhere(capture, container, one.key):
                 continue
             # A record of an unchanged conversation differs only because another file has the same conversation; one
             # that was recovered is in the archive.
-            is_read = stamps.get(one.key) == conversation.stamp
             kept = ("captured", "recovered") if is_read else ("recovered",)
             size = 0
             with noting_damage(source):
@@ -61,17 +67,43 @@ def count_new(
     return counted, damage_of(source)
 
 
-def unread(capture: Capture) -> Iterator[tuple[Path, int, CrystalError | None]]:
-    """Yield each file with records that were not captured: their bytes, or the error if it cannot be read."""
-    for container in changed(capture, containers(capture)):
-        path = container.found.path
-        try:
-            found, damage = count_new(capture, container, skipped_too=False)
-        except FileNotFoundError:
-            continue
-        except CrystalError as error:
-            yield path, 0, error
-        else:
-            size = sum(one for _, _, one in found)
-            if size or damage is not None:
-                yield path, size, damage
+def unread(capture: Capture) -> Iterator[tuple[Path, int, Exception | None]]:
+    """Yield each file that is rewritten, and folder of such files, of which something was not captured.
+
+    With the bytes of new records, and the error if it, or a part of it, cannot be read.
+    """
+    refused: dict[Path, Exception] = {}
+    for container in changed(capture, containers(capture, refusal=refused.setdefault)):
+        size, error = unread_in(capture, container)
+        if size or error is not None:
+            yield container.found.path, size, error
+    yield from ((path, 0, error) for path, error in refused.items())
+
+
+def unread_in(capture: Capture, container: Container) -> tuple[int, CrystalError | None]:
+    """Return the bytes of records in a file that were not captured, and the error if some of it cannot be read."""
+    try:
+        found, error = retried(lambda: count_new(capture, container, skipped_too=False))
+    except FileNotFoundError:
+        return 0, None
+    except CrystalError as failed:
+        return 0, failed
+    return sum(size for _, _, size in found), error
+
+
+def unread_lines(
+    found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner, folders: Folders = ANYWHERE
+) -> tuple[int, int, OSError | CrystalError | None]:
+    """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
+    is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.offset - found.size in (0, 1)
+    if is_same and os.access(found.path, os.R_OK):
+        return mark.offset, mark.offset, None
+    try:
+        with finder.opened(found.path, folders) as file:
+            end = end_of_lines(file, found.size)
+            now = recognise(file, found.size, found.dev, found.inode, mark, cleaner)
+    except FileNotFoundError:
+        return mark.offset, mark.offset, None
+    except (OSError, CrystalError) as error:
+        return mark.offset, max(mark.offset, found.size), error
+    return now.offset, max(now.offset, end), None

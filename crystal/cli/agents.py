@@ -18,8 +18,8 @@ from crystal.install.live.mechanisms import ONLY_BY_NAME
 from crystal.timewords.parse import ago
 
 JSON_KEYS = (
-    "name", "title", "folders", "files", "last_at", "sessions", "captured", "private", "before", "waiting", "percent",
-    "since", "cleanup", "unknown_percent", "unknown_kinds", "live",
+    "name", "title", "folders", "files", "last_at", "sessions", "captured", "private", "before", "waiting",
+    "unreadable", "percent", "since", "cleanup", "unknown_percent", "unknown_kinds", "live",
 )  # fmt: skip
 
 
@@ -80,6 +80,8 @@ def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
     ):
         if size:
             say_item(indent, f"{size_words(size)} {words}", look)
+    if one.unreadable:
+        say_item(indent, f"{count_words(one.unreadable, 'file')} cannot be read; crystal doctor names the reason", look)
     if one.unknown_percent >= 1:
         kinds = describe_kinds(list(one.unknown_kinds))
         say_item(indent, f"{one.unknown_percent:.0f} % of its newest records are of unknown kinds ({kinds})", look)

@@ -9,6 +9,8 @@ FaultKind = Literal[
     "behind", "unreadable", "edited", "ledger", "archive", "archive-unknown", "index", "turns", "database", "chunks",
     "vectors", "memories", "work",
 ]  # fmt: skip
+MAX_UNPROVED = 99.999
+"""The largest share, in percent, of something that has a gap whose size nobody knows."""
 HARMLESS = ("behind", "unreadable")
 """Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
 
@@ -65,4 +67,4 @@ class Proof:
         """Return the share of all known transcript bytes whose state is proved, 0 to 100."""
         total = max(1, sum(self.bytes_by_state.values()))
         unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
-        return 100.0 if not self.faults else min(99.999, 100.0 * max(0, total - unproved) / total)
+        return 100.0 if not self.faults else min(MAX_UNPROVED, 100.0 * max(0, total - unproved) / total)

@@ -57,7 +57,7 @@ class Verification:
     progress: Callable[[int], None]
     proof: Proof = field(default_factory=Proof)
 
-    def run(self, unread: Iterable[tuple[Path, int, CrystalError | None]] = ()) -> Proof:
+    def run(self, unread: Iterable[tuple[Path, int, Exception | None]] = ()) -> Proof:
         """Verify everything.
 
         Args:

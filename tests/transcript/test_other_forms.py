@@ -8,7 +8,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
-import pytest
 
 from crystal.transcript.reader import SnapshotReader, reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
@@ -122,21 +121,3 @@ def test_a_file_that_was_cut_is_named_once_with_what_is_wrong(home: Path, harnes
     assert "crystal cannot read the files above; once it can, run: crystal sync" in proof.err
     path.write_bytes(whole)
     assert (crystal("sync").code, crystal("verify").code) == (0, 0)
-
-
-@pytest.mark.slow
-def test_what_is_read_without_a_column_that_crystal_knows_is_named_until_it_is_back(home: Path) -> None:
-    samples.lay_out("zed", home)
-    paths = list(home.rglob("threads.db"))
-    for back in (False, True):
-        for path in paths:
-            with apsw.Connection(str(path)) as database:
-                change(database, "threads.created_at", back=back)
-        crystal("init", "--yes", "--no-import")
-        crystal("backfill")
-        done = crystal("sync")
-        assert ("no threads.created_at" in done.err, "no threads.created_at" in crystal("doctor").out) == (
-            not back,
-            not back,
-        )
-        assert len(samples.captured()[1]) == len(samples.expected("zed")[1])
