@@ -1,24 +1,28 @@
 """The reader of GitHub Copilot CLI's sessions: a chain of events, subagents' among them.
 
+A call stands twice: in the message that asks for it, and in the event of its execution, which is missing where the
+person interrupted. Both have the call's id, so that it is one turn.
+
 Source: files of versions 1.0.64 to 1.0.102; tests/data/agents/copilot-cli/README.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, fields_of, identifier, parse_line, word
-from crystal.transcript.line_context import Context
+from crystal.transcript.line import Fields, dicts_of, fields_of, identifier, parse_line, word
+from crystal.transcript.line_context import Context, parse_completed
 from crystal.transcript.messages import MessageReader
-from crystal.transcript.parts import Part, call, result_text
+from crystal.transcript.parts import Part, call, result_text, turns_of_parts
 from crystal.transcript.reader import Identity
 
 _WORKSPACE = "workspace.yaml"
 _NAME = re.compile(r"^name: (.+)$", re.MULTILINE)
 _RESULT = "tool.execution_complete"
+_STARTED, _ASKED = b'"tool.execution_start"', b'"toolRequests"'
 _COMPACTED = "session.compaction_complete"
 
 
@@ -79,6 +83,20 @@ class CopilotReader(MessageReader):
         called = _call_uuid(data) if kind == _RESULT else None
         own = context.with_texts(model=data.get("model"))
         return super().turn_of(fields, own)._replace(parent_uuid=called, message_id=identifier(data.get("messageId")))
+
+    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
+        """Yield the turns of the events, in their order; behind a message the calls whose execution does not follow."""
+        stretch = list(lines)
+        begun = {_call_uuid(_event(parse_line(line) or {})[1]) for _, line in stretch if _STARTED in line}
+        for offset, line in stretch:
+            yield from super().turns([(offset, line)], key, subagent=subagent)
+            fields, context = parse_completed(line) if _ASKED in line else ({}, Context())
+            for asked in dicts_of(_event(fields)[1].get("toolRequests")):
+                uuid = _call_uuid(asked)
+                if uuid is not None and uuid not in begun:
+                    shared = self.turn_of(fields, context)._replace(uuid=uuid, offset=offset)
+                    parts = [call(asked.get("name"), asked.get("arguments"))]
+                    yield from turns_of_parts(parts, shared, fields, subagent=subagent or self.is_subagents(fields))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Yield the parts of an event."""
