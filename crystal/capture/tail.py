@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
-from crystal.transcript.framing import read_lines, read_segment
+from crystal.transcript.framing import last_record_at, read_lines, read_segment
 from crystal.transcript.line_context import Context
 from crystal.transcript.reader import TranscriptReader, advanced, completed, reader_of
 
@@ -109,8 +109,8 @@ class Reading(NamedTuple):
 
 def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment:
     """Decide line by line what may be kept, and clean that. Pure."""
-    spans = _spans(raw)
-    said = _complete(spans, raw, reading)
+    spans, are_lines = _spans(raw, reader_of(reading.origin.harness))
+    said = _complete(spans, raw, reading, are_lines=are_lines)
     reasons, private_uuids = _reasons(spans, said, raw, reading)
     pieces: list[SegmentPiece] = []
     counts: Counter[str] = Counter()
@@ -126,27 +126,40 @@ def make_segment(raw: RawSegment, reading: Reading, after: Watermark) -> Segment
     return Segment(reading.origin, reading.path, reading.before, after, tuple(pieces), findings, private_uuids)
 
 
-def _spans(raw: RawSegment) -> list[tuple[int, int]]:
-    """Return where each line begins and ends in the bytes of a segment, with its newline."""
-    spans = []
+def _spans(raw: RawSegment, reader: TranscriptReader) -> tuple[list[tuple[int, int]], bool]:
+    """Return where each record begins and ends in the bytes of a segment, and whether each one is a whole line."""
+    spans, are_lines = [], True
     at = 0
     while at < len(raw.raw):
         stop = raw.raw.index(b"\n", at) + 1
-        spans.append((at, stop))
+        middle = at + _last_record_at(raw.raw[at : stop - 1], reader)
+        if middle > at:
+            spans.append((at, middle))
+            are_lines = False
+        spans.append((middle, stop))
         at = stop
-    return spans
+    return spans, are_lines
 
 
-def _complete(spans: list[tuple[int, int]], raw: RawSegment, reading: Reading) -> list[bytes] | None:
-    """Return the lines with their contexts, without newlines; None if they need none."""
+def _last_record_at(line: bytes, reader: TranscriptReader) -> int:
+    """Return where a record begins behind one that was never finished, 0 if there is none that the reader knows."""
+    start = last_record_at(line)
+    facts = reader.facts(line[start:]) if start else None
+    return start if facts is not None and (facts.uuid is not None or facts.is_conversation) else 0
+
+
+def _complete(
+    spans: list[tuple[int, int]], raw: RawSegment, reading: Reading, *, are_lines: bool
+) -> list[bytes] | None:
+    """Return the lines with their contexts, without newlines; None if they are those of the file."""
+    bare = (raw.raw[at:stop].removesuffix(b"\n").removesuffix(b"\r") for at, stop in spans)
     if reading.context is None:
-        return None
+        return None if are_lines else list(bare)
     reader, origin = reader_of(reading.origin.harness), reading.origin
 
     def name_line(line: bytes) -> str:
         return f"{origin.harness}:{reading.cleaner.hash(origin.session_id.encode() + line).hex()[:32]}"
 
-    bare = (raw.raw[at : stop - 1 - raw.raw.endswith(b"\r", at, stop - 1)] for at, stop in spans)
     return list(completed(reader, bare, reading.context, name_line))
 
 
@@ -160,7 +173,7 @@ def context_at(file: BinaryIO, start: int, reader: TranscriptReader, context: Co
         at = block.end
         if any(mark in block.raw for mark in reader.context_marks):  # far quicker than looking at each line
             for line in block.raw.split(b"\n"):
-                context = advanced(reader, context, line)
+                context = advanced(reader, context, line[last_record_at(line) :])
     return context
 
 

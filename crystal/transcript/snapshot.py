@@ -8,10 +8,12 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
 from crystal.errors import CrystalError
+from crystal.transcript.framing import last_record_at
 from crystal.transcript.line import Fields, digest, parse_cut, parse_line
 
 
@@ -84,7 +86,7 @@ class Snapshot:
 
     def lines(self, data: bytes) -> list[tuple[bytes, Fields]]:
         """Return the lines of a file that are JSON objects, with these. The last one may be half written."""
-        *lines, last = data.split(b"\n")
+        *lines, last = chain.from_iterable(map(_records_in, data.split(b"\n")))
         end = parse_line(last)
         self.rest = last if end is None and last.strip() else b""
         found = [*((line, self.object_of(line)) for line in lines), (last, end or {})]
@@ -104,3 +106,10 @@ class Snapshot:
     def stamp(self) -> str:
         """Return a text that differs when its content or a side file does."""
         return digest(b"".join((self.data, *self.sides.values())))
+
+
+def _records_in(line: bytes) -> Iterator[bytes]:
+    """Yield a line; in two parts where a record stands behind one that was never finished."""
+    if middle := last_record_at(line):
+        yield line[:middle]
+    yield line[middle:]
