@@ -18,7 +18,7 @@ from crystal.capture import finder
 from crystal.capture.engine import Capture
 from crystal.capture.safe_open import Folders
 from crystal.capture.snapshots import Container
-from crystal.capture.unread import unread_in, unread_lines
+from crystal.capture.unread import unproved_bytes, unread_in, unread_lines
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, Root
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.claude_file import read_facts
@@ -227,7 +227,7 @@ class _Look:
         if time.monotonic() > self._until:
             return AgentFile(found, root, 0, found.size, is_readable=True)
         size, problem = unread_in(self._capture, Container(found, root))
-        return AgentFile(found, root, 0, size + (found.size if problem else 0), problem is None)
+        return AgentFile(found, root, 0, size + unproved_bytes(problem, found.size), problem is None)
 
 
 Watermarks = dict[Hashable, Watermark]

@@ -33,6 +33,9 @@ FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
 MAX_SIDE_BYTES = 1 << 20
 
+MISTAKES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a mistake of a reader raises, in a form that nobody has seen."""
+
 Sink = Callable[[Segment, Claim], IngestReport]
 """Stores a segment, or sends it, and moves the watermark by the claim."""
 
@@ -372,9 +375,8 @@ class Capture(NamedTuple):
             raise
         except (CrystalError, OSError) as error:
             tally.fail(path, error)
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            # A mistake of a reader, in a form that nobody has seen. What it says may hold text.
-            tally.fail(path, CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal"))
+        except MISTAKES as error:
+            tally.fail(path, named_mistake(error))
 
     # -- off and on --------------------------------------------------------------------------------------------------
 
@@ -385,6 +387,11 @@ class Capture(NamedTuple):
     def turn_on(self, session: str | None = None) -> bool:
         """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
+
+
+def named_mistake(error: Exception) -> CrystalError:
+    """Return the error to show for a mistake of a reader. What it says itself may hold text."""
+    return CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal")
 
 
 def met_name(root: Root) -> str:

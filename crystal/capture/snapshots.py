@@ -29,8 +29,8 @@ from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript.line import clean_text
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of
-from crystal.transcript.snapshot import Snapshot, SourceError
+from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of, split_key
+from crystal.transcript.snapshot import PartMissingError, Snapshot, SourceError
 
 T = TypeVar("T")
 
@@ -164,6 +164,7 @@ def opened_container(capture: Capture, container: Container) -> Iterator[tuple[S
     path, reader = container.found.path, _reader_of(container)
     form, sides = container.root.place.form, capture.sides_of(path, reader)
     with opened_source(path, form, capture.folders, sides) as source:
+        source.sessions = [split_key(key)[1] for key in seen.stamps(capture.store, path) if key]
         source.known = partial(_known_records, capture, container)
         source.modified = container.found.modified
         source.is_at_rest = capture.clock() - container.found.modified >= 1000 * REST_SECONDS
@@ -183,7 +184,8 @@ def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
 def damage_of(source: Snapshot) -> SourceError | None:
     """Return the error that names what is damaged, None if nothing is."""
     if not source.damaged:
-        return source.other_form(source.missing[0]) if source.missing else None
+        told = source.other_form(source.missing[0]) if source.missing else None
+        return told and PartMissingError(told.message, hint=told.hint)
     first, *others = source.damaged
     return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
 

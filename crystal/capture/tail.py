@@ -8,7 +8,8 @@ from typing import BinaryIO, NamedTuple
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
-from crystal.transcript.framing import last_record_at, read_lines, read_segment
+from crystal.transcript.damaged import last_record_at
+from crystal.transcript.framing import read_lines, read_segment
 from crystal.transcript.line_context import Context
 from crystal.transcript.reader import TranscriptReader, advanced, completed, reader_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.capture import finder
-from crystal.capture.engine import Capture, Tally
+from crystal.capture.engine import MISTAKES, Capture, Tally, named_mistake
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.snapshots import (
     Container,
@@ -26,7 +26,7 @@ from crystal.errors import CrystalError
 from crystal.model.capture import Origin, Watermark
 from crystal.store.capture import snapshots as seen
 from crystal.transcript.framing import end_of_lines
-from crystal.transcript.snapshot import SourceError
+from crystal.transcript.snapshot import PartMissingError, SourceError
 
 
 def count_new(
@@ -80,15 +80,22 @@ def unread(capture: Capture) -> Iterator[tuple[Path, int, Exception | None]]:
     yield from ((path, 0, error) for path, error in refused.items())
 
 
-def unread_in(capture: Capture, container: Container) -> tuple[int, CrystalError | None]:
+def unread_in(capture: Capture, container: Container) -> tuple[int, Exception | None]:
     """Return the bytes of records in a file that were not captured, and the error if some of it cannot be read."""
     try:
         found, error = retried(lambda: count_new(capture, container, skipped_too=False))
     except FileNotFoundError:
         return 0, None
-    except CrystalError as failed:
+    except (CrystalError, OSError) as failed:
         return 0, failed
+    except MISTAKES as mistake:
+        return 0, named_mistake(mistake)
     return sum(size for _, _, size in found), error
+
+
+def unproved_bytes(error: Exception | None, size: int) -> int:
+    """Return how many bytes of a file that is rewritten nobody can prove, by the error of reading it: all or none."""
+    return 0 if error is None or isinstance(error, PartMissingError) else size
 
 
 def unread_lines(

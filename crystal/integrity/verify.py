@@ -14,6 +14,7 @@ from pathlib import Path
 
 from crystal.capture import finder, tail
 from crystal.capture.safe_open import Folders
+from crystal.capture.unread import unproved_bytes
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, StoreBusyError, UnavailableError
@@ -91,7 +92,8 @@ class Verification:
         words = problem.message if isinstance(problem, CrystalError) else str(problem)
         words = words.removeprefix(path).lstrip(": ")
         found = finder.look_at(Path(path))
-        stop = found.size if found is not None and found.size > start else None
+        size = 0 if found is None else unproved_bytes(error, found.size)
+        stop = size if size > start else None
         if stop is not None:
             self.proof.count("unreadable", stop - start)
         begin = None if stop is None else start

@@ -9,19 +9,13 @@ Source: docs/reference/transcript-format.md, section 2.
 
 from __future__ import annotations
 
-import re
 from typing import BinaryIO
 
 from crystal.model.capture import RawSegment
-from crystal.text.lazy_pattern import lazy_pattern
 from crystal.transcript.line import parse_line
 
 SEGMENT_BYTES = 4 * 1024 * 1024
 _BLOCK = 256 * 1024
-_RECORD_AMID = lazy_pattern(rb'[^\[,:\s]\{"')
-"""Where an object begins that no other one can have: in a text of JSON each quote has a backslash before it."""
-_BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
-"""Strings and brackets in a reversed line: there a quote with an odd number of backslashes behind it is escaped."""
 
 
 def read_segment(file: BinaryIO, start: int, *, limit: int = SEGMENT_BYTES) -> RawSegment:
@@ -66,25 +60,6 @@ def end_of_lines(file: BinaryIO, size: int) -> int:
     end = _last_newline(file, size)
     tail = _read_exactly(file, end, size - end) if size - end < SEGMENT_BYTES else b""
     return size + 1 if _lacks_newline(file, end, tail) else end
-
-
-def last_record_at(line: bytes) -> int:
-    """Return where the last JSON object of a line begins, 0 if the line is none or if no whole object ends it.
-
-    A program that died in the middle of a line, and goes on without a newline, writes its next record behind the half.
-    """
-    body, first = line.rstrip(), line[: line.find(b'"', 2) + 1]
-    if _RECORD_AMID.search(body) is None and (len(first) < 4 or body.find(first, 1) < 0):
-        return 0  # no parser is asked about nearly all lines
-    if len(body) > SEGMENT_BYTES or not body.endswith(b"}") or parse_line(body) is not None:
-        return 0
-    depth = 0
-    for token in _BACKWARDS.finditer(body[::-1]):
-        depth += (token[0] in (b"}", b"]")) - (token[0] in (b"{", b"["))
-        if depth == 0:
-            start = len(body) - token.end()
-            return start if parse_line(body[start:]) is not None else 0
-    return 0
 
 
 def _lacks_newline(file: BinaryIO, start: int, tail: bytes) -> bool:

@@ -45,15 +45,15 @@ class GeminiReader(MessageReader, SnapshotReader):
         return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the chat of a file. A subagent's lies in a folder named after its session."""
-        head = next((one for one in _objects(source) if "sessionId" in one), None)
-        session = identifier(head["sessionId"]) if head else None
-        if session is None:
+        """Return the chat of a file. A subagent's lies in a folder named after its session, and has its own name."""
+        objects, parent = _objects(source), source.path.parent.name
+        head: Fields = next((one for one in objects if "sessionId" in one), {})
+        session = identifier(head.get("sessionId"))
+        if session is None and not _replay(objects)[0]:
             raise source.other_form("session")
-        parent = source.path.parent.name
-        if head and head.get("kind") == "subagent" and parent != "chats":
-            return [SessionStamp(parent, source.stamp, session)]
-        return [SessionStamp(session, source.stamp)]
+        if parent != "chats" and (session is None or head.get("kind") == "subagent"):
+            return [SessionStamp(parent, source.stamp, session or source.path.stem)]
+        return [SessionStamp(session or next(iter(source.sessions), source.path.stem), source.stamp)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""

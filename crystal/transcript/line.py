@@ -23,7 +23,6 @@ _FEW_BYTES = 1 << 20
 """As much as the standard library parses while orjson is imported, which is twice as fast then."""
 MAX_MILLISECONDS = 1 << 53
 _MAX_ID = 256
-_STRUCTURE = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _SURROGATES = lazy_pattern("[\ud800-\udfff]")
 _TIME = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,30}))?)?\s?(?:([Zz])|([+-])(\d\d):?(\d\d)?)?",
@@ -44,25 +43,6 @@ def parse_line(line: bytes) -> Fields | None:
 def parse_lines(data: bytes) -> list[Fields]:
     """Parse lines; those that are no JSON objects are left out."""
     return [fields for line in data.split(b"\n") if (fields := parse_line(line)) is not None]
-
-
-def parse_cut(data: bytes) -> tuple[object, bytes]:
-    """Parse a cut document that is a list of objects, or an object that has one, up to the last object that is whole.
-
-    Returns:
-        What was parsed, None if nothing can be; and the bytes behind it.
-    """
-    outer, depth, end, closing = b"", 0, 0, b""  # of what is open, the outer two: a file may nest millions
-    for token in _STRUCTURE.finditer(data):
-        sign = token[0]
-        if sign in (b"[", b"{"):
-            outer = outer[:depth] + sign if depth < 2 else outer
-            depth += 1
-        elif sign in (b"]", b"}"):
-            depth = max(0, depth - 1)
-            if sign == b"}" and depth in (1, 2) and outer[:depth] in (b"[", b"{["):
-                end, closing = token.end(), b"]" if depth == 1 else b"]}"
-    return (parse_line(b'{"it":' + data[:end] + closing + b"}") or {}).get("it"), data[end:]
 
 
 def format_line(fields: object) -> bytes:

@@ -13,12 +13,16 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.errors import CrystalError
-from crystal.transcript.framing import last_record_at
-from crystal.transcript.line import Fields, digest, parse_cut, parse_line
+from crystal.transcript.damaged import last_record_at, parse_damaged
+from crystal.transcript.line import Fields, digest, parse_line
 
 
 class SourceError(CrystalError):
     """A file does not have the form that its reader knows. The file stays as it is, and is tried again."""
+
+
+class PartMissingError(SourceError):
+    """A table or a column that its reader knows is not in a database. Every record that is there was read."""
 
 
 class Snapshot:
@@ -30,6 +34,7 @@ class Snapshot:
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
         missing: Tables and columns that its reader knows and did not find, although it reads the rest.
+        sessions: The sessions that were read from this file before.
         known: Gives the ids of a session's records that were captured before.
         broken: Records of the conversation being read that are no JSON. They are kept as they are, and counted.
         damaged: What cannot be read, although the rest is.
@@ -47,6 +52,7 @@ class Snapshot:
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data.removeprefix(codecs.BOM_UTF8), rows, sides
         self.missing: list[str] = []
+        self.sessions: Collection[str] = ()
         self.known: Callable[[str], Collection[str]] = lambda _: ()
         self.broken: list[bytes] = []
         self.damaged: list[SourceError] = []
@@ -67,10 +73,10 @@ class Snapshot:
 
     @cached_property
     def document(self) -> object:
-        """Return what its JSON is; if it was cut, what stands before the first message that is not whole."""
+        """Return what its JSON is; if it is damaged, with the messages that are whole."""
         if self.parsed is not None or self.path.suffix != ".json":
             return self.parsed
-        found, self.rest = parse_cut(self.data)
+        found, self.rest = parse_damaged(self.data)
         if found is not None:
             self.damaged.append(self.other_form("messages"))
         return found

@@ -99,8 +99,12 @@ def _document(source: Snapshot) -> tuple[str, Fields, list[Fields]]:
 
 
 def _replay(log: list[Fields]) -> tuple[Fields, list[Fields]]:
-    """Return the chat after all changes that are understood, empty without a whole one before them; and the others."""
-    chat: Fields = {}
+    """Return the chat after all changes that are understood; and the others.
+
+    Without a whole chat before them, which the first line has, the requests are those that were added since.
+    """
+    is_whole = any(str(change.get("kind")) == "0" for change in log)
+    chat: Fields = {} if is_whole else {"requests": [], "responderUsername": None}
     others: list[Fields] = []
     for change in log:
         kind, path, value = str(change.get("kind")), change.get("k"), change.get("v")
@@ -108,7 +112,7 @@ def _replay(log: list[Fields]) -> tuple[Fields, list[Fields]]:
             chat = value
         elif not (kind in ("1", "2", "3") and _apply(chat, int(kind), list_of(path), value, change.get("i"))):
             others.append(change)
-    return chat, others
+    return chat if is_whole or chat["requests"] else {}, others
 
 
 def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: object) -> bool:

@@ -14,7 +14,7 @@ import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.transcript.line import parse_cut
+from crystal.transcript.damaged import parse_damaged
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import SnapshotReader, reader_of
 from crystal.transcript.record_kinds import NOT_JSON, count_records
@@ -145,7 +145,7 @@ def test_a_document_cut_anywhere_gives_the_messages_before(
     messages = [{"content": one, "more": [{"text": one}]} for one in words]
     whole = json.dumps(messages if is_list else {"id": "x", "none": [], "messages": messages, "last": {}}).encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    found, rest = parse_cut(cut)
+    found, rest = parse_damaged(cut)
     if found is None:
         assert rest == cut
     else:
@@ -155,10 +155,47 @@ def test_a_document_cut_anywhere_gives_the_messages_before(
         assert json.dumps(messages[len(told)]).encode() not in rest if len(told) < len(messages) else True
 
 
+@each_row("harness", ["cline", "gemini-cli", "qwen-code", "roo-code", "vscode-chat"])
+def test_what_follows_a_broken_first_record_is_read(harness: str) -> None:
+    reader, tried = reader_of(harness), 0
+    for path, name in samples.sample_files(harness):
+        data = path.read_bytes()
+        is_document = name.endswith(".json")
+        at = data.find(b"{", max(0, data.find(b'"messages"'), data.find(b'"requests"')) if is_document else 0)
+        source = Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {})
+        has_more = is_document or data.count(b"\n") > 1
+        if isinstance(reader, SnapshotReader) and has_more and (before := read_or_none(harness, name, data)):
+            broken = data[: at + 2] + b'\xff{"\0' + data[at + 7 :]
+            lines, said, _ = read(harness, Snapshot(source.path, broken, samples.no_such_table, {}))
+            in_one = (
+                2 if harness == "vscode-chat" else 1
+            )  # records of what the file has as one: a prompt and its answer
+            assert len(said) >= len(before) - in_one, (name, len(lines))
+            tried += len(said)
+    assert tried
+
+
+@examples(60)
+@given(st.lists(st.dictionaries(st.text(), st.text()), min_size=1, max_size=5), st.booleans(), st.data())
+def test_a_document_damaged_in_one_message_gives_the_others(
+    messages: list[Any], is_list: bool, data: st.DataObject
+) -> None:
+    texts = [json.dumps({"content": one}) for one in messages]
+    number = data.draw(st.integers(0, len(texts) - 1))
+    texts[number] = texts[number][:2] + "\0 \xff, " + texts[number][2:]
+    listed = f"[{', '.join(texts)}]"
+    whole = listed if is_list else f'{{"id": "x", "tools": [{{}}], "messages": {listed}, "more": [{{}}]}}'
+    found, rest = parse_damaged(whole.encode())
+    others = [{"content": one} for one in [*messages[:number], *messages[number + 1 :]]]
+    told = found if is_list else found["messages"] if isinstance(found, dict) else None
+    assert told == others or (found is None and not others)
+    assert texts[number].encode() in rest
+
+
 def test_a_cut_document_of_brackets_alone_costs_no_more_than_its_length() -> None:
     data = b"[" * 1_000_000
     begun = time.process_time()
-    assert parse_cut(data) == (None, data)
+    assert parse_damaged(data) == (None, data)
     assert time.process_time() - begun < 10  # 0.3 s; with the square of it, half a minute
 
 

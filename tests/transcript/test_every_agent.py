@@ -327,4 +327,8 @@ def test_columns_and_tables_of_a_newer_version_change_nothing(harness: str, home
     start()
     assert crystal("backfill").code == 0
     assert samples.captured()[1] == samples.expected(harness)[1]
-    assert proof()["percent"] == 100.0
+    proved = json.loads(crystal("verify", "--json").out)
+    assert proved["percent"] > 99.9
+    # Beside a column that nobody knows, one that is missing may have been renamed: it is named.
+    assert all("which crystal reads" in one["message"] for one in proved["faults"]), proved["faults"]
+    assert harness in ("cursor", "opencode") or proved["faults"] == []

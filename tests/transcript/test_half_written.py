@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import HARNESSES
-from crystal.transcript.framing import last_record_at
+from crystal.transcript.damaged import last_record_at
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 from tests.support.examples import part_of

@@ -1,0 +1,119 @@
+"""Parse what is left of JSON that was cut, overwritten in the middle, or written on behind a half-written record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crystal.text.lazy_pattern import lazy_pattern
+from crystal.transcript.line import parse_line
+
+MAX_RECORD_BYTES = 4 << 20
+_FORWARDS = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
+_BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
+"""Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
+_RECORD_AMID = lazy_pattern(rb'[^\[,:\s]\{"')
+"""Where an object begins that no other one can have: in a text of JSON each quote has a backslash before it."""
+_CLOSING = bytes.maketrans(b"[{", b"]}")
+
+
+class _Place(NamedTuple):
+    """A place in a document where it can be closed: behind an object of its list, or where that list begins."""
+
+    end: int
+    closing: bytes
+
+
+def last_record_at(line: bytes) -> int:
+    """Return where the last JSON object of a line begins, 0 if the line is none or if no whole object ends it.
+
+    A program that died in the middle of a line, and goes on without a newline, writes its next record behind the half.
+    """
+    body, first = line.rstrip(), line[: line.find(b'"', 2) + 1]
+    if _RECORD_AMID.search(body) is None and (len(first) < 4 or body.find(first, 1) < 0):
+        return 0  # no parser is asked about nearly all lines
+    if len(body) > MAX_RECORD_BYTES or not body.endswith(b"}") or parse_line(body) is not None:
+        return 0
+    start = next((at for depth, sign, at in _backwards(body) if depth == 0 and sign in b"[{"), 0)
+    return start if parse_line(body[start:]) is not None else 0
+
+
+def parse_damaged(data: bytes) -> tuple[object, bytes]:
+    """Parse a damaged document that is a list of objects, or an object that has one: those before and after the damage.
+
+    Returns:
+        What was parsed, None if nothing can be; and the bytes that were left out.
+    """
+    places, open_ = _places(data)
+    low, high = 0, len(places)
+    while low < high:  # if it can be closed at a place, then at each one before
+        middle = (low + high + 1) // 2
+        low, high = (low, middle - 1) if _closed(data, places[middle - 1]) is None else (middle, high)
+    if not low:
+        return None, data
+    place = places[low - 1]
+    is_cut = _parse(data + open_.translate(_CLOSING)[::-1]) is not None
+    behind, start = ([], len(data)) if is_cut else _objects_at_end(data, place)
+    is_behind_object = data[: place.end].endswith(b"}")
+    if not behind and not is_behind_object:
+        return None, data
+    more = b",".join([b"", *behind] if is_behind_object else behind)
+    return _closed(data, place, more), data[place.end : start]
+
+
+def _parse(data: bytes) -> object:
+    return (parse_line(b'{"it":' + data + b"}") or {}).get("it")
+
+
+def _closed(data: bytes, place: _Place, more: bytes = b"") -> object:
+    """Parse a document up to a place, with more behind it."""
+    return _parse(data[: place.end] + more + place.closing)
+
+
+def _places(data: bytes) -> tuple[list[_Place], bytes]:
+    """Return the places where a document can be closed, and the brackets that are open at its end."""
+    open_, places = bytearray(), list[_Place]()
+    for token in _FORWARDS.finditer(data):
+        sign = token[0]
+        if sign in (b"[", b"{"):
+            open_ += sign
+        elif sign in (b"]", b"}"):
+            del open_[-1:]
+        if sign in (b"[", b"}") and len(open_) < 3 and bytes(open_) in (b"[", b"{["):
+            places.append(_Place(token.end(), b"]" if len(open_) == 1 else b"]}"))
+    return places, bytes(open_)
+
+
+def _objects_at_end(data: bytes, place: _Place) -> tuple[list[bytes], int]:
+    """Return the whole objects at the end of the list that a place is in, and where the first of them begins."""
+    closed = place.closing[::-1]
+    found, start, stop = list[bytes](), len(data), len(data)
+    outer, level, rest = b"", len(closed), data[place.end :]
+    for depth, sign, at in _backwards(rest):
+        if sign in b"]}" and depth <= level:
+            outer = outer[: depth - 1] + sign
+        if outer != closed:
+            continue
+        if sign == b"}" and depth == level + 1:
+            stop = at + 1
+        elif sign == b"{" and depth == level:
+            if parse_line(rest[at:stop]) is None:
+                break
+            found.insert(0, rest[at:stop])
+            start = place.end + at
+        elif sign == b"[" and depth < level:
+            found, start = [], len(data)  # another list, which is whole
+    return found, start
+
+
+def _backwards(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yield each bracket from the end on: how many are open before it, the bracket, where it stands."""
+    depth = 0
+    for token in _BACKWARDS.finditer(data[::-1]):
+        sign = token[0]
+        if len(sign) == 1 and sign != b'"':
+            depth += 1 if sign in b"]}" else -1
+            if depth < 0:
+                return
+            yield depth, sign, len(data) - token.end()
