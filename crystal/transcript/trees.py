@@ -2,8 +2,8 @@
 
 An answer that was asked for again, and a prompt that was edited, begin a branch: a session that shares its beginning
 with the others, as a fork does. The branch that the page shows is the session of the conversation; each other branch is
-named after the message that it begins with. Once stored, the session stays the same branch: an export of tomorrow has
-the same sessions, whichever one the page shows then.
+named after the message that it begins with. Once stored, they stay what they are: a branch that the page shows in an
+export of tomorrow, and that no session has, goes on in the session of the conversation, behind what was shown before.
 """
 
 from __future__ import annotations
@@ -101,16 +101,24 @@ def _branches(tree: Tree, time_of: TimeOf, known: Known) -> Iterator[tuple[str, 
             seen.update(paths[-1])
     if not paths:
         return
-    stored = known(tree.session) if len(paths) > 1 else ()
-    main = max(paths, key=lambda path: (len(set(stored).intersection(path)), shown in path))
+    stored = set(known(tree.session)) if len(paths) > 1 else set[str]()
+    main = max(paths, key=lambda path: (len(stored.intersection(path)), shown in path))
     first, given = _first_answers(tree, time_of), set[str]()
     first.update(zip([None, *main], main))  # noqa: B905 - pairs
-    for path in sorted(paths, key=lambda path: path is not main):
+    others = dict[str, list[str]]()
+    for path in paths:
         forks = [ident for before, ident in zip([None, *path], path) if first.get(before) != ident]  # noqa: B905 - pairs
         name = f"{tree.session}-{forks[-1]}" if forks else tree.session
         name = f"{tree.session}-{path[-1]}-" if name in given else name  # only circles have two of a name
         given.add(name)
-        yield name, path
+        if path is not main:
+            others[name] = path
+    merged = dict.fromkeys(main)
+    for name, path in others.items():
+        if stored and shown in path and not known(name):
+            merged.update(dict.fromkeys(path))
+    yield tree.session, [*merged]
+    yield from ((name, path) for name, path in others.items() if not (stored | merged.keys()).issuperset(path))
 
 
 def _first_answers(tree: Tree, time_of: TimeOf) -> dict[str | None, str]:
