@@ -6,7 +6,6 @@ Source: files of version 3.0.65 and samples of older ones; tests/data/agents/cli
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -21,7 +20,7 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, parts_of_blocks
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
@@ -58,14 +57,13 @@ class ClineReader(MessageReader, SnapshotReader):
         """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
         own, _, messages = _document(source)
         context = _context_of(conversation.session, source.sides)
-        used = Counter[str]()
         for number, message in enumerate(messages):
             if isinstance(message, dict):
                 named = fields_of(message.get("modelInfo"))
                 model = named.get("id") or named.get("modelId")
                 place = message.get("ts") or number
                 ident = identifier(message.get("id")) or f"{place}-{message.get('role')}"
-                yield Record(f"{own}-{unique_name(ident, used)}", format_line(message), context.with_texts(model=model))
+                yield Record(f"{own}-{ident}", format_line(message), context.with_texts(model=model))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
         """Return the parts of a record."""

@@ -12,6 +12,7 @@ see lines only.
 from __future__ import annotations
 
 import importlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -253,7 +254,7 @@ class SnapshotReader(TranscriptReader):
         """
         last, near = Record("", b""), list[Record]()
         source.broken.clear()
-        for record in self.messages(source, conversation):
+        for record in _named_apart(self.messages(source, conversation)):
             near += [last if last.id else record] * (len(source.broken) - len(near))
             last = record
             yield record._replace(context=record.context._replace(title=None))
@@ -278,6 +279,15 @@ class SnapshotReader(TranscriptReader):
     def identify(self, path: PurePath) -> Identity:
         """Return what a file belongs to. Its conversations say so themselves."""
         return Identity(path.stem)
+
+
+def _named_apart(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records; of those that share an id, each with other content gets one of its own, else it is lost."""
+    lines: dict[str, int] = {}
+    for record in records:
+        content = hash(record.line)
+        names = itertools.chain([record.id], (f"{record.id}-{number}" for number in itertools.count(2)))
+        yield record._replace(id=next(name for name in names if lines.setdefault(name, content) == content))
 
 
 def _broken_record(conversation: SessionStamp, raw: bytes, context: Context, at: int | None) -> Record:

@@ -248,7 +248,7 @@ def read_or_refused(reader: SnapshotReader, source: Snapshot) -> None:
                 list(reader.turns([(0, complete(record.line, record.context._replace(id="x")))], "k", subagent=False))
 
 
-@each_row("harness", ["specstory", "cline"])
+@each_row("harness", ["specstory", "cline", "vscode-chat"])
 def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> None:
     for path, name in samples.sample_files(harness):
         data = path.read_bytes()
@@ -257,6 +257,10 @@ def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> 
         elif name.endswith(".messages.json"):
             document = json.loads(data)
             document["messages"] += [{**one, "content": "another text"} for one in document["messages"]]
+            data = json.dumps(document).encode()
+        elif harness == "vscode-chat" and b'"requests"' in data and name.endswith(".json"):
+            document = json.loads(data)
+            document["requests"] += [{**one, "message": "another text"} for one in document["requests"]]
             data = json.dumps(document).encode()
         reader = reader_of(harness)
         assert isinstance(reader, SnapshotReader)
