@@ -103,7 +103,7 @@ def unread_lines(
 ) -> tuple[int, int, OSError | CrystalError | None]:
     """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
     is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.offset - found.size in (0, 1)
-    if is_same and os.access(found.path, os.R_OK):
+    if is_same and os.access(found.name, os.R_OK):
         return mark.offset, mark.offset, None
     try:
         with finder.opened(found.path, folders) as file:

@@ -13,8 +13,6 @@ MAX_RECORD_BYTES = 4 << 20
 _FORWARDS = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
 """Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
-_RECORD_AMID = lazy_pattern(rb'[^\[,:\s]\{"')
-"""Where an object begins that no other one can have: in a text of JSON each quote has a backslash before it."""
 _CLOSING = bytes.maketrans(b"[{", b"]}")
 
 
@@ -30,9 +28,7 @@ def last_record_at(line: bytes) -> int:
 
     A program that died in the middle of a line, and goes on without a newline, writes its next record behind the half.
     """
-    body, first = line.rstrip(), line[: line.find(b'"', 2) + 1]
-    if _RECORD_AMID.search(body) is None and (len(first) < 4 or body.find(first, 1) < 0):
-        return 0  # no parser is asked about nearly all lines
+    body = line.rstrip()
     if len(body) > MAX_RECORD_BYTES or not body.endswith(b"}") or parse_line(body) is not None:
         return 0
     start = next((at for depth, sign, at in _backwards(body) if depth == 0 and sign in b"[{"), 0)

@@ -25,8 +25,7 @@ LINES = ("codex", "copilot-cli", "droid", "pi", "qwen-code", "gemini-cli", "kiro
 def test_the_record_behind_a_half_written_one_is_found(half: object, record: object, data: st.DataObject) -> None:
     line, whole = json.dumps(half).encode(), json.dumps(record).encode()
     cut = data.draw(st.integers(1, len(line) - 1))
-    if line[cut - 1 : cut] not in b"[,: ":
-        assert last_record_at(line[:cut] + whole) == cut
+    assert last_record_at(line[:cut] + whole) == cut
     assert last_record_at(whole) == 0
 
 
