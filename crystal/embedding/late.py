@@ -111,7 +111,7 @@ class TokenComparer:
         if not lists or not weighed:
             return [Likeness(0.0, tokens) for tokens in said]
         distinct, places = np.unique(np.concatenate(lists), return_inverse=True)
-        cosines = _product(self._table.rows(distinct), self._table.rows(list(weighed)).T)
+        cosines = _product(self._table.rows(distinct.tolist()), self._table.rows(list(weighed)).T)
         begins = np.cumsum([0, *(len(tokens) for tokens in lists[:-1])])
         share = _shares(list(weighed.values()))
         best = iter(np.maximum.reduceat(cosines[places], begins, axis=0) @ share)

@@ -8,6 +8,7 @@ see docs/adr/0004-embedding-by-default.md.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +48,10 @@ class StaticModel:
         """Return the known tokens of a text."""
         return self._table.tokens(text)
 
-    def rows(self, tokens: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def rows(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Return the vectors of tokens, each of length 1: ``(tokens, dimension)``."""
-        rows: npt.NDArray[np.float32] = self._vectors[np.asarray(tokens)].astype(np.float32)
-        rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        return rows
+        rows = self._vectors[list(tokens)].astype(np.float32)
+        return np.asarray(rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)), np.float32)
 
 
 @functools.cache

@@ -80,7 +80,7 @@ SELECTIVE = 8
 """A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
 STRIPE = 16_384
 """Rows whose signs are compared at once: they stay in the processor's cache."""
-GATHER = 100_000
+GATHER = 200_000
 """Numbers of rows that are scored at once, likewise."""
 BLOCK = 1 << 20
 """Numbers that are built or merged at once: bounds the memory."""
@@ -143,9 +143,11 @@ def _levels() -> Floats:
     return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.float32)[bits])
 
 
-def _in_fours(whole: Wide) -> Floats:
-    """Return the numbers of a question, with zeros to the end of the last byte of a row."""
-    return np.pad(whole, (0, -len(whole) % 4)).astype(np.float32)
+def _products(whole: Wide) -> Floats:
+    """Return for each byte of a row, and each of its 256 values, the product of its numbers with a question's."""
+    numbers = np.zeros((-(-len(whole) // 4), 4), np.float32)
+    numbers.ravel()[: len(whole)] = whole
+    return np.asarray(np.einsum("vi,bi->bv", _levels(), numbers))
 
 
 def _slices(n: int, dim: int, numbers: int = BLOCK) -> Iterator[slice]:
@@ -184,12 +186,14 @@ class PartVectors:
             count_different(self.signs[:, block] if at is None else self.signs[:, at[block]], signs, found[block])
         return found
 
-    def guessed(self, query: Floats, ordinals: Ordinals) -> Floats:
-        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once."""
-        found = np.empty(len(ordinals), np.float32)
+    def guessed(self, products: Floats, ordinals: Ordinals) -> Floats:
+        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once.
+
+        Four numbers are looked up in ``products`` with their byte, in a third of the time that multiplying them takes.
+        """
+        found, starts = np.empty(len(ordinals), np.float32), np.arange(len(products)) * products.shape[1]
         for block in _slices(len(ordinals), self.dimension, GATHER):
-            numbers = _levels().take(self._rows.take(ordinals[block], axis=0), axis=0)
-            found[block] = _product(numbers.reshape(len(numbers), -1), query)
+            found[block] = products.take(self._rows.take(ordinals[block], axis=0) + starts).sum(axis=1)
         return found * self._scale.take(ordinals)
 
 
@@ -235,8 +239,8 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
     chosen = _candidates(parts, (whole / _length(whole)).astype(np.float32), k, masks)
     starts = np.cumsum([0, *(part.size for part in parts)])
     ordinals = np.concatenate([start + some for start, some in zip(starts, chosen, strict=False)])
-    numbers = _in_fours(whole)
-    guessed = [part.guessed(numbers, some) for part, some in zip(parts, chosen, strict=True)]
+    products = _products(whole)
+    guessed = [part.guessed(products, some) for part, some in zip(parts, chosen, strict=True)]
     ordinals, _ = best(ordinals, np.concatenate(guessed), TIMES * k + MORE)
     ordinals.sort()
     return ordinals
@@ -245,12 +249,12 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
 def nearly(query: Floats, rows: Sequence[tuple[PartVectors, Ordinals]]) -> Iterator[Floats]:
     """Yield approximate cosines of a turned question with rows of each part, nan where there is no vector."""
     whole = _whole(query, len(query), LARGE, 2.0**24)
+    products, length = None if whole is None else _products(whole), 1.0 if whole is None else _length(whole)
     for part, some in rows:
-        if whole is None:
+        if products is None:
             yield np.full(len(some), np.nan, np.float32)
         else:
-            guessed = part.guessed(_in_fours(whole), some) / np.float32(_length(whole))
-            yield np.where(part.has[some], guessed, np.nan)
+            yield np.where(part.has[some], part.guessed(products, some) / np.float32(length), np.nan)
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
@@ -269,8 +273,8 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
 
 
 def _product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the product of each row with a vector, row by row: for more, the threads of BLAS wait in busy loops."""
-    return np.asarray(np.vecdot(rows, vector))
+    """Return the product of each row with a vector, without BLAS: its threads wait for more work in busy loops."""
+    return np.asarray(np.einsum("ij,j->i", rows, vector))
 
 
 def _candidates(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
