@@ -12,7 +12,7 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say
-from crystal.errors import UnavailableError, UsageError
+from crystal.errors import NotFoundError, UnavailableError, UsageError
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
@@ -113,24 +113,37 @@ def _judge(named: dict[str, list[str]], *, as_json: bool) -> None:
 
 
 def _ask_each(found: list[Learned], moment: int) -> None:
-    from crystal.app.reflect import keep_learned
-
     for at, one in enumerate(found, 1):
         keys = f"[{at} of {len(found)}] k keep · e edit · w wrong · n never again · s skip · q quit"
         say(*learned_lines(one, moment), keys)
-        key = ""
-        while key not in tuple("kewnsq"):
-            key = typer.getchar().lower()
-        if key == "q":
+        what = None
+        while what is None:
+            what = _answer(one.memory)
+        if what == "q":
             return
-        if key == "s":
-            say("skipped", "")
-            continue
-        words = typer.prompt("the text", default=one.memory.text) if key == "e" else None
-        what, act = _verdicts()["k" if key == "e" else key]
-        with open_machine() as machine:
-            act(machine, one.memory.id) if words is None else keep_learned(machine, one.memory.id, words)
         say(what, "")
+
+
+def _answer(memory: Remembered) -> str | None:
+    """Do what the next key says, and return a word for it; None if it says nothing, or nothing that can be done."""
+    from crystal.app.reflect import keep_learned
+
+    key = typer.getchar().lower()
+    if key in ("q", "s"):
+        return "skipped" if key == "s" else key
+    words = typer.prompt("the text", default=memory.text) if key == "e" else None
+    what, act = _verdicts().get("k" if key == "e" else key, (None, keep_learned))
+    if what is None:
+        return None
+    try:
+        with open_machine() as machine:
+            act(machine, memory.id) if words is None else keep_learned(machine, memory.id, words)
+    except NotFoundError as error:
+        return error.message
+    except UsageError as error:
+        say(f"crystal: error: {error.message}", "press a key again", stream=sys.stderr)
+        return None
+    return what
 
 
 def as_record(one: Learned) -> dict[str, object]:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
@@ -44,3 +51,44 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert used["periods"]["7d"]["run"]["inserted"] == 3
     assert "last 30d" in crystal("usage").out
     assert crystal("verify").code == 0
+
+
+@pytest.mark.slow
+def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for_again(home: Path) -> None:
+    texts = (*WORDS, "We deploy with Argo CD.", "Our main branch is trunk.")
+    keep_transcript(home, "s1", *(line(text, at=NOW - at) for at, text in enumerate(texts)))
+    assert crystal("init", "--yes").code == crystal("backfill", "--no-embed").code == 0
+    assert crystal("reflect", "--now").code == 0
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "crystal", "memories", "review"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb"})
+    os.close(theirs)
+    keys = b""
+    for words, answer in (
+        (" q quit", "k"),
+        (" q quit", "e"),
+        ("]:", "  \n"),
+        ("press a key again", "e"),
+        ("]:", "Use tabs.\n"),
+        (" q quit", "w"),
+        (" q quit", "n"),
+        (" q quit", ""),
+    ):
+        shown = b""
+        while words.encode() not in shown:
+            if select.select([ours], [], [], 2)[0]:
+                shown += os.read(ours, 65_536)
+            else:
+                os.write(ours, keys)  # a key is dropped that comes before the review listens
+        keys = answer.encode()
+        os.write(ours, keys)
+    while process.poll() is None:
+        os.write(ours, b"q")
+        select.select([], [], [], 0.2)
+    os.close(ours)
+    assert process.returncode == 0
+    every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
+    found = sorted((one["source"].split()[0], one["status"]) for one in every)
+    assert found == sorted([("reviewed", "active")] * 2 + [("learned", "deprecated"), ("refused", "deprecated"),
+                                                           ("proposed", "deprecated")])  # fmt: skip
+    assert "Use tabs." in [one["text"] for one in every]
