@@ -12,7 +12,7 @@ from crystal.app.context import Machine, open_machine, open_reader
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say
-from crystal.errors import NotFoundError, UnavailableError, UsageError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
@@ -129,18 +129,14 @@ def _answer(memory: Remembered) -> str | None:
     from crystal.app.reflect import keep_learned
 
     key = typer.getchar().lower()
-    if key in ("q", "s"):
-        return "skipped" if key == "s" else key
+    if key not in tuple("kewn"):
+        return {"s": "skipped", "q": "q"}.get(key)
     words = typer.prompt("the text", default=memory.text) if key == "e" else None
-    what, act = _verdicts().get("k" if key == "e" else key, (None, keep_learned))
-    if what is None:
-        return None
+    what, act = _verdicts()["k" if key == "e" else key]
     try:
         with open_machine() as machine:
             act(machine, memory.id) if words is None else keep_learned(machine, memory.id, words)
-    except NotFoundError as error:
-        return error.message
-    except UsageError as error:
+    except CrystalError as error:
         say(f"crystal: error: {error.message}", "press a key again", stream=sys.stderr)
         return None
     return what

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from markdown_it import MarkdownIt
@@ -78,9 +78,16 @@ def _link(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> st
     return f'<a href="{escape(address)}" title="{escape(address)}" rel="noreferrer noopener" target="_blank">'
 
 
+def _table(*_: object) -> str:
+    """Return the beginning of a table; the keyboard reaches it, because it may be wider than the page."""
+    return '<table tabindex="0">'
+
+
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("js-default", {"html": False, "linkify": False, "typographer": False, "breaks": True})
-    for name, rule in (("fence", _fence), ("code_block", _fence), ("image", _image), ("link_open", _link)):
+    rules: dict[str, Callable[..., str]] = {"fence": _fence, "code_block": _fence, "image": _image}
+    rules |= {"link_open": _link, "table_open": _table}
+    for name, rule in rules.items():
         parser.add_render_rule(name, rule)
     return parser
 

@@ -111,7 +111,7 @@ def test_without_time_texts_are_shown_as_they_are_written():
     ("[x](https://e.example)", 'rel="noreferrer noopener" target="_blank">x</a>'),
     ("[main](src/main.py)", '<a title="src/main.py">main</a>'),
     ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
-    ("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"),
+    ("<b>x</b>", "&lt;b&gt;x&lt;/b&gt;"), ("| a |\n|---|\n| b |", '<table tabindex="0">'),
     ("```python\nimport os\n```", '<span class="c-kn">import</span>'),
     ("```nosuch\n<b>\n```", "<code>&lt;b&gt;\n</code>"),
 ])  # fmt: skip
