@@ -102,6 +102,8 @@ def parse_block(text: str, name: str) -> MemoryBlock:
                 f"{name}: the code block at line {_line_at(text, quoted)} is not closed, or holds a block of crystal"
             )
             raise UsageError(problem, hint="close the code block, or move crystal's out of it")
+        if text.endswith("\r") and newline == "\n":  # with what follows it would be another line end
+            raise UsageError(f"{name}: it ends with a carriage return", hint="end its last line with a line feed")
         ended = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2)
         return MemoryBlock(text, "", ended if text else 0, newline, is_there=False)
     if (len(begins), len(ends)) != (1, 1) or begins[0].end() > ends[0].start():

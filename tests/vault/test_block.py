@@ -71,7 +71,7 @@ def test_each_edit_is_seen_once_and_nothing_outside_is_touched(texts, new, head,
         assert found[0].entry.text == canonical(new)
 
 
-def test_a_block_in_fenced_code_is_an_example_of_somebody() -> None:
+def test_a_block_in_fenced_code_is_an_example_and_no_line_end_is_made_another() -> None:
     good, real = (parse_block("", "f").with_lines([item]) for item in ("- a", "- a\n  ```\n  b"))
     for fence in ("```", "~~~", "````md\n```\n```", "   ```"):
         closing = fence.strip().partition("md")[0]
@@ -82,6 +82,8 @@ def test_a_block_in_fenced_code_is_an_example_of_somebody() -> None:
     with pytest.raises(UsageError, match="code block at line 2"):
         parse_block("a\n```\nb\n", "f")
     assert parse_block("``` `a` ```\n", "f").is_there is False
+    with pytest.raises(UsageError, match="ends with a carriage return"):
+        parse_block("a\rb\r", "f")
 
 
 def test_a_block_that_is_damaged_or_doubled_is_refused() -> None:
