@@ -10,19 +10,30 @@ from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
 from crystal.redact.spans import ADDRESS, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
-COMMAND_HINTS = (
-    rb"sshpass|redis-cli",
-    rb"(?:\s|n)(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\\xff]+:[^\s\"'\xff]",
-    rb"(?:mysql|mariadb)(?:-?dump|-?admin)?\s[^|;\r\n]*-p[^\s\xff]",
-    rb"login\s[^|;\r\n]*-p|chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
+COMMAND_WORDS = (
+    rb"sshpass|redis-cli|(?:\s|\\[nrt])-(?:u|-user|-proxy-user)|(?:mysql|mariadb)[\s-]|login\s",
+    rb"chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
     rb"(?:htpasswd|rabbitmqctl|wpa_passphrase|nmcli|ConvertTo-SecureString|sqlplus|expdp|impdp|sqlldr|lftp|cmdkey)\s",
     rb"(?:schtasks|[xl]freerdp3?|7z[az]?|sqlcmd|bcp|osql|unzip|ipmitool|mosquitto_[ps]ub|mongo[a-z]*|[pP]s[eE]xec)\s",
     rb"(?:rdesktop|cqlsh|twine|useradd|usermod|openssl|snmp[a-z]+|smbclient|rpcclient|ldap[a-z]+)\s",
-    rb"\bPASSWORD\(\\*['\"]|::add-mask::|jdbc:oracle:|-generic-password|\bbw\s+login|\b(?i:net)1?(?:\.exe)?\s+user?\s",
-    rb"\bzip\s(?:[^|;\r\n\\]*\s)?-P|\bhttps?\s(?:[^|;\r\n\\]*\s)?(?:-a|--auth)[\s=]",
-    rb"-stdin|\bsudo\s[^|;\r\n\\]*(?:-[A-Za-z]*S\b|--stdin)|passwd\s[^|;\r\n\\]*--stdin|--passphrase-fd",
-    rb"vncpasswd|\bkinit\b|cryptsetup|smbpasswd|secret\s+put",
+    rb"\bPASSWORD\(\\*['\"]|::add-mask::|jdbc:oracle:|-generic-password|\bbw\s|\b(?i:net)1?(?:\.exe)?\s+user?\s",
+    rb"\b(?:zip|https?|sudo)\s|-stdin|passwd\s|--passphrase-fd|vncpasswd|\bkinit\b|cryptsetup|smbpasswd|secret\s+put",
+    rb"(?:auth\s*=\s*|BasicAuth)\(",
+)
+"""Words of which one stands in all that ``COMMAND_HINTS`` find: their automaton stays small, whatever it reads."""
+
+_NO_PIPE = rb"(?:[^|;\r\n\\]|\\[^nr])*"
+"""The rest of a command up to an option, in text whose escapes are not yet undone."""
+COMMAND_HINTS = (
+    rb"(?:\s|\\[nrt])(?:-u|--user|--proxy-user)(?:\s|=)*\\*[\"']?[^\s:\"'\\\xff]+:[^\s\"'\xff]",
+    rb"(?:mysql|mariadb)(?:-?dump|-?admin)?\s" + _NO_PIPE + rb"-p[^\s\xff]",
+    rb"(?:docker|podman|az|helm|oc|skopeo|buildah)\s" + _NO_PIPE + rb"login\s" + _NO_PIPE + rb"-p",
+    rb"\bbw\s+login|\bzip\s(?:" + _NO_PIPE + rb"\s)?-P|\bhttps?\s(?:" + _NO_PIPE + rb"\s)?(?:-a|--auth)[\s=]",
+    rb"\bsudo\s" + _NO_PIPE + rb"(?:-[A-Za-z]*S\b|--stdin)|passwd\s" + _NO_PIPE + rb"--stdin",
     rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
+    rb"sshpass|redis-cli|-stdin|--passphrase-fd|vncpasswd|\bkinit\b|cryptsetup|smbpasswd|secret\s+put",
+    rb"\bPASSWORD\(\\*['\"]|::add-mask::|jdbc:oracle:|-generic-password|\b(?i:net)1?(?:\.exe)?\s+user?\s",
+    *COMMAND_WORDS[1:5],
 )
 _VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
 _CURL = tuple(b"curl wget http xh lftp ab smbclient https".split())

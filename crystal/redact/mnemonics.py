@@ -29,12 +29,12 @@ MIN_PHRASE_BYTES = 12 * 3 + 11
 
 _LETTER = rb"[A-Za-z\x80-\xf4]"
 _BETWEEN = Lazy(rb"(?:[\s,\"'|*-]|\n\xff|(?<!\d)\d{1,2}(?!\d)[.:)]?){1,24}")
-_GAP_RAW = rb"(?:\n\xff|[\s,\"'|*-]|\\+[nrt\"]|[0-9]{1,2}[.:)]?)"
+_SPACE = rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80"
+"""Spaces other than ASCII's. BIP-39 itself writes U+3000 between Japanese words."""
+_GAP_RAW = rb"(?:\n\xff|[\s,\"'|*-]|\\+[nrt\"]|[0-9]{1,2}[.:)]?|" + _SPACE + rb")"
 _WORD_RAW = rb"(?:[A-Za-z]{3,9}|[A-Za-z]{0,9}[\x80-\xf4]" + _LETTER + rb"{1,40})"
 """A word of a list: those of ASCII letters alone have nine of them at most, and few sentences twelve such in a row."""
 MNEMONIC_HINTS = (rb"(?:" + _WORD_RAW + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
-_SPACE = rb"\xc2\xa0|\xe1\x9a\x80|\xe2\x80[\x80-\x8b\xa8\xa9\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80"
-"""Spaces other than ASCII's. BIP-39 itself writes U+3000 between Japanese words."""
 _ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")
 
 _WORD = Lazy(_LETTER + rb"{3,}")
@@ -91,7 +91,7 @@ def holds_phrase(text: bytes) -> bool:
         parts = _ESCAPE.split(text)
         parts[1::2] = map(_letter, parts[1::2])
         text = b"".join(parts)
-    return bool(_places_in(_with_plain_spaces(text)))
+    return bool(_places_in(text))
 
 
 @lru_cache(maxsize=4096)
@@ -101,15 +101,16 @@ def _letter(digits: bytes) -> bytes:
 
 def _with_plain_spaces(text: bytes) -> bytes:
     """Return the text with as many ASCII spaces in the place of each other space; offsets stay."""
-    while (found := scanner((_SPACE,))(text)) is not None:
+    while not text.isascii() and (found := scanner((_SPACE,))(text)) is not None:
         text = text.replace(found.group(), b" " * len(found.group()))
     return text
 
 
 def _places_in(text: bytes) -> list[tuple[int, int]]:
-    """Return the stretches of a text with plain spaces that may hold a phrase; none if no twelve words follow."""
+    """Return the stretches of a text that may hold a phrase; none if no twelve words follow."""
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return []
+    text = _with_plain_spaces(text)
     places = [*stretches(text, MNEMONIC_HINTS)]
     return places if any(_holds_row(text[start:end]) for start, end in places) else []
 
@@ -128,8 +129,9 @@ def _holds_row(part: bytes) -> bool:
 
 def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the recovery phrases, from their first word to their last."""
-    text = _with_plain_spaces(text)
-    for place in _places_in(text):
+    places = _places_in(text)
+    text = _with_plain_spaces(text) if places else text
+    for place in places:
         work.spend(FINDING + 20 * (place[1] - place[0]))
         known = bytes(map(_words().__contains__, _WORD.findall(text[slice(*place)].lower())))
         runs = [run.span() for run in _RUN.finditer(known)]

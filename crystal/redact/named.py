@@ -282,6 +282,8 @@ def _bare(found: _Assignment) -> tuple[bytes, int, bool]:
         value = _COMMAND_END.split(value, 1)[0]
         return value, start, value[-1:] not in _EXPRESSION_ENDS
     cut = _PART_END.split(value, 1)[0]
+    if is_joined and found.strong == "password" and not cut and _UNUSUAL.search(value):
+        return value.rstrip(b".,;:!?)]}"), start, False  # it begins with a sign
     is_tight = found.before in _TIGHT_BEFORE and value[len(cut) : len(cut) + 1] not in _EXPRESSION_ENDS
     return cut, start, is_joined and is_tight
 

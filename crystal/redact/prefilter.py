@@ -22,7 +22,7 @@ from crystal.redact.addresses import (
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
-from crystal.redact.command_passwords import COMMAND_HINTS, command_spans
+from crystal.redact.command_passwords import COMMAND_HINTS, COMMAND_WORDS, command_spans
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
 from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_literals, format_spans
 from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans
@@ -33,7 +33,7 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.secret_columns import TABLE_HINTS, table_spans
 from crystal.redact.spans import Span
-from crystal.redact.spoken import SPOKEN_HINTS, spoken_spans
+from crystal.redact.spoken import SPOKEN_HINTS, SPOKEN_WORDS, spoken_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
@@ -47,9 +47,11 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     header_spans: HEADER_HINTS,
     dump_spans: DUMP_HINTS,
     manifest_spans: MANIFEST_HINTS,
+    command_spans: COMMAND_WORDS,
+    spoken_spans: SPOKEN_WORDS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
-_LOOKING = (command_spans, spoken_spans, format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
+_LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
@@ -67,16 +69,15 @@ _WRITTEN_OUT = rb"\\u00[2-7]"
 _ESCAPED_COLOUR = regex_engines.Lazy(rb"\\\\*u001[bB]\[[0-9;?]*[A-Za-z]")
 _PRIVATE_HINTS = (PRIVATE_HINT, FENCE_NAME, _WRITTEN_OUT)
 _LETTER = rb"[A-Za-z0-9_./+=~$%-]"
-_NEXT_LINE = rb"(?:\\+r|\r)?(?:\\+n|\n)" + _LETTER
+_LINE_END = rb"(?:\\+r|\r)?(?:\\+n|\n)"
+_NEXT_LINE = _LINE_END + _LETTER
+_SHORT_FREE = rb"(?:^|[^A-Za-z0-9]|\\[nrt])"
 _CUT_HINTS = (
     rb"(?:" + b"|".join(map(re.escape, LONG_LITERALS)) + rb")" + _LETTER + rb"*" + _NEXT_LINE,
-    rb"(?:(?:^|[^A-Za-z0-9]|\\[nrt])(?:"
-    + b"|".join(map(re.escape, SHORT_LITERALS))
-    + rb")|[0-9](?::AA|Q~))"
-    + _LETTER
-    + rb"*"
-    + _NEXT_LINE
-    + rb"{4}",
+    rb"(?:" + _SHORT_FREE + rb"(?:" + b"|".join(re.escape(word) for word in SHORT_LITERALS if word != b"pat") + rb")"
+    rb"|[0-9](?::AA|Q~))(?:" + _LETTER + rb"{6,}" + _NEXT_LINE + rb"{4}|" + _LETTER + rb"{0,5}" + _NEXT_LINE + rb"{6})",
+    _SHORT_FREE + rb"pat(?:[A-Za-z0-9]{0,14}" + _LINE_END + rb"[A-Za-z0-9]{0,14}\.[0-9a-f]{16}"
+    rb"|[A-Za-z0-9]{14}\.[0-9a-f]*" + _LINE_END + rb"[0-9a-f]{4})",
     rb"\$(?:2[abxy]|[56y])\$[A-Za-z0-9.=$/\\]*" + _NEXT_LINE,
     rb"SK[0-9a-f]+" + _NEXT_LINE + rb"[0-9a-f]{4}",
     rb"A3-[A-Z0-9-]+" + _NEXT_LINE,
@@ -91,28 +92,36 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return (*_other_hints(), _format_hints())
+    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints(), _format_hints()
 
 
-def _other_hints() -> tuple[tuple[bytes, ...], ...]:
-    others = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
-    return others, (*COMMAND_HINTS, *SPOKEN_HINTS), NAMED_HINTS, TABLE_HINTS, encoded_hints()
+_WORDS = (*COMMAND_WORDS, *SPOKEN_WORDS)
+_WORD_HINTS = (*COMMAND_HINTS, *SPOKEN_HINTS)
+_OTHER_HINTS = (*_PRIVATE_HINTS, *(hint for hint in chain(*_HINTS.values()) if hint not in _WORDS))
 
 
 def _format_hints() -> tuple[bytes, ...]:
     return *_CUT_HINTS, *format_hints()
 
 
-def _format_search() -> regex_engines.Search:
-    """Return a search for the hints of formats. Most text holds no literal of any, and needs no automaton of all."""
-    near = regex_engines.scanner((*_CUT_HINTS[1:], *format_literals()))  # the first of these holds a long literal
-    return lambda text: None if near(text) is None else regex_engines.scanner(_format_hints())(text)
+def _in_two_steps(near: tuple[bytes, ...], *exact: tuple[bytes, ...]) -> regex_engines.Search:
+    """Return a search for exact hints where a near one is found: most text holds none, and is read once."""
+    look = regex_engines.scanner(near)
+
+    def search(text: bytes) -> object:
+        if look(text) is None:
+            return None
+        return next(filter(None, (regex_engines.scanner(hints)(text) for hints in exact)), None)
+
+    return search
 
 
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    searches = [*map(regex_engines.scanner, _other_hints()), _format_search()]
+    others = _in_two_steps((*_OTHER_HINTS, *_WORDS), _OTHER_HINTS, _WORD_HINTS)
+    formats = _in_two_steps((*_CUT_HINTS[1:], *format_literals()), _format_hints())  # _CUT_HINTS[0] begins with some
+    searches = [others, *map(regex_engines.scanner, (NAMED_HINTS, TABLE_HINTS, encoded_hints())), formats]
     return _prefilter(searches, holds_phrase, MAX_LEVELS)
 
 

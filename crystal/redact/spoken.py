@@ -33,11 +33,16 @@ def _raw(words: tuple[str, ...]) -> bytes:
 
 _APART_RAW = rb"(?:[\s:=\"'`\\]|\\+[nrt]|\xef\xbc\x9a|\\+u(?i:ff1a))"
 _NO_WORD = rb"(?:^|[^\w.$-]|\\[nrt])"
+_LATIN_RAW = rb"(?i:" + _raw(_LATIN[:-2]) + rb")"
+_IS_RAW = rb"(?i:passw(?:or)?d)\s+(?:" + _raw(tuple(word for word in _IS if word != "to")) + rb")\s"
+_SHORT_RAW = _NO_WORD + rb"(?i:" + _raw(_SHORT) + rb")" + _APART_RAW
+SPOKEN_WORDS = (_raw(_OTHER), _LATIN_RAW, _IS_RAW, _SHORT_RAW)
+"""Words of which one stands in all that ``SPOKEN_HINTS`` find."""
 SPOKEN_HINTS = (
-    rb"(?:" + _raw(_OTHER) + rb")",
-    rb"(?i:" + _raw(_LATIN[:-2]) + rb")" + _APART_RAW,
-    rb"(?i:passw(?:or)?d)\s+(?:" + _raw(tuple(word for word in _IS if word != "to")) + rb")\s+[^\s]*[0-9!@#$%^&*]",
-    _NO_WORD + rb"(?i:" + _raw(_SHORT) + rb")" + _APART_RAW + rb"+[^\s\"'`]*[0-9]",
+    _raw(_OTHER),
+    _LATIN_RAW + _APART_RAW,
+    _IS_RAW + rb"\s*[^\s]*[0-9!@#$%^&*]",
+    _SHORT_RAW + rb"+[^\s\"'`]*[0-9]",
 )
 _PATTERN = (
     rb"(?:(?<![\w.$-])(?P<short>(?i:" + _any_of(_SHORT) + rb"))|(?P<latin>(?i:" + _any_of(_LATIN) + rb"))|"
