@@ -131,9 +131,19 @@ def format_literals() -> tuple[bytes, ...]:
 
     Their automaton is made in a quarter of the time: that of all hints takes as long as cleaning a turn.
     """
-    literals = {re.escape(literal).replace(b"/", rb"\\*/") for literal in LONG_LITERALS}
+    literals = set(map(_raw, LONG_LITERALS))
     others = (row for row in FORMATS if row.literals[0] in _OWN_HINTS or min(map(len, row.literals)) <= MAX_SHORT)
     return tuple(sorted(literals.union(map(_hint_of, others))))
+
+
+def holds_format(text: bytes) -> bool:
+    """Return whether a raw line holds one of ``format_hints``: asked for those alone of which it holds a literal."""
+    rows = sorted(_rows_in()(text) or ())
+    return any(scanner((_hint_of(FORMATS[row]),))(text) is not None for row in rows)
+
+
+def _raw(literal: bytes) -> bytes:
+    return re.escape(literal).replace(b"/", rb"\\*/")
 
 
 def _hint_of(row: Format) -> bytes:
@@ -147,7 +157,7 @@ def _rows_in() -> Callable[[bytes], list[int] | None]:
     A pattern with anything at all before its literal is slow: the hint tells more.
     """
     return matcher(
-        (_OWN_HINTS[row.literals[0]],) if row.pattern[:1] == b"(" else map(re.escape, row.literals) for row in FORMATS
+        (_OWN_HINTS[row.literals[0]],) if row.pattern[:1] == b"(" else map(_raw, row.literals) for row in FORMATS
     )
 
 

@@ -129,15 +129,13 @@ class JsonStrings:
     def whole(self, group: range, text: bytes, marker: bytes, may_hold: Callable[[bytes], bool]) -> list[Cut]:
         """Take out whole the strings of a group that holds more than can be examined, with one cut for all.
 
-        Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule: asked
-        at first about ``text``, which joins them.
+        Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
         named = self.names_in(group)
-        if not named and not may_hold(text):
-            return []
         strings = [*self._texts(group, self._source)]
         others = set(strings) if len(named) < len(strings) else set()
-        gone = {one for one in others if _HARMLESS.fullmatch(one) is None and self._may_hold(one, may_hold)}
+        longer = [one for one in others if len(one) >= _MIN_SECRET]
+        gone = {one for one in longer if _HARMLESS.fullmatch(one) is None and self._may_hold(one, may_hold)}
         pieces = [marker if one in gone else one for one in strings]
         for at in named:
             pieces[at] = marker
@@ -151,8 +149,6 @@ class JsonStrings:
 
     def _may_hold(self, string: bytes, may_hold: Callable[[bytes], bool]) -> bool:
         """Ask about one string, if all those asked about before are a small part of the line."""
-        if len(string) < _MIN_SECRET:
-            return False
         if string not in self._answers:
             self._left_to_ask -= len(string) + _ASKING
             if self._left_to_ask < 0:

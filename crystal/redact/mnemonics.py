@@ -11,7 +11,7 @@ import hashlib
 import importlib.util
 import unicodedata
 from array import array
-from collections.abc import Iterator, KeysView, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -57,26 +57,23 @@ def _files() -> list[bytes]:
 
 
 @cache
-def _lists() -> list[dict[bytes, int]]:
-    """Return the place of each word, by language."""
-    return [_places(file.decode()) for file in _files()]
-
-
-def _places(words: str) -> dict[bytes, int]:
-    """Return the place of each word, in both ways to write an accent."""
+def _places(language: int) -> dict[bytes, int]:
+    """Return the place of each word of a language, in both ways to write an accent."""
+    words = _files()[language].decode()
     forms = [unicodedata.normalize(form, words).encode().split() for form in ("NFC", "NFKD")]
     return {word: place for form in forms for place, word in enumerate(form)}
 
 
-@cache
-def _known() -> list[KeysView[bytes]]:
-    """Return the words of each language."""
-    return [places.keys() for places in _lists()]
+def _languages_with(word: bytes) -> Iterator[dict[bytes, int]]:
+    """Yield the places of the words of each language that may have the word: making them takes milliseconds."""
+    for language, file in enumerate(_files()):
+        if word in file or not word.isascii():
+            yield _places(language)
 
 
 @cache
 def _words() -> frozenset[bytes]:
-    return frozenset(chain.from_iterable(_lists()))
+    return frozenset(chain.from_iterable(map(_places, range(len(_files())))))
 
 
 @cache
@@ -133,7 +130,9 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     text = _with_plain_spaces(text) if places else text
     for place in places:
         work.spend(FINDING + 20 * (place[1] - place[0]))
-        known = bytes(map(_words().__contains__, _WORD.findall(text[slice(*place)].lower())))
+        part = text[slice(*place)].lower()
+        words = _ascii_words() if part.isascii() else _words()
+        known = bytes(map(words.__contains__, _WORD.findall(part)))
         runs = [run.span() for run in _RUN.finditer(known)]
         starts = array("L", [word.start() for word in _WORD.finditer(text, *place)] if runs else ())
         for run in runs:
@@ -167,7 +166,7 @@ def _is_phrase(words: list[bytes], size: int) -> bool:
     if len(words) != size:
         return False
     wanted = set(words)
-    languages = [places for known, places in zip(_known(), _lists(), strict=True) if known >= wanted]
+    languages = (places for places in _languages_with(words[0]) if places.keys() >= wanted)
     return any(_holds_checksum([places[word] for word in words]) for places in languages)
 
 

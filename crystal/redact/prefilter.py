@@ -24,7 +24,14 @@ from crystal.redact.addresses import (
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.command_passwords import COMMAND_HINTS, COMMAND_WORDS, command_spans
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
-from crystal.redact.formats import LONG_LITERALS, SHORT_LITERALS, format_hints, format_literals, format_spans
+from crystal.redact.formats import (
+    LONG_LITERALS,
+    SHORT_LITERALS,
+    format_hints,
+    format_literals,
+    format_spans,
+    holds_format,
+)
 from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
@@ -92,7 +99,7 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints(), _format_hints()
+    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints(), (*_CUT_HINTS, *format_hints())
 
 
 _WORDS = (*COMMAND_WORDS, *SPOKEN_WORDS)
@@ -100,44 +107,39 @@ _WORD_HINTS = (*COMMAND_HINTS, *SPOKEN_HINTS)
 _OTHER_HINTS = (*_PRIVATE_HINTS, *(hint for hint in chain(*_HINTS.values()) if hint not in _WORDS))
 
 
-def _format_hints() -> tuple[bytes, ...]:
-    return *_CUT_HINTS, *format_hints()
+def _in_two_steps(near: tuple[bytes, ...], *exact: Prefilter) -> Prefilter:
+    """Return a look that is exact where a near hint is found: most text holds none, and is read once."""
+    search = regex_engines.scanner(near)
+    return lambda text: search(text) is not None and any(holds(text) for holds in exact)
 
 
-def _in_two_steps(near: tuple[bytes, ...], *exact: tuple[bytes, ...]) -> regex_engines.Search:
-    """Return a search for exact hints where a near one is found: most text holds none, and is read once."""
-    look = regex_engines.scanner(near)
-
-    def search(text: bytes) -> object:
-        if look(text) is None:
-            return None
-        return next(filter(None, (regex_engines.scanner(hints)(text) for hints in exact)), None)
-
-    return search
+def _holds(hints: tuple[bytes, ...]) -> Prefilter:
+    """Return whether a text holds a hint. Its automaton is made when it is asked first."""
+    return lambda text: regex_engines.scanner(hints)(text) is not None
 
 
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    others = _in_two_steps((*_OTHER_HINTS, *_WORDS), _OTHER_HINTS, _WORD_HINTS)
-    formats = _in_two_steps((*_CUT_HINTS[1:], *format_literals()), _format_hints())  # _CUT_HINTS[0] begins with some
-    searches = [others, *map(regex_engines.scanner, (NAMED_HINTS, TABLE_HINTS, encoded_hints())), formats]
-    return _prefilter(searches, holds_phrase, MAX_LEVELS)
+    others = _in_two_steps((*_OTHER_HINTS, *_WORDS), _holds(_OTHER_HINTS), _holds(_WORD_HINTS))
+    near_formats = (*_CUT_HINTS[1:], *format_literals())  # the first of _CUT_HINTS begins with a literal
+    formats = _in_two_steps(near_formats, holds_format, _holds(_CUT_HINTS))
+    more = map(_holds, (NAMED_HINTS, TABLE_HINTS, encoded_hints()))
+    return _prefilter([others, *more, formats, holds_phrase], MAX_LEVELS)
 
 
 @cache
 def private_prefilter() -> Prefilter:
     """Return the prefilter for private spans and recalled text alone."""
-    return _prefilter([regex_engines.scanner(_PRIVATE_HINTS)], lambda _: False, 0)
+    return _prefilter([_holds(_PRIVATE_HINTS)], 0)
 
 
-def _prefilter(searches: list[regex_engines.Search], holds_more: Prefilter, url_levels: int) -> Prefilter:
-    """Return the prefilter that lets through what holds a hint, with colours left out, and what ``holds_more``.
+def _prefilter(looks: list[Prefilter], url_levels: int) -> Prefilter:
+    """Return the prefilter that lets through what one of the looks does, with colours left out.
 
     Args:
-        searches: Each finds one of its hints, or nothing.
-        holds_more: Asked if none matches.
-        url_levels: How many levels of the encoding of URLs are undone, if it still is none.
+        looks: Asked in turn.
+        url_levels: How many levels of the encoding of URLs are undone, if all say no.
     """
 
     def seen(text: bytes, levels: int = url_levels) -> bool:
@@ -145,7 +147,7 @@ def _prefilter(searches: list[regex_engines.Search], holds_more: Prefilter, url_
             text = COLOUR.sub(b"", text)
         if b"\\u001" in text:
             text = _ESCAPED_COLOUR.sub(b"", text)
-        if any(search(text) is not None for search in searches) or holds_more(text):
+        if any(look(text) for look in looks):
             return True
         view = percent_decoded(text) if levels else None
         return view is not None and seen(view.text, levels - 1)

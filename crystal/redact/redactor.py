@@ -313,12 +313,13 @@ def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
 
 def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> list[Cut]:
     """Judge the strings that a text joins by the names that they stand under, if these tell of a secret."""
-    cuts: list[Cut] = []
     strings = text.split(STRING_END)
     starts = [*accumulate(map(len(STRING_END).__add__, map(len, strings)), initial=0)]
-    for number, name in names.items():
-        cuts += _moved(_named_leaf(name, strings[number], work), None, starts[number])
-    return cuts
+    return [
+        Cut(starts[number] + start, starts[number] + end, kind, rank, secret)
+        for number, name in names.items()
+        for start, end, kind, rank, secret, *_ in _named_leaf(name, strings[number], work)
+    ]
 
 
 def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-UNITS_PER_BYTE = 44
+UNITS_PER_BYTE = 32
 """What each string may use, and once more what its whole line keeps in reserve. With twice as much, redaction would be
 slower than 5 MB/s. Of 110 MB of sessions and 15 MB of source code the line that needs most uses half of both."""
 
