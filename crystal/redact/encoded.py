@@ -11,9 +11,10 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 
 from crystal.redact.formats import DIGITS, DIGITS_HINT, FORMATS, SHORT_LITERALS, apart_hint
-from crystal.redact.regex_engines import Lazy, compiled, scanner
+from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
 from crystal.redact.spans import ENCODED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -154,7 +155,7 @@ def dump_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     work.spend(8 * len(text))
     plain = bytearray()
     rows: list[tuple[int, int, int]] = []
-    for found in _DUMP_ROW.finditer(text):
+    for found in chain.from_iterable(_DUMP_ROW.finditer(text, *place) for place in stretches(text, DUMP_HINTS)):
         work.spend(2 * CALL)
         digits = (found["row"] or found["run"]).translate(None, b" :")
         rows.append((len(plain), *found.span()))

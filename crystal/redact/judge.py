@@ -6,7 +6,6 @@ Every threshold here was set by looking at what real transcripts lose to it: doc
 from __future__ import annotations
 
 import math
-from collections import Counter
 from functools import lru_cache
 
 from crystal.redact.regex_engines import Lazy
@@ -84,7 +83,7 @@ def _is_wordy(value: bytes) -> bool:
 def entropy(value: bytes) -> float:
     """Return the Shannon entropy of at most 128 bytes, in bits a byte."""
     size = len(value)
-    shared = sum(map(_BITS_OF_EQUALS.__getitem__, Counter(value).values()))
+    shared = sum(map(_BITS_OF_EQUALS.__getitem__, map(value.count, set(value))))
     return round(math.log2(size) - shared / size, 9) if size else 0.0
 
 

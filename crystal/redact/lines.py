@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, pairwise
+from itertools import accumulate, chain, compress, filterfalse, pairwise
 from operator import add, sub
 
 from crystal.redact.names import strength
@@ -134,8 +134,9 @@ class JsonStrings:
         named = self.names_in(group)
         strings = [*self._texts(group, self._source)]
         others = set(strings) if len(named) < len(strings) else set()
-        longer = [one for one in others if len(one) >= _MIN_SECRET]
-        gone = {one for one in longer if _HARMLESS.fullmatch(one) is None and self._may_hold(one, may_hold)}
+        gone = {*filterfalse(_HARMLESS.fullmatch, (one for one in others if len(one) >= _MIN_SECRET))}
+        if self._left_to_ask >= 0:
+            gone = {one for one in gone if self._may_hold(one, may_hold)}
         pieces = [marker if one in gone else one for one in strings]
         for at in named:
             pieces[at] = marker

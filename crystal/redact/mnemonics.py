@@ -131,7 +131,7 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     for place in places:
         work.spend(FINDING + 20 * (place[1] - place[0]))
         part = text[slice(*place)].lower()
-        words = _ascii_words() if part.isascii() else _words()
+        words = _ascii_words() if part.translate(None, b"\xff").isascii() else _words()
         known = bytes(map(words.__contains__, _WORD.findall(part)))
         runs = [run.span() for run in _RUN.finditer(known)]
         starts = array("L", [word.start() for word in _WORD.finditer(text, *place)] if runs else ())

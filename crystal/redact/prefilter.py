@@ -54,17 +54,18 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     header_spans: HEADER_HINTS,
     dump_spans: DUMP_HINTS,
     manifest_spans: MANIFEST_HINTS,
-    command_spans: COMMAND_WORDS,
-    spoken_spans: SPOKEN_WORDS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
+_WORDS: dict[Rules, tuple[bytes, ...]] = {command_spans: COMMAND_WORDS, spoken_spans: SPOKEN_WORDS}
+"""The same for families with many words: with the others in one automaton each word would meet each state of theirs."""
 _LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
 def families_in(text: bytes) -> list[Rules]:
     """Return the families of rules that may find something in a plain text."""
-    return [*map(list(_HINTS).__getitem__, _matcher()(text) or ()), *_LOOKING]
+    found = map(list(_HINTS).__getitem__, _matcher()(text) or ())
+    return [*found, *(rules for rules, words in _WORDS.items() if _holds(words)(text)), *_LOOKING]
 
 
 @cache
@@ -102,9 +103,10 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints(), (*_CUT_HINTS, *format_hints())
 
 
-_WORDS = (*COMMAND_WORDS, *SPOKEN_WORDS)
 _WORD_HINTS = (*COMMAND_HINTS, *SPOKEN_HINTS)
-_OTHER_HINTS = (*_PRIVATE_HINTS, *(hint for hint in chain(*_HINTS.values()) if hint not in _WORDS))
+_OTHER_HINTS = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
+_MAX_JOINT = 16 * 1024
+"""Bytes of a text that is read for words and other hints at once: less time, but more states in random letters."""
 
 
 def _in_two_steps(near: tuple[bytes, ...], *exact: Prefilter) -> Prefilter:
@@ -121,11 +123,19 @@ def _holds(hints: tuple[bytes, ...]) -> Prefilter:
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    others = _in_two_steps((*_OTHER_HINTS, *_WORDS), _holds(_OTHER_HINTS), _holds(_WORD_HINTS))
+    words = tuple(chain(*_WORDS.values()))
+    exact = _holds(_OTHER_HINTS), _holds(_WORD_HINTS)
+    apart = exact[0], _in_two_steps(words, exact[1])
+    joint = (_in_two_steps((*_OTHER_HINTS, *words), *exact),)
     near_formats = (*_CUT_HINTS[1:], *format_literals())  # the first of _CUT_HINTS begins with a literal
     formats = _in_two_steps(near_formats, holds_format, _holds(_CUT_HINTS))
-    more = map(_holds, (NAMED_HINTS, TABLE_HINTS, encoded_hints()))
-    return _prefilter([others, *more, formats, holds_phrase], MAX_LEVELS)
+
+    def holds_other(text: bytes) -> bool:
+        return any(look(text) for look in (joint if len(text) <= _MAX_JOINT else apart))
+
+    named, tables, encoded = map(_holds, (NAMED_HINTS, TABLE_HINTS, encoded_hints()))
+    # Names and formats first: a text dense with secrets is not read for anything else.
+    return _prefilter([named, formats, holds_other, tables, encoded, holds_phrase], MAX_LEVELS)
 
 
 @cache
