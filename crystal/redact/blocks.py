@@ -22,7 +22,9 @@ _BODY = Lazy(
 )
 _PUTTY = Lazy(rb"Private-Lines: *\d+\s+((?:[A-Za-z0-9+/=]+\s*)+)")
 _PUTTY_HEAD, _PUTTY_BYTES = b"PuTTY-User-Key-File-", 8192
-_ENCODED = Lazy(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}(?:\s+[A-Za-z0-9+/=]{40,})*")
+_ENCODED = Lazy(
+    rb"LS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,}(?:\s+[A-Za-z0-9+/=]{16,})*(?:\s+[A-Za-z0-9+/]{1,64}={0,2}(?=\s*(?:$|[\"'\\])))?"
+)
 
 
 def block_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:

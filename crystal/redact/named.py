@@ -53,7 +53,7 @@ _OTHER = Lazy(
     | (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
     | (?:passw(?:or)?d|passphrase|passcode|pwd)\s+(?P<spoken>is|was|to|will\ be)\s*:?\s+["'`]?
     | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>'|"(?=\S*[\d!@\#$%^&*]))
-    | login\s+[\w.@+\-]+\s+(?P<netrc>passw(?:or)?d)\s+
+    | login\s+[\w.@+\-]+\s+(?:account\s+\S{1,64}\s+)?(?P<netrc>passw(?:or)?d)\s+
     """
 )
 _WORD_VALUE = Lazy(rb"""[^\s"'`\x00\xff]{1,256}""")
@@ -184,7 +184,9 @@ def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | N
         return None
     value, start, tight = _bare(found)
     work.spend(50 * len(value))
-    if not _good_bare(found.strong, value, tight, shouted=_SHOUTED.fullmatch(found.name) is not None):
+    shouted = _SHOUTED.fullmatch(found.name) is not None
+    is_word = shouted and tight and found.symbol == b"=" and value in _WORD_PASSWORDS and found.strong == "password"
+    if not is_word and not _good_bare(found.strong, value, tight, shouted=shouted):
         return None
     end = _end_of(found.text, start, value)
     if found.symbol == b">" and not (found.before == b"<" and found.text.startswith(b"</", end)):
@@ -246,6 +248,8 @@ def _end_of(text: bytes, start: int, value: bytes) -> int:
     return end if rest is None else end + len(_until_escape(rest.group()))
 
 
+_WORD_PASSWORDS = frozenset(b"secret password passwd passw0rd changeme".split())
+"""Words that name a password, and are one in an .env file."""
 _BARE_OPERATORS = frozenset((b"=", b":", b">", None))
 """After any other a value without quotes is an expression."""
 

@@ -31,7 +31,9 @@ def _after(name: bytes, *found: bytes) -> bytes:
 _FLAG = rb"(?:^|[\s\"'`=]|\\[nrt])--?[A-Za-z0-9_\-]*" + ANY_NAME + _APART + rb"[^\-]" + _PLAIN + rb"{2}"
 _SPOKEN = _SPACE + rb"(?i:is|was|to|will be)\s*:?" + _SPACE + rb"[\"'`\\]*[^\s\"'`\xff]*[0-9!@#$%^&*]"
 _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*['\"]"
-_NETRC = rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"passw(?:or)?d)"
+_NETRC = (
+    rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"(?:account" + _SPACE + rb"\S+" + _SPACE + rb")?passw(?:or)?d)"
+)
 _DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
 _LISTED = rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
 _TAGGED = rb">[^<>\s]{3,}<"

@@ -92,6 +92,11 @@ def test_a_password_goes_beside_a_telling_name_even_a_weak_one(redactor: Redacto
         assert_gone(redactor, form.replace("{}", secret), secret)
 
 
+@each_row("form", rows("call_forms.txt"))
+def test_a_password_goes_from_calls_files_of_configuration_and_terminals(redactor: Redactor, form: str) -> None:
+    assert_gone(redactor, form.replace("{}", "hunter2x"), "hunter2x")
+
+
 @each_row("form", rows("token_forms.txt"))
 def test_a_value_that_looks_random_goes_beside_a_telling_name(redactor: Redactor, form: str) -> None:
     kinds = ((samples.ALNUM, 40), (samples.HEX, 32), (samples.HEX, 64), (samples.URLSAFE, 32))
