@@ -65,8 +65,8 @@ def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> li
     """
     edits, run = [step for step in between if step.is_edit], set(all_steps(failed.what))
     if edits:
-        is_about_files = not any(step.startswith("git ") for step in run)  # git's files have conflicts, each its own
-        named = set(map(file_name, re.split(r"[\s=]", failed.what))) if is_about_files else set[str]()
+        words = re.split(r"[\s=]", command_key(failed.what))
+        named = set[str]() if re.search(r"[;&|]", " ".join(words)) else set(map(file_name, words))  # it is one command
         return [step for step in edits if file_name(step.what) in ({file} if file else named)]
     done = [step for step in between if step.exit == 0 and not set(all_steps(step.what)) <= run]
     return done[-MAX_COMMANDS:]

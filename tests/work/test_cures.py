@@ -55,6 +55,8 @@ def test_an_error_without_a_place_is_of_the_file_that_its_command_names() -> Non
     found = find_cure(step(0, command, 1), {0}, None, [step(1, OTHER), step(2, EDIT), step(3, command)])
     assert found is not None
     assert [one.what for one in found.done] == [EDIT]
+    several = f"make it && {command}"
+    assert find_cure(step(0, several, 1), {0}, None, [step(1, EDIT), step(2, several)]) is None
 
 
 def test_a_script_of_the_same_shell_is_another_command() -> None:
