@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import id_of, reason_topic
 from crystal.context.choosing import SessionOutcome
@@ -12,12 +14,12 @@ from crystal.store.work.queries import calls, steps_of_session
 from crystal.summarize.simple import first_words
 from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
+from crystal.work.cures import WorkStep
 
 MAX_EDITS = 3
 """Edits before which a reason is looked for, the latest."""
 MIN_SAID, MAX_SAID = 20, 160
 """Characters of the reason or answer; "Done." tells nothing."""
-WORDS_READ = 4_000
 
 
 def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) -> SessionOutcome:
@@ -28,12 +30,16 @@ def outcome_of(store: Store, session: Session, memory: Memory, secret: bytes) ->
     done = steps_of_session(store, session.id)
     edits = [step for step in done if step.is_edit]
     files = [*dict.fromkeys(file_name(step.what) for step in reversed(edits))]
-    ran = (step for step in reversed(done) if not step.is_edit and step.exit is not None and steps(step.what))
-    last = next(ran, None)
-    open_end = command_key(last.what) if last is not None and last.exit else ""
     known = calls(store, {step.turn for step in edits[-MAX_EDITS:]}, memory)
     given = [find_reason(known[turn].reason) for turn in sorted(known, reverse=True)]
     reason = next(filter(None, given), None)
-    said = first_words(reason or last_answer(store, session.id, WORDS_READ) or "", MAX_SAID)
+    said = first_words(reason or last_answer(store, session.id) or "", MAX_SAID)
     fact = "" if reason is None else id_of(reason_topic(session.session_id, reason), secret)
-    return SessionOutcome(said if len(said) >= MIN_SAID else "", fact, open_end, tuple(files))
+    return SessionOutcome(said if len(said) >= MIN_SAID else "", fact, _still_failing(done), tuple(files))
+
+
+def _still_failing(done: Sequence[WorkStep]) -> str:
+    """Return the last command that ran if it failed, else an empty text."""
+    ran = (step for step in reversed(done) if not step.is_edit and step.exit is not None and steps(step.what))
+    last = next(ran, None)
+    return command_key(last.what) if last is not None and last.exit else ""

@@ -134,21 +134,27 @@ class WorkingTree:
         """Yield what became of a file that was not judged at once."""
         versions = self._versions(claim, path)
         path = versions[-1].path if versions else path
-        file, found = self._file(path), None
+        file = self._file(path)
         now = FileNow(path, file.data or b"" if file.is_there else None)
         is_sure = self.is_whole or not self.place.has_git
+        found = None
         if claim.call is not None:
             if is_sure and (file.data is not None or not file.is_there):
-                found = rules.judge_edit(claim.call, is_here=claim.is_here, versions=versions, now=now)
-                if found is None and file.data is not None and (later := self._replaced(claim.call, claim.at, now)):
-                    yield later
+                found = self._judge_edit(claim, claim.call, versions, now)
         elif is_sure or file.is_there:
             found = self._judge_mention(claim, versions, now)
             if file.data is not None and versions:
                 yield from rules.judge_symbols(rules.named_symbols(claim.text), versions, now)
         if found is not None:
-            by = rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
+            by = found.session or rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
             yield replace(found, session=by)
+
+    def _judge_edit(
+        self, claim: Claim, call: ToolCall, versions: Sequence[FileVersion], now: FileNow
+    ) -> Validity | None:
+        """Return what became of an edit, or which later edit replaced it."""
+        found = rules.judge_edit(call, is_here=claim.is_here, versions=versions, now=now)
+        return found if found is not None or now.text is None else self._replaced(call, claim.at, now)
 
     def _replaced(self, call: ToolCall, at: int, now: FileNow) -> Validity | None:
         """Return which later edit replaced an edit that was in no commit."""

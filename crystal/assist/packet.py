@@ -50,13 +50,27 @@ def _lines(
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield the topic of each line, the line, and whether a packet is worth telling for it."""
     told = dict.fromkeys(stated[-MAX_STATED:])
+    yield from _requests(asked, told)
+    for text in told:
+        yield text, words.STATED.format(said=quote_line(text, MAX_REQUEST)), True
+    yield from _last_runs(done)
+    start = folder.rstrip("/\\") + "/"
+    for path in [*dict.fromkeys(step.what for step in reversed(done) if step.is_edit)][:MAX_FILES]:
+        shown = path.replace("\\", "/").removeprefix(start)
+        yield path, words.TOUCHED.format(file=quote_line(shown, MAX_LINE)), False
+
+
+def _requests(asked: Sequence[str], told: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the lines of the first and the last request."""
     for form, requests in ((words.BEGUN, asked[:1]), (words.LAST, asked[1:][-1:])):
         for request in (_without(one, told) for one in requests):
             body = form.format(said=quote_line(request, MAX_REQUEST))
             if request:
                 yield body, body, False
-    for text in told:
-        yield text, words.STATED.format(said=quote_line(text, MAX_REQUEST)), True
+
+
+def _last_runs(done: Sequence[WorkStep]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the lines of commands that ran several times, as each ended last."""
     runs = dict[int, list[WorkStep]]()
     for step in done:
         if not step.is_edit and step.exit is not None and doing(step.what):
@@ -66,7 +80,3 @@ def _lines(
         fails = bool(step.exit)
         form = words.FAILING if fails else words.WORKING
         yield f"{fails} {step.key}", form.format(command=quote_line(command_key(step.what), MAX_COMMAND)), fails
-    start = folder.rstrip("/\\") + "/"
-    for path in [*dict.fromkeys(step.what for step in reversed(done) if step.is_edit)][:MAX_FILES]:
-        shown = path.replace("\\", "/").removeprefix(start)
-        yield path, words.TOUCHED.format(file=quote_line(shown, MAX_LINE)), False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,34 +54,44 @@ def plan_past(capture: Capture, paths: Sequence[Path], since: int | None, tally:
     """
     tally = Tally() if tally is None else tally
     skipped = ledger.transcripts_with_skipped(capture.store)
-    found = (
-        [one for path in paths for one in finder.under(path)]
-        if paths
-        else [
-            *finder.all_transcripts(capture.roots, folders=capture.folders),
-            *(container.found for container in snapshots.containers(capture)),
-        ]
-    )
-    capture = capture._replace(anywhere=bool(paths))
-    past = []
-    for one in {one.path: one for one in found}.values():
+    found = {one.path: one for one in _files_of(capture, paths) if since is None or one.modified >= since}
+    capture, is_named = capture._replace(anywhere=bool(paths)), bool(paths)
+    past = list[PastFile]()
+    for one in found.values():
         root = finder.root_of(one.path, capture.folders)
-        if since is not None and one.modified < since:
+        if root.place.form == "lines":
+            past += _plan_lines(capture, one, skipped, is_named=is_named)
             continue
-        if root.place.form != "lines":
-            try:
-                past += plan_file(capture, snapshots.Container(one, root), named=bool(paths), tally=tally)
-            except FileNotFoundError:
-                continue
-            except (CrystalError, OSError) as error:
-                tally.fail(one.path, error)
+        try:
+            past += plan_file(capture, snapshots.Container(one, root), named=is_named, tally=tally)
+        except FileNotFoundError:
             continue
-        state = capture.state_for(one)
-        key, origin = (state.mark.transcript, state.origin) if state else capture.origin_of(one.path)
-        todo = skipped.get(state.id, 0) + bytes_of_lines(one, state.mark.offset, capture.folders) if state else one.size
-        if todo:
-            past.append(PastFile(one, key, origin, todo, named=bool(paths)))
+        except (CrystalError, OSError) as error:
+            tally.fail(one.path, error)
     return sorted(past, key=lambda one: (-one.found.modified, str(one.found.path)))
+
+
+def _files_of(capture: Capture, paths: Sequence[Path]) -> Iterator[finder.TranscriptFile]:
+    """Yield the transcripts below paths, or all of the agents' if none is given."""
+    for path in paths:
+        yield from finder.under(path)
+    if not paths:
+        yield from finder.all_transcripts(capture.roots, folders=capture.folders)
+        yield from (container.found for container in snapshots.containers(capture))
+
+
+def _plan_lines(
+    capture: Capture, found: finder.TranscriptFile, skipped: Mapping[int, int], *, is_named: bool
+) -> Iterator[PastFile]:
+    """Yield a file that is written line by line, if it has bytes that were never read."""
+    state = capture.state_for(found)
+    if state is None:
+        key, origin, todo = *capture.origin_of(found.path), found.size
+    else:
+        key, origin = state.mark.transcript, state.origin
+        todo = skipped.get(state.id, 0) + bytes_of_lines(found, state.mark.offset, capture.folders)
+    if todo:
+        yield PastFile(found, key, origin, todo, named=is_named)
 
 
 def bytes_of_lines(found: finder.TranscriptFile, offset: int, folders: Folders = ANYWHERE) -> int:

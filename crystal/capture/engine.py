@@ -267,9 +267,7 @@ class Capture(NamedTuple):
                 mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
                 if state and leave_out_again(self, file, found.size, state, mark):
                     return True
-                raw = read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES)
-                if until is not None:
-                    raw = tail.cut_at(raw, until)
+                raw = tail.cut_at(read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES), until)
                 after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))
                 context = self.context_at(path, file, raw.start, origin) if raw.raw else None
         except FileNotFoundError:
@@ -281,20 +279,26 @@ class Capture(NamedTuple):
         last = state if mark.generation == before.generation else None
         if last and raw.end > found.size and leave_out_last_line(self, last, after, found.modified):
             return False
-        reading = self.reading(origin, str(path), before, last)._replace(context=context)
-        if closed:
-            reading = reading._replace(closed=closed)
+        reading = self.reading(origin, str(path), before, last, closed)._replace(context=context)
         segment, is_more = tail.make_segment(raw, reading, after), raw.end < (found.size if until is None else until)
         del raw  # a line may be huge
         tally.add(self.sink(segment, ledger.claim_tail))
         return is_more
 
     def reading(
-        self, origin: Origin, path: str, before: Watermark, last: ledger.TranscriptState | None
+        self,
+        origin: Origin,
+        path: str,
+        before: Watermark,
+        last: ledger.TranscriptState | None,
+        closed: str | None = None,
     ) -> tail.Reading:
-        """Return what decides about lines that were read just now; ``last`` is what was read before in the file."""
+        """Return what decides about lines that were read just now.
+
+        ``last`` is what was read before in the file, ``closed`` why the lines are private whatever the policy says.
+        """
         policy, session = self.policy(), origin.session_id
-        closed, inherited = policy.closed_now(session), ledger.last_rule(self.store, last) if last else None
+        closed, inherited = closed or policy.closed_now(session), ledger.last_rule(self.store, last) if last else None
         tainted = self.is_tainted(policy, session)
         return tail.Reading(origin, path, before, policy, self.cleaner, closed, inherited, tainted)
 

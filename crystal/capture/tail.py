@@ -72,9 +72,9 @@ def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:
     return cleaner.hash(read_lines(file, max(0, offset - TAIL_BYTES), offset))
 
 
-def cut_at(raw: RawSegment, until: int) -> RawSegment:
-    """Keep only the lines that begin before the byte ``until``."""
-    if raw.end <= until:
+def cut_at(raw: RawSegment, until: int | None) -> RawSegment:
+    """Keep only the lines that begin before the byte ``until``; all where it is None."""
+    if until is None or raw.end <= until:
         return raw
     if until <= raw.start:
         return RawSegment(raw.start, b"")

@@ -53,6 +53,18 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     for key in flags:
         setting_for(key)
     written = dict(_from_file(tables, places.config_file))
+    values, sources = _resolve(env, home, flags, written)
+    agents = {key: found for key, found in written.items() if key not in SETTINGS}
+    sources |= {key: source for key, (_, source) in agents.items()}
+    found = {SETTINGS[key].attribute: value for key, value in values.items()}
+    reload = partial(load_config, env, home, overrides=overrides)
+    return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
+
+
+def _resolve(
+    env: Mapping[str, str], home: Path, flags: Mapping[str, object], written: Mapping[str, Found]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the value of each setting, and where it comes from."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
@@ -60,11 +72,7 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
         variable = _from_environment(setting, env, values) if key in in_environment else None
         value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
-    agents = {key: found for key, found in written.items() if key not in SETTINGS}
-    sources |= {key: source for key, (_, source) in agents.items()}
-    found = {SETTINGS[key].attribute: value for key, value in values.items()}
-    reload = partial(load_config, env, home, overrides=overrides)
-    return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
+    return values, sources
 
 
 def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:

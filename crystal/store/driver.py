@@ -91,17 +91,23 @@ def _translation(error: apsw.Error, path: Path) -> CrystalError | None:
     if ours is None:
         changed = changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None)
         return StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) if changed else None
-    if ours is UnavailableError and (folder := upgrade.folder_in_place_of_log(path)):
-        return StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError])
     # The file that WAL readers share cannot grow: an input/output error to SQLite.
     if ours is StoreFullError or (isinstance(error, apsw.IOError) and _is_full(path.parent)):
         return StoreFullError(f"the disk of {path.parent} is full", hint=HINTS[StoreFullError])
-    hint = HINTS[ours]
     if ours is UnavailableError:
-        hint = _config("file_access").way_in(path) or hint
+        return _closed_way(error, path)
+    hint = HINTS[ours]
     if ours is NotConfiguredError:
         hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
     return ours(f"{path}: {error}", hint=hint)
+
+
+def _closed_way(error: apsw.Error, path: Path) -> CrystalError:
+    """Return the error for a store that cannot be opened or written where it is."""
+    folder = upgrade.folder_in_place_of_log(path)
+    if folder is not None:
+        return StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError])
+    return UnavailableError(f"{path}: {error}", hint=_config("file_access").way_in(path) or HINTS[UnavailableError])
 
 
 def _config(name: str) -> ModuleType:

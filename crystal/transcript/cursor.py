@@ -102,8 +102,12 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
     workspace = digest(b"".join(source.sides.values()))[:16]
     for tab, bubbles in _tabs(source, tables):
         yield SessionStamp(tab, f"{digest(bubbles)} {workspace}")
-    if _CHAT_TABLE not in tables:
-        return
+    if _CHAT_TABLE in tables:
+        yield from _stored_composers(source)
+
+
+def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
+    """Yield the conversations in the table of all, each subagent's with the conversation that began it."""
     stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
     parents: dict[str, str] = {}
     found: dict[str, str] = {}

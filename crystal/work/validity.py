@@ -111,6 +111,13 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
         return None
     if added <= lines:
         return Validity(now.path, "unchanged")
+    return _judge_lost_lines(call, added, lines, is_here=is_here, versions=versions, path=now.path)
+
+
+def _judge_lost_lines(
+    call: ToolCall, added: set[bytes], lines: set[bytes], *, is_here: bool, versions: Sequence[FileVersion], path: str
+) -> Validity | None:
+    """Return what became of an edit of whose lines some are not in the file any more."""
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
     best = max((has for _, has in known), key=lambda has: len(added & has), default=set())
     if not (is_here or added & best):
@@ -118,9 +125,14 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
     by, first = _last_loss(added, known, lines), _first_gain(added, known)
     before = plain_lines(call.removed) - added - (best if added & best else set())
     is_back = before <= lines if before else by is not None and by.takes_back
+    is_reverted = is_back and _is_gone_whole(added, first, lines)
+    return _caused("reverted" if is_reverted else "changed", path, by)
+
+
+def _is_gone_whole(added: set[bytes], first: FileVersion | None, lines: set[bytes]) -> bool:
+    """Return whether none of the lines that an edit added is in a file, but those that it had before."""
     telling = added - lines_in(first.old) if first and first.old else added
-    is_reverted = is_back and bool(telling) and not telling & lines
-    return _caused("reverted" if is_reverted else "changed", now.path, by)
+    return bool(telling) and not telling & lines
 
 
 def has_replaced(later: ToolCall, call: ToolCall, text: bytes) -> bool:

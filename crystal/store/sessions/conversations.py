@@ -154,7 +154,7 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
     )
 
 
-def last_answer(store: Store, session: int, characters: int) -> str | None:
+def last_answer(store: Store, session: int, characters: int = 4_000) -> str | None:
     """Return the beginning of the assistant's last answer in a session; what goes before a tool call is none."""
     return store.find(
         str,
