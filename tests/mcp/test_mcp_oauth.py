@@ -16,7 +16,6 @@ from crystal.app.context import default_paths
 from crystal.credentials import access_requests
 from crystal.credentials.access import read_grants
 from crystal.credentials.access_requests import RequestList
-from crystal.mcp.remote import oauth
 from crystal.mcp.remote.gate import Rates
 from crystal.store import Store
 from tests.support.command import crystal
@@ -195,7 +194,7 @@ def test_what_is_revoked_or_too_late_gets_nothing(assistant: Assistant, monkeypa
     late, first = assistant.page(), read_grants(default_paths().access)
     code = assistant.code_of_user(late)
     monkeypatch.setattr(access_requests, "SECONDS", 0)
-    monkeypatch.setattr(oauth, "SECONDS", -1)
+    monkeypatch.setattr("crystal.mcp.remote.oauth.SECONDS", -1)
     assert crystal("access", "approve", code).code == 1
     assert assistant.get(late).status_code == 410
     assert read_grants(default_paths().access) == first
