@@ -159,7 +159,7 @@ class Slots:
 
 
 class Wake(enum.Enum):
-    """Why a request stops waiting."""
+    """Reasons why a request stops waiting."""
 
     CHANGE = enum.auto()
     TIMEOUT = enum.auto()

@@ -35,7 +35,7 @@ from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sen
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 
 _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
-"""What git prints of a commit that it made."""
+"""Pattern of the line that git prints of a commit that it made."""
 CALL_ROLES = ("tool_call", "tool_result")
 MAX_TEXTS, ENOUGH_TEXTS = 150, 20
 """Texts that name the thing which are read, the best, and how many are enough if each was said many times."""
@@ -99,7 +99,7 @@ class RelatedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThingHistory:
-    """What is known of a thing.
+    """History of a thing.
 
     Attributes:
         thing: Its name, as it was asked for.
@@ -160,7 +160,7 @@ def most_telling(events: Sequence[Event], limit: int) -> list[Event]:
 
 
 class _History:
-    """What the memories know of one thing in one project, or in all."""
+    """Question about one thing, to the memories of one project or of all."""
 
     def __init__(self, machine: Machine, thing: str, project: str | None) -> None:
         self._machine, self._thing, self._project = machine, thing, project

@@ -1,4 +1,4 @@
-"""Which session wrote lines of a file, and why: by the lines that edits added, and by git where it knows the file."""
+"""Find the session that wrote lines of a file, and why: by the lines that edits added, and by git if it knows it."""
 
 from __future__ import annotations
 

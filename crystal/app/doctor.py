@@ -55,7 +55,7 @@ LOCKS = (
 )  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
-"""How long the database is read without ``deep``: enough for every page of a small one."""
+"""Time limit for reading the database without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
 HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
 

@@ -53,7 +53,7 @@ def forget_context(machine: Machine, progress: Progress = lambda *_: None) -> Fo
         roots=places.transcript_roots,
         open_mirror=lambda: _mirror(machine),
         capture_lock=lambda: _captured(machine),
-        outbox=_outbox_of(machine),
+        outbox=SealedOutbox(machine.store, lambda: _links(machine), now_ms, machine.config.device),
         on_tombstones=_tell_home(machine),
         suggest=lambda query: _suggestions(machine, query),
         machines=_machines_to_tell,
@@ -181,11 +181,6 @@ def _tell_home(machine: Machine) -> Callable[[Store, Sequence[Tombstone]], None]
                 put_forgotten(store, link, now_ms())
 
     return tell
-
-
-def _outbox_of(machine: Machine) -> SealedOutbox:
-    """Return the outbox, to be cleaned of what is forgotten; its keys are read when there is something in it."""
-    return SealedOutbox(machine.store, lambda: _links(machine), now_ms, machine.config.device)
 
 
 def _links(machine: Machine) -> dict[int, Link]:

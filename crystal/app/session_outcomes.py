@@ -1,4 +1,4 @@
-"""What came of a session: the last reason or the last answer, what it edited, and what still failed."""
+"""Tell the outcome of a session: the last reason or the last answer, what it edited, and what still failed."""
 
 from __future__ import annotations
 

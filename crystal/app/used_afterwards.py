@@ -16,7 +16,7 @@ from crystal.store.sessions.conversations import said_after
 from crystal.text.query import STOP_WORDS
 
 MAX_SESSIONS, MAX_TURNS = 50, 200
-"""How many sessions of a period are read, the latest, and how many turns of each, the first after it was told."""
+"""Limits: the latest sessions of a period that are read, and the turns of each, the first after it was told."""
 MIN_WORDS, MIN_LETTERS = 2, 4
 _WORD = re.compile(r"\w(?:[\w./:-]*\w)?")
 IS_NAME = re.compile(r"[\d_./:]")

@@ -1,4 +1,4 @@
-"""Whether what hits and memories name has changed since: files in the working tree and in git, and decisions.
+"""Judge whether what hits and memories name has changed since: files in the working tree and in git, and decisions.
 
 Reads only files in the project's folder on this machine, and asks git for a moment alone. On any doubt nothing is said.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.5
 Look = Callable[[str], "tuple[Project, tuple[str, str | None] | None]"]
 SAYING = frozenset(("user", "assistant", "thinking", "subagent", "summary", "memory"))
-"""Whose words may name a file; tools print names that nobody has written."""
+"""Roles whose words may name a file; tools print names that nobody has written."""
 
 
 class Subject(NamedTuple):

@@ -1,4 +1,4 @@
-"""What was done here before, from the work index: which files agents edited, and why."""
+"""Read from the work index what was done here before: the files that agents edited, and why."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAX_LATER = 8
 FIRST_VERSIONS, LAST_VERSIONS = 3, 8
 """Versions of one file that are read, of those since an edit."""
 _REWRITING = (b"filter=", b"ident", b"working-tree-encoding")
-"""What makes git store a file otherwise than it is on disk."""
+"""Attributes that make git store a file otherwise than it is on disk."""
 
 
 class ProjectFolder(NamedTuple):
@@ -41,7 +41,7 @@ class ProjectFolder(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What one text says of files: it edited one by ``call``, or it names some. ``at`` is when."""
+    """Statement of one text about files: it edited one by ``call``, or it names some. ``at`` is when."""
 
     id: int
     text: str

@@ -31,7 +31,7 @@ MAX_SIZE = 2 * SEGMENT_BYTES
 """A longer stretch is one huge line: it is not held twice."""
 
 MAX_AHEAD = 3 * SEGMENT_BYTES
-"""How many bytes are cleaned ahead, about: they are in memory."""
+"""Number of bytes that are cleaned ahead, about: they are in memory."""
 
 UNTOLD = "ignore:resource_tracker:UserWarning"
 

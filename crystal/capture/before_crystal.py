@@ -1,4 +1,4 @@
-"""Keep out what stood in a transcript before crystal met it, also when its last line ends or the file is replaced."""
+"""Keep out what stood in a transcript before crystal met it, also when the file is replaced."""
 
 from __future__ import annotations
 
@@ -7,33 +7,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from crystal.capture import tail
 from crystal.model.capture import Watermark
 from crystal.store.capture import ledger
-from crystal.store.capture.ledger_rebuild import skip_to
 from crystal.transcript.framing import end_of_lines, read_segment
 from crystal.transcript.reader import TranscriptReader, reader_of
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture
-
-
-def leave_out_last_line(capture: Capture, state: ledger.TranscriptState, after: Watermark, modified: int) -> bool:
-    """Leave out a last line without its newline, which older versions left for later when they met the file.
-
-    Args:
-        capture: The machine's capture.
-        state: What is known of the file.
-        after: The watermark behind the line.
-        modified: When the file was written last, ms.
-
-    Returns:
-        Whether the line was there at the meeting, so that it is left out now.
-    """
-    met_at = ledger.left_out_at(capture.store, state)
-    if met_at is None or modified > met_at:
-        return False
-    with capture.store.transaction():
-        if ledger.state_of(capture.store, capture.device, after.transcript) == state:
-            skip_to(capture.store, state, after.offset, after.tail_hash, capture.clock())
-    return True
 
 
 def leave_out_again(

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple
 
 from crystal.capture import finder, tail
-from crystal.capture.before_crystal import leave_out_again, leave_out_last_line
+from crystal.capture.before_crystal import leave_out_again
 from crystal.capture.privacy import BY_ECHO, Policy
 from crystal.capture.safe_open import Folders
 from crystal.config.harnesses import Root
@@ -277,8 +277,6 @@ class Capture(NamedTuple):
                 self._note_move(state, found)
             return False
         last = state if mark.generation == before.generation else None
-        if last and raw.end > found.size and leave_out_last_line(self, last, after, found.modified):
-            return False
         reading = self.reading(origin, str(path), before, last, closed)._replace(context=context)
         segment, is_more = tail.make_segment(raw, reading, after), raw.end < (found.size if until is None else until)
         del raw  # a line may be huge

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 RECOGNIZED_BYTES = 1 << 20
 LOG_SUFFIX = "-wal"
-"""What SQLite appends to a database's name to name its log."""
+"""Suffix that SQLite appends to a database's name to name its log."""
 
 
 class TranscriptFile(NamedTuple):

@@ -43,7 +43,7 @@ GRACE_SECONDS = 0.1
 
 
 class UnansweredPolicy(NamedTuple):
-    """What this process does when a path does not answer.
+    """Actions of this process when a path does not answer.
 
     Attributes:
         aside: Entered for the time of a long wait.

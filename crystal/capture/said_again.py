@@ -14,11 +14,11 @@ from typing import TypeAlias
 from crystal.store.capture.snapshots import SeenRecord
 
 Gists: TypeAlias = Counter[tuple[str, str]]
-"""What a record says, with how often: (role, words)."""
+"""Words of a record, each with its count: (role, words)."""
 
 
 Said: TypeAlias = tuple[str, str, str | None]
-"""What is compared of a turn: role, text, tool."""
+"""Compared values of a turn: role, text, tool."""
 
 
 def gists(turns: Iterable[Said]) -> Gists:

@@ -22,7 +22,7 @@ ENVIRONMENT = "environment"
 
 
 class RememberHint(NamedTuple):
-    """What a prompt asks to remember. ``words`` are None when there are too many; ``length`` is in characters.
+    """Request of a prompt to remember. ``words`` are None when there are too many; ``length`` is in characters.
 
     ``memory_id`` is the id that the user was told; None in notes of an older hook.
     """

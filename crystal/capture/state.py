@@ -63,7 +63,7 @@ class HookFacts:
 
 @dataclass(frozen=True, slots=True)
 class CaptureFacts:
-    """What was found on this machine. Times are ms since the epoch.
+    """Facts found on this machine. Times are ms since the epoch.
 
     Attributes:
         now: The present.

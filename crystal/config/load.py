@@ -57,8 +57,9 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
     sources |= {key: source for key, (_, source) in agents.items()}
     found = {SETTINGS[key].attribute: value for key, value in values.items()}
+    isolated = frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
     reload = partial(load_config, env, home, overrides=overrides)
-    return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
+    return Config(places=places, sources=sources, isolated=isolated, reload=reload, stamp=stamp, **found)
 
 
 def _resolve(
@@ -73,10 +74,6 @@ def _resolve(
         value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
     return values, sources
-
-
-def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:
-    return frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:

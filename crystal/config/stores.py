@@ -19,7 +19,7 @@ def _memory_crystal(file: str, *, below: str = ".") -> tuple[Place, ...]:
 
 
 MOVED = "memory-crystal.db"
-"""What memory-crystal's database is called where its place is that of crystal's own."""
+"""Name of memory-crystal's database where its place is that of crystal's own."""
 
 MEMORY_CRYSTAL = "memory-crystal"
 LANCEDB = "lancedb"

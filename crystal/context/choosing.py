@@ -59,7 +59,7 @@ class MemoryCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """What came of a session.
+    """Outcome of a session.
 
     Attributes:
         said: The last reason that the assistant gave for an edit, or the beginning of its last answer; may be empty.

@@ -1,4 +1,4 @@
-"""Who may ask this memory over HTTP: tokens, what each allows, and until when.
+"""Manage who may ask this memory over HTTP: tokens, what each allows, and until when.
 
 ``access.json`` beside the database holds the hash of each token, never the token. It is read again when it changes, so
 a token that is revoked is refused from the next request on.
@@ -26,7 +26,7 @@ MAX_GRANTS, MAX_LABEL = 1_000, 60
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one token allows.
+    """Rights of one token.
 
     Attributes:
         id: Its name in the log; differs from that of every other one.

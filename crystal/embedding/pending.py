@@ -28,7 +28,7 @@ QUICK_WAITS = (0.5, 2.0)
 FIRST_WAIT_MS = 30_000
 MAX_WAIT_MS = 900_000
 PERMANENT_WAIT_MS = 3_600_000
-"""How long to wait after a failure that waiting does not fix, unless the configuration changes first."""
+"""Wait after a failure that waiting does not fix, unless the configuration changes first."""
 SUSPICIOUS_TRIES = 3
 """After so many failed runs a server fault is looked at text by text."""
 CANARY = "crystal"

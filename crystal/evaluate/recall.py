@@ -199,7 +199,7 @@ KINDS: Mapping[str, Callable[[Sampled, tzinfo | None], str | None]] = {
     "a name and two words": _name,
     "three words and the day": _day,
 }
-"""How a question of each kind is made from a turn; None where the turn is unsuitable."""
+"""Functions that make a question of each kind from a turn; None where the turn is unsuitable."""
 
 
 # -------------------------------------------------------------------------------------------------------- measuring

@@ -44,7 +44,7 @@ client's own notes that repeat it; covered by a scope; learned only from what is
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """What to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines.
+    """Request to forget. Every set field narrows; ``targets`` are memories (mem-...), hit numbers, ids of lines.
 
     With ``keep_memories`` only conversation is deleted, not memories.
     """
@@ -95,7 +95,7 @@ class ArchivedMatch(NamedTuple):
 
 
 class SearchedArchives(NamedTuple):
-    """What was found in some rows for forgotten ids: a row that is the same need not be searched for them again.
+    """Findings in some rows for forgotten ids: a row that is the same need not be searched for them again.
 
     That holds while ``state_of_memory`` is the same: what was forgotten since may have left words that are rare now.
     """
@@ -129,7 +129,7 @@ class ForgetItem:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """What would be deleted, listed before anything is changed.
+    """Plan of what would be deleted, listed before anything is changed.
 
     Attributes:
         request: What is to be forgotten.

@@ -55,7 +55,7 @@ def key_of(secret: bytes, *parts: str) -> bytes:
 
 
 class HookCall:
-    """What the client says at a moment, and the rules for what it is told.
+    """Words of the client at a moment, and the rules for what it is told.
 
     ``who`` are the session's id and its folder; the other arguments are those of ``answer_at_start``.
     """

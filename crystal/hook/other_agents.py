@@ -26,7 +26,7 @@ _SOURCES = {"new": "startup", "fork": "startup", None: "startup"}
 _FLAT = {"copilot-cli": "additionalContext", "cursor": "additional_context"}
 """The agents whose answers have no inner object, and the name of the context there."""
 _STATUS = "Exit Code: ", "<shellId: "
-"""How the line with a command's exit code begins, in Gemini CLI and in Copilot CLI."""
+"""Beginnings of the line with a command's exit code, in Gemini CLI and in Copilot CLI."""
 _READERS = {"cat", "head", "tail", "less", "grep", "rg", "sed", "awk", "nl", "find", "ls", "git", "echo", "printf"}
 """Commands whose output is that of another one, or of a file: an error in it is not theirs."""
 MAX_END = 500

@@ -1,4 +1,4 @@
-"""What a verification found: defects, and how many bytes are in which state."""
+"""Results of a verification: defects, and the number of bytes in each state."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def repair(
 
 @dataclass(frozen=True)
 class _Repair:
-    """What the repairs of transcripts share."""
+    """Repairs of transcripts, with the state that they share."""
 
     store: Store
     faults: Sequence[Fault]

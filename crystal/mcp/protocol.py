@@ -134,7 +134,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 class Dispatcher:
-    """What a server answers, whatever carries the messages."""
+    """Answers of a server, whatever carries the messages."""
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer

@@ -8,7 +8,7 @@ import re
 from typing import Literal, NamedTuple
 
 Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "subagent", "summary", "source", "memory"]
-"""Who said it. ``subagent`` is any text in a subagent's transcript, prompt or answer."""
+"""Speaker. ``subagent`` is any text in a subagent's transcript, prompt or answer."""
 
 LedgerState = Literal["captured", "private", "skipped"]
 
@@ -16,23 +16,23 @@ ID_END = "~"
 """Ends an agent's own id of a session, where crystal adds to it because it is not unique."""
 
 Memory = Literal["local", "mirror"]
-"""Where something was found: in this machine's own store, or in its copy of the home machine's."""
+"""Place where something was found: this machine's own store, or its copy of the home machine's."""
 
 Recency = Literal["off", "light", "strong"]
-"""How much a search prefers what is new among answers that are nearly as good."""
+"""Degree to which a search prefers what is new among answers that are nearly as good."""
 
 Fusion = Literal["weighted", "rrf", "similarity"]
-"""How a search puts its engines together: by their scores, by reciprocal ranks (k = 60), or by meaning alone."""
+"""Way in which a search combines its engines: by their scores, by reciprocal ranks (k = 60), or by meaning alone."""
 
 Category = Literal["fact", "preference", "event", "opinion", "skill"]
-"""What kind of thing somebody asked to remember."""
+"""Kind of a memory."""
 
 MemoryStatus = Literal["active", "deprecated"]
 """``deprecated`` is kept, and found by its id alone."""
 
 
 MIRROR_IDS = 10**12
-"""What is added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
+"""Number added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
 
 
 def hit_name(number: int) -> str:

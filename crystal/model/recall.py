@@ -1,4 +1,4 @@
-"""What the memory is asked for, and what it answers: frozen values that packages hand to each other.
+"""Questions to the memory and its answers: frozen values that packages hand to each other.
 
 Apart from ``crystal.model.capture`` because capturing a turn needs none of them, and making each class takes time.
 """
@@ -51,7 +51,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class FormerMemory:
-    """What a memory was from one moment until it was changed at another."""
+    """Version of a memory from one moment until it was changed at another."""
 
     text: str
     category: Category
@@ -62,7 +62,7 @@ class FormerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a search may return. Every set field narrows; None lets all through.
+    """Limits of what a search may return. Every set field narrows; None lets all through.
 
     ``project`` is a name or a folder (the folder and all below it), ``since`` is inclusive and ``before`` exclusive.
     ``general`` lets memories that hold everywhere through beside those of the project.
@@ -104,7 +104,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """What a person or the assistant said just before or after a hit: the beginning of it, or before it the end."""
+    """Words of a person or the assistant just before or after a hit: the beginning of it, or before it the end."""
 
     role: str
     text: str

@@ -1,1 +1,1 @@
-"""What the servers of this machine share: sockets, and the checks of a request that need no memory."""
+"""Shared code of the servers on this machine: sockets, and the checks of a request that need no memory."""

@@ -1,4 +1,4 @@
-"""Which user of this machine a connection over loopback comes from, where the system tells (Linux)."""
+"""Find the user of this machine from whom a connection over loopback comes, where the system tells (Linux)."""
 
 from __future__ import annotations
 

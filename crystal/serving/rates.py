@@ -1,4 +1,4 @@
-"""How often somebody may ask: a number at once, then so many a second."""
+"""Limit how often somebody may ask: a number at once, then so many a second."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _TAG = re.compile(r"(?<![^\s(\[])#(?P<tag>[\w/-]*[^\W\d_][\w/-]*)")
 
 
 class NoteName(NamedTuple):
-    """What names a note."""
+    """Title, other names and tags of a note."""
 
     title: str
     aliases: tuple[str, ...]

@@ -53,7 +53,7 @@ class SkippedFile(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What is in a folder.
+    """Content of a folder.
 
     Attributes:
         files: The stamp of each file, by its path below the folder; empty if the next look must read it.

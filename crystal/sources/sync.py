@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class SyncReport:
-    """What a sync did.
+    """Result of a sync.
 
     Attributes:
         name: The source.

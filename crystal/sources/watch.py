@@ -18,7 +18,7 @@ DEBOUNCE_MS = 1_500
 LOOK_MS = 60_000
 """Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
 Watched = dict[str, tuple[int, int]]
-"""What is watched: paths, each with its device and inode."""
+"""Watched paths, each with its device and inode."""
 
 
 def load_watchfiles() -> Any:

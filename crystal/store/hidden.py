@@ -1,10 +1,10 @@
-"""What a connection does not see; crystal/store/isolation.py hides it."""
+"""Describe what a connection does not see; crystal/store/isolation.py hides it."""
 
 from typing import NamedTuple
 
 
 class Hidden(NamedTuple):
-    """What an agent does not see: what was said in these agents, and in these folders of projects.
+    """Content that an agent does not see: what was said in these agents, and in these folders of projects.
 
     ``only``: the folders of projects that it sees, if it sees no other ones, nor what belongs to no project.
     """

@@ -33,7 +33,7 @@ ANSWER_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 _FORM = {**ANSWER_SCHEMA, "properties": {"title": _TEXT, "summary": _TEXT, "topics": {"type": "array"}}}
-"""What is accepted: a wrong topic is left out, not the whole answer."""
+"""Accepted answers: a wrong topic is left out, not the whole answer."""
 
 _TASK = """\
 You write the index card of a session between a person and a coding agent, so that the person finds it again later.

@@ -122,7 +122,7 @@ class _ObjectPage(Struct):
 
 
 class TokenInfo(Struct, frozen=True):
-    """What a relay reports about a token: never the token itself."""
+    """Report of a relay about a token: never the token itself."""
 
     id: TokenId
     label: Annotated[str, Meta(max_length=200)]

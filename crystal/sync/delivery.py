@@ -34,11 +34,11 @@ PAGE = 50
 FIRST_WAIT_MS = 5_000
 MAX_WAIT_MS = 3_600_000
 CHECK_AFTER_MS = 600_000
-"""How long a blob waits for its receipt before the relay is asked whether it still stores it."""
+"""Time for which a blob waits for its receipt before the relay is asked whether it still stores it."""
 TELL_AGAIN_MS = 6 * 3_600_000
-"""How often a device reports its state if nothing changes."""
+"""Interval at which a device reports its state if nothing changes."""
 MAX_FORKS = 6
-"""How often one delivery starts a new stream. More conflicts mean that the relay is not to be believed."""
+"""Maximum number of new streams in one delivery. More conflicts mean that the relay cannot be trusted."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from crystal.sync.wire import InvalidRecordError
 LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
 PAGE = 100
 MAX_TRIED = 10
-"""How many documents of a stream are fetched at most in one run, newest first, until one opens."""
+"""Maximum number of documents of a stream that one run fetches, newest first, until one opens."""
 
 
 class Document(Struct, frozen=True):

@@ -48,7 +48,7 @@ _BY_ANYBODY: Mapping[int, _Meaning] = {
         "nothing is lost; the home machine makes room by collecting (crystal relay poll)",
     ),
 }
-"""What statuses mean, also if they are of something between the relay and this machine."""
+"""Meanings of statuses, also if something between the relay and this machine answers."""
 _BY_CODE: Mapping[str, _Meaning] = {
     "too-many-streams": (
         RelayFullError,

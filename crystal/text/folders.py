@@ -1,4 +1,4 @@
-"""Which folder a path is in, by text alone: the paths may be those of another machine."""
+"""Find the folder of a path by text alone: the paths may be those of another machine."""
 
 import fnmatch
 import os

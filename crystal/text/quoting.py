@@ -51,7 +51,7 @@ _ESCAPE = re.compile(
 _LEVELS = re.compile(
     r"(?<=&)(?:(?:amp|#0*38|#x0*26);)+|(?<=#)0+(?=[0-9])|(?<=#x)0+(?=[0-9a-f])|(?<=%)(?:25)+(?=[0-9a-f]{2})"
 )
-"""What escapes an escape once more, and zeros before a number."""
+"""Pattern of what escapes an escape once more, and of zeros before a number."""
 _BETWEEN = "[^a-z0-9<$@|!]*(?:[$@|!][^a-z0-9<$@|!]*){0,3}"
 _NAME = _BETWEEN.join(
     ["c", "r", "y", "[s5$]", "[t7]", "[a4@]", "[l1i|!]", "(?:m|rn)", "[e3]", "(?:m|rn)", "[o0]", "r", "y"]

@@ -23,7 +23,7 @@ _BEGIN = re.compile(r"^<!-- crystal files: [^\n]*?-->", re.MULTILINE)
 _END = re.compile(r"^<!-- crystal files end (\d):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)", re.MULTILINE)
 _LINE = re.compile(r"^(?=<!-- crystal files| {0,3}```| {0,3}~~~)", re.MULTILINE)
-"""Where a line begins that may be one of a block or of fenced code."""
+"""Pattern of the beginning of a line that may be one of a block or of fenced code."""
 _MARK = re.compile(r"[ \t]*<!-- (mem-[0-9a-f]{12}) ([0-9a-f]{8}) -->")
 _ITEM = re.compile(r"[-*+][ \t]+(?=\S)")
 _CONFLICT = re.compile(r"^(?:<{7}|={7}|>{7})(?: |$)", re.MULTILINE)
@@ -205,7 +205,7 @@ STATES = ("same", "new", "edited", "conflict", "added", "deleted", "gone", "kept
 
 
 class BlockRow(NamedTuple):
-    """What an item of the block and its memory mean together.
+    """Change that an item of the block and its memory mean together.
 
     ``state`` is ``same`` (the memory is written), ``new``, ``edited``, ``conflict``, ``added``, ``deleted``, ``gone``
     (the item vanishes) or ``kept`` (it stays as it is).

@@ -47,7 +47,7 @@ class KeptFile:
 
 
 class WantedFile(NamedTuple):
-    """What a file should be; ``memory`` and ``version`` as in ``KeptFile``."""
+    """Planned file; ``memory`` and ``version`` as in ``KeptFile``."""
 
     data: bytes
     memory: str | None = None

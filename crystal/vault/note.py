@@ -21,7 +21,7 @@ _FIELD = re.compile(rf"(?P<name>{'|'.join(FIELDS)}):(?:[ \t]+(?P<value>.*))?")
 
 
 class MemoryNote(NamedTuple):
-    """What a file says: crystal's fields as far as they are there, the other lines of its front matter, its text."""
+    """Content of a file: crystal's fields as far as they are there, the other lines of its front matter, its text."""
 
     fields: Mapping[str, str]
     others: tuple[str, ...]

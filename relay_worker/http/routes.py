@@ -149,7 +149,7 @@ async def list_objects(call: Call) -> Reply:
 
 
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a new token is for."""
+    """Purpose of a new token."""
 
     label: str
     scopes: list[str]

@@ -91,7 +91,7 @@ class MoveEnd:
 
 @dataclass(slots=True)
 class TableReport:
-    """What was done to a table: rows that it has, rows written and deleted, bytes of bodies written, bodies lost."""
+    """Result for a table: rows that it has, rows written and deleted, bytes of bodies written, bodies lost."""
 
     table: str
     rows: int = 0

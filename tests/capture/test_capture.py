@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -53,26 +52,6 @@ def test_what_was_there_at_the_meeting_is_not_replayed_but_what_follows_is(tmp_p
     assert machine.texts() == ["new"]
     backfill(machine)
     assert machine.texts() == ["new", "old"]
-    machine.assert_sound()
-
-
-@pytest.mark.parametrize("older", ["", "older"])
-def test_a_last_line_that_an_older_version_left_at_the_meeting_is_not_replayed(tmp_path: Path, older: str) -> None:
-    machine = CaptureMachine.at(tmp_path / "m")
-    path, first = machine.transcript("s"), line(older) if older else b""
-    path.write_bytes(first)
-    machine.capture().sweep()
-    path.write_bytes(first + line("old")[:-1])
-    os.utime(path, (NOW // 1000 - 9, NOW // 1000 - 9))
-    machine.capture().sweep()
-    machine.capture().sweep()
-    assert machine.texts() == []
-    with path.open("ab") as file:
-        file.write(b"\n" + line("new")[:-1])
-    machine.capture().sweep()
-    assert machine.texts() == ["new"]
-    backfill(machine)
-    assert machine.texts() == ["new", "old", *filter(None, [older])]
     machine.assert_sound()
 
 

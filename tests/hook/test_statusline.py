@@ -19,6 +19,7 @@ from crystal.store import Store
 from crystal.store.capture import privacy
 from crystal.store.sessions.contexts import Injection, add_injection
 from tests.support.capture_machine import CaptureMachine, line
+from tests.support.examples import part_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the hook is untested on Windows")
 
@@ -149,7 +150,7 @@ def test_hostile_words_get_one_short_line(kept: Kept) -> None:
         json.dumps({"session_id": SESSION, "transcript_path": str(kept.transcript) + "\0"}).encode(),
         json.dumps({"session_id": SESSION, "transcript_path": "~nobody/" + "x" * 9000}).encode(),
     ]  # fmt: skip
-    assert {run(kept, stdin) for stdin in hostile} == {"on"}
+    assert {run(kept, stdin) for stdin in part_of(hostile, 4)} == {"on"}
 
 
 def test_a_memory_that_cannot_be_read_is_no_traceback(kept: Kept, tmp_path: Path) -> None:

@@ -47,14 +47,14 @@ from crystal.sync.sending import Link
 
 RELAY_LOCK = "relay.lock"
 BUSY = "another crystal process is using the relay"
-"""Why nothing was delivered by this process: the other one does it."""
+"""Reason why this process delivered nothing: another one does it."""
 MIRROR_PART = "mirror"
 """Key (``part``) of the problem: the mirror cannot be updated."""
 SEND_SECONDS = 3600.0
-"""How long a command that a person waits for goes on sending."""
+"""Time limit for sending in a command that a person waits for."""
 PRIVATE_AT_ONCE = 10_000
 KEEP_SECONDS = 60.0
-"""How long the mirror's index is worked at after each delivery, which holds the lock meanwhile."""
+"""Time limit for the mirror's index after each delivery, which holds the lock meanwhile."""
 
 
 def send_past(machine: Machine) -> int:

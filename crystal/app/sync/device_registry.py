@@ -25,7 +25,7 @@ from crystal.sync.envelope.link import LinkKeys, link_keys
 from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.envelope.refusals import EnvelopeError
 from crystal.sync.handover import KnownDevice, known_devices
-from crystal.sync.keys.derive import DEVICE_ID_BYTES, device_secret, shared_prefix
+from crystal.sync.keys.derive import device_secret, shared_prefix
 
 _KEY = "relay_registry"
 _IGNORED = "relay_ignored"
@@ -94,11 +94,7 @@ def read_registry(client: RelayClient, root: bytes) -> tuple[KnownDevice, ...]:
     """Return the devices of the home that has this root; empty if the relay has no list."""
     found = list(read_documents(client, own_prefix(root), _keys(root)))
     newest = max(found, key=lambda document: document.serial, default=None)
-    devices = [] if newest is None else newest.body["devices"]
-    for link in (one["link"] for one in devices):
-        if len(link["device_id"]) == 2 * DEVICE_ID_BYTES:  # an older crystal wrote hexadecimal digits, not base64
-            link |= {name: bytes.fromhex(link[name]) for name in ("device_id", "up_prefix", "down_prefix")}
-    return msgspec.convert(devices, tuple[KnownDevice, ...])
+    return msgspec.convert([] if newest is None else newest.body["devices"], tuple[KnownDevice, ...])
 
 
 def read_documents(

@@ -36,7 +36,7 @@ from crystal.sync.taking import MessageHandler
 
 ENRICH_SECONDS = 300.0
 TELL_AGAIN_MS = 6 * 3_600_000
-"""How often home tells a device of itself when nothing changes."""
+"""Interval at which home reports to a device when nothing changes."""
 MIRROR_PART = "mirror"
 """Key (``part``) of the problem: the mirror could not be published."""
 PUBLISH_LOCK = "publish.lock"
@@ -46,7 +46,7 @@ DEMOTING = "relay_demoting"
 
 @dataclass(frozen=True, slots=True)
 class PollOutcome:
-    """What a poll did: what came, which devices were told, what went wrong afterwards, in words."""
+    """Result of a poll: what came, which devices were told, what went wrong afterwards, in words."""
 
     report: PollReport
     told: int

@@ -58,12 +58,12 @@ from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
 AUTHORITY_FILE = "relay-ca.pem"
 DONE_SECONDS = 30.0
-"""How long a device waits to hear that home has its answer."""
+"""Time for which a device waits to hear that home has its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the user gave: a code with or without the relay's address, or a whole bundle."""
+    """Input of the user: a code with or without the relay's address, or a whole bundle."""
 
     code: PairingCode | None = None
     url: str | None = None

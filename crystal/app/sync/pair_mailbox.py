@@ -18,10 +18,10 @@ from crystal.sync.keys.word_codes import PairingCode, new_code
 T = TypeVar("T")
 
 MAILBOX_SECONDS = 600.0
-"""How long a relay keeps a mailbox open."""
+"""Time for which a relay keeps a mailbox open."""
 ASK_SECONDS = 20.0
 PATIENCE_SECONDS = 60.0
-"""How long a relay that does not answer is asked again."""
+"""Time for which a relay that does not answer is asked again."""
 PAUSE_SECONDS = 1.0
 
 

@@ -26,7 +26,7 @@ from crystal.sync.losses import LOST_PARTS
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that do not resolve with time."""
 MAX_PAGES = 20
-"""How far blobs at the relay are counted, in thousands."""
+"""Limit for counting the blobs at the relay, in thousands."""
 _ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
 
 

@@ -9,7 +9,7 @@ from crystal.config.packages import install_command
 from crystal.errors import NotConfiguredError
 
 PACKAGES = ("huggingface-hub", "onnx", "onnxruntime", "tokenizers")
-"""What the extra ``local`` installs."""
+"""Packages that the extra ``local`` installs."""
 
 
 def import_package(module: str) -> Any:

@@ -31,7 +31,7 @@ MAX_READ = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ForgottenText:
-    """What is to be forgotten, for the proof. Never written to disk.
+    """Texts that are to be forgotten, for the proof. Never written to disk.
 
     Attributes:
         lines, memories: Ids.

@@ -128,7 +128,7 @@ def _may_say(piece: str, data: bytes) -> bool:
 _UNUSUAL = (rb"[\x80-\xff\x1b]", rb"\\u")
 _USUAL = bytes(code for code in range(128) if code != 0x1B)
 _JOINING = "\x1b\ufffd"
-"""What begins a colour, which is left out; what stands for bytes that are no text."""
+"""Prefix of a colour, which is left out; the character for bytes that are no text."""
 _ESCAPE = lazy_pattern(rb"\\u([0-9a-fA-F]{4})")
 
 

@@ -28,7 +28,7 @@ SHOWN = 8
 
 
 class PreviewLimit(NamedTuple):
-    """What a preview of a large memory does at most: texts that it looks up, and texts that it reads for that."""
+    """Limits of a preview of a large memory: texts that it looks up, and texts that it reads for that."""
 
     looked_up: int
     read: int

@@ -1,4 +1,4 @@
-"""Who may pass: the right address, no other page of a browser, a token, and not too often.
+"""Decide who may pass: the right address, no other page of a browser, a token, and not too often.
 
 Every request passes ``Gate`` before anything answers it, also one for an address that does not exist.
 """
@@ -31,7 +31,7 @@ HEADERS = {
 }
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 OPEN = ("/openapi.json",)
-"""What everybody may read: it tells nothing of the memory."""
+"""Paths that everybody may read: they tell nothing of the memory."""
 MAX_FORM = 1 << 16
 
 

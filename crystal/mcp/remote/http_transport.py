@@ -57,7 +57,7 @@ MODERN_STATUS = {**STATUS, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 NAMED = {"tools/call": "name", "resources/read": "uri"}
 """The parameter that a request of 2026 repeats in the header ``Mcp-Name``."""
 TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR))
-"""What the log may have: other names are words of the client."""
+"""Names that the log may have: others are words of the client."""
 
 
 class Transport:

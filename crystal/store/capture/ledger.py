@@ -15,7 +15,7 @@ from crystal.store.connection import Store
 
 
 class TranscriptState(NamedTuple):
-    """What the store knows of one transcript."""
+    """State of one transcript in the store."""
 
     id: int
     origin: Origin
@@ -80,18 +80,6 @@ def last_rule(store: Store, state: TranscriptState) -> str | None:
         str,
         "SELECT rule FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'private'",
         (state.id, state.mark.generation, state.mark.offset),
-    )
-
-
-def left_out_at(store: Store, state: TranscriptState) -> int | None:
-    """Return when the bytes before the watermark were left out as from before crystal, in ms; None if they were not."""
-    if not state.mark.offset:
-        return state.updated_at
-    return store.find(
-        int,
-        "SELECT captured_at FROM segments WHERE transcript = ? AND generation = ? AND stop = ? AND state = 'skipped'"
-        " AND rule = ?",
-        (state.id, state.mark.generation, state.mark.offset, BEFORE_CRYSTAL),
     )
 
 

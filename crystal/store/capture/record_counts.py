@@ -1,4 +1,4 @@
-"""How many records of each transcript gave turns, say nothing, or are of unknown kinds."""
+"""Count the records of each transcript that gave turns, say nothing, or are of unknown kinds."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ _COUNTED = {
     "tombstones": ("note of what was forgotten", "notes of what was forgotten"),
     "relay_peers": ("connection to another machine", "connections to other machines"),
 }
-"""How the rows of a table are called: one, and several."""
+"""Words for the rows of a table: one, and several."""
 
 
 def what_is_there(store: Store) -> list[str]:

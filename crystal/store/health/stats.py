@@ -28,7 +28,7 @@ def bytes_by_state(store: Store) -> dict[str, int]:
 
 
 class HarnessCounts(NamedTuple):
-    """What is stored of one harness: sessions, transcript bytes by state, and when the first of them came, ms."""
+    """Counts of one harness: sessions, transcript bytes by state, and when the first of them came, ms."""
 
     sessions: int
     bytes: dict[str, int]

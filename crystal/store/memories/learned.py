@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
 
 
 class ReflectorRun(NamedTuple):
-    """What one run did; see the table ``reflector_runs``. Times in ms."""
+    """Result of one run; see the table ``reflector_runs``. Times in ms."""
 
     at: int
     ms: int = 0

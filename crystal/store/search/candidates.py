@@ -127,7 +127,7 @@ JOINED = (
     "LEFT JOIN sources x ON x.chunk = c.id LEFT JOIN source_files f ON f.id = x.file"
     " LEFT JOIN source_collections y ON y.id = f.collection"
 )
-"""How a chunk ``c`` finds them; all are NULL for a chunk of no file."""
+"""Joins from a chunk ``c``; all columns are NULL for a chunk of no file."""
 
 _DETAILS = f"""
 SELECT c.id, c.text_sha256, c.start, c.role, c.source, c.agent, c.device, c.branch, c.subagent, c.ts,

@@ -51,7 +51,7 @@ class PartFile(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What is not in the files yet; ``last`` is the newest entry.
+    """Changes that are not in the files yet; ``last`` is the newest entry.
 
     ``fresh`` chunks are to be read from the store; ``stale`` ones, including the fresh ones, are invalid in the files;
     ``embedded`` ones got a vector and are not stale.

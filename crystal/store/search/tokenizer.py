@@ -10,7 +10,7 @@ import apsw
 from crystal.store.connection import Store
 
 TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
-"""That of SQLite's FTS5, with its arguments; no table of FTS5 is used."""
+"""Tokenizer of SQLite's FTS5, with its arguments; no table of FTS5 is used."""
 
 
 def tokenizer(store: Store) -> Callable[[str], list[str]]:

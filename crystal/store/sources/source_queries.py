@@ -8,7 +8,7 @@ from crystal.store.connection import Store
 
 
 class SourceCounts(NamedTuple):
-    """What is stored of a source: files, those not indexed, chunks, and those that wait for a vector of a model."""
+    """Counts of a source: files, those not indexed, chunks, and those that wait for a vector of a model."""
 
     files: int
     skipped: int

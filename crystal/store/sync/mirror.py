@@ -13,7 +13,7 @@ from crystal.store.connection import Store
 from crystal.store.sync.mirror_content import VectorSpace
 
 LOST, FORGOTTEN = 1, 2
-"""Why an object is stale: the relay has lost it, or it holds content that was deleted since."""
+"""Reasons why an object is stale: the relay has lost it, or it holds content that was deleted since."""
 
 MARK_BYTES = 8
 MAX_STRAY = 1000

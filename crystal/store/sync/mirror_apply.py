@@ -157,7 +157,7 @@ _PUT: dict[str, Callable[[Store, str, ObjectRows], None]] = {
     "chunk": _put_origins,
     "vector": _put_vectors,
 }
-"""How rows of a kind are applied, where it is not by replacing them."""
+"""Functions that apply rows of a kind, where they are not just replaced."""
 
 
 def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:

@@ -16,7 +16,7 @@ NOBODY = 0
 
 
 class RefusalCount(NamedTuple):
-    """What was refused for one reason; see the table ``refusals``."""
+    """Blobs that were refused for one reason; see the table ``refusals``."""
 
     peer: int
     code: str

@@ -50,7 +50,7 @@ class FailedRun(NamedTuple):
 
 
 class CallEnd(NamedTuple):
-    """What a call did, and how it ended; None: nobody knows. ``folder`` and ``cwd`` are as of ``ChangedRow``."""
+    """Call with its end; None: nobody knows. ``folder`` and ``cwd`` are as of ``ChangedRow``."""
 
     turn: int
     is_edit: bool

@@ -34,10 +34,10 @@ HOUR_MS = 3_600_000
 MISSED_ONCE = "mirror_missed"
 """Note that the relay lacked objects at the last check."""
 GRACE_MS = 24 * HOUR_MS
-"""How long an unlisted object is kept: devices may be fetching it by an older list."""
+"""Time for which an unlisted object is kept: devices may be fetching it by an older list."""
 
 LOOK_EVERY_MS = 6 * HOUR_MS
-"""How often the relay is asked which objects it has."""
+"""Interval at which the relay is asked which objects it has."""
 
 LOOK_AGAIN_MS = HOUR_MS // 2
 """The same while it loses some."""

@@ -1,4 +1,4 @@
-"""What the servers of one PostgreSQL store tell each other, by LISTEN and NOTIFY.
+"""Messages between the servers of one PostgreSQL store, by LISTEN and NOTIFY.
 
 A message is a list: the sender, what it is, and more. NOTIFY makes commits wait for each other, so it is sent by a
 transaction of its own after the one it tells of. A server that dies between the two costs a waiting client at most

@@ -1,4 +1,4 @@
-"""Which bodies of the bucket no row names: not yet, or no longer.
+"""Find the bodies of the bucket that no row names: not yet, or no longer.
 
 A body's name is listed before its upload begins. The transaction that writes its row takes it off the list, and the
 one that deletes the row puts it back. So a crash leaves at worst a body that is deleted later; and a server that stood
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UPLOAD_MS = 3_600_000
 """A body takes some minutes to arrive at most; what is not named an hour later never will be."""
 UNREAD_MS = 30_000
-"""How long a body stays after its row, for who has just read the row."""
+"""Time for which a body stays after its row, for who has just read the row."""
 PAGE = 1000
 NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move a relay: --from-bodies or --to-bodies)"
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
