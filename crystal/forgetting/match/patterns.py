@@ -229,8 +229,8 @@ def own_words() -> frozenset[str]:
     """Return the words that crystal's own files contain anyway."""
     found: set[str] = set()
     for path in sorted(path for suffix in ("py", "sql", "tsv") for path in PACKAGE.rglob(f"*.{suffix}")):
-        found |= {word.lower() for word in _PLAIN.findall(path.read_text("utf-8", "replace"))}
-    return frozenset(found)
+        found.update(_PLAIN.findall(path.read_text("utf-8", "replace")))
+    return frozenset(map(str.lower, found))
 
 
 # ---------------------------------------------------------------------------------------------------------- forms
