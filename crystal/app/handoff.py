@@ -61,7 +61,7 @@ def find_conversation(machine: Machine, wanted: str) -> Conversation:
 
 
 def brief_of(machine: Machine, wanted: str, tokens: int = BRIEF_TOKENS) -> tuple[SessionSummary, str]:
-    """Return a session, and a prompt with which any agent goes on with it."""
+    """Return a session, and a prompt with which any agent continues it."""
     found = find_conversation(machine, wanted)
     assert found.session is not None
     return found.session, make_prompt(found.session, found.turns, now=machine.now(), nonce=new_nonce(), tokens=tokens)
@@ -107,7 +107,7 @@ def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, d
 
 
 def _folder(source: SessionSummary, project: Path | None) -> Path:
-    """Return the folder to go on in.
+    """Return the folder in which the session continues.
 
     Raises:
         UsageError: It is gone, or not known.

@@ -28,7 +28,7 @@ def archive_names(places: Places) -> Iterator[str]:
 
 
 def refuse_lost(places: Places) -> None:
-    """Refuse to go on without a database, or with a file in its place that is none, where a memory was kept before.
+    """Refuse a missing database, or a file in its place that is none, if there was a memory before.
 
     Raises:
         StoreLostError: The archive, or the record of what is private, is still here. Nothing is made.

@@ -169,7 +169,7 @@ def count_without_vector(machine: Machine) -> int:
 
 
 def _progress(machine: Machine) -> dict[str, Any] | None:
-    """Return the progress of the work that goes on now, or None."""
+    """Return the progress of the work that is running, or None."""
     found = read_progress(machine.places.data_dir)
     if found is None:
         return None

@@ -43,7 +43,7 @@ def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, st
 
 
 def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
-    """Return the ids of memories of which one name, such as a file's, or two other words were said.
+    """Return the ids of the memories of which a text says one name, such as a file's, or two other words.
 
     Only words count that no other of the memories has.
     """

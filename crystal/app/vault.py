@@ -40,7 +40,7 @@ Side = Literal["file", "crystal"]
 
 
 def side_named(word: str | None) -> Side | None:
-    """Return whose text wins where both sides changed; None if nobody says it.
+    """Return the side of this name, whose text wins where both changed; None if none is given.
 
     Raises:
         UsageError: The word is no side.

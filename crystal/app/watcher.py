@@ -26,7 +26,7 @@ class WatcherState:
 
 
 def watcher_state(places: Places) -> WatcherState:
-    """Return how the watcher of this machine stands. Starts and changes nothing."""
+    """Return the state of this machine's watcher. Starts and changes nothing."""
     running = lock_holder(places.data_dir / WATCH_LOCK) is not None
     return WatcherState(running, bool(this_host().files_of(WATCH)))
 

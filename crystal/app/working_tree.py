@@ -99,7 +99,7 @@ class WorkingTree:
         return list(dict.fromkeys((claim, path) for claim, path in meant if path))
 
     def _at_once(self, claim: Claim, path: str) -> Validity | None:
-        """Return what needs no git: the lines of an edit are there, or nobody wrote the file since it was named."""
+        """Judge without git: the lines of an edit are there, or nobody wrote the file since it was named."""
         file = self._file(path)
         if claim.call is not None:
             is_same = file.data is not None and rules.is_unchanged(claim.call, file.data)

@@ -50,7 +50,7 @@ class TranscriptFile(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """Return a text that differs whenever the file, or the log beside it, was written."""
+        """Return a text that changes whenever the file, or the log beside it, is written."""
         parts = [(self.size, self.modified, self.inode), self.log]
         return repr(parts if self.log else parts[:1])
 

@@ -86,7 +86,7 @@ def _unusable(path: Path, error: OSError) -> CrystalError:
 
 
 def lock_problem(path: Path) -> CrystalError | None:
-    """Return why an existing lock file cannot be used, or None. Nobody is kept from the lock."""
+    """Return why an existing lock file cannot be used, or None. Does not take the lock."""
     try:
         os.close(_open(path))
     except CrystalError as error:

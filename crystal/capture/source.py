@@ -114,7 +114,7 @@ def _written_at_rest(path: Path, file: BinaryIO) -> int:
 
 
 def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
-    """Return what differs once the pages that were read are no longer those of one moment."""
+    """Return a value that changes once the pages that were read are no longer those of one moment."""
     status = os.fstat(opened[""].fileno())
     head = os.pread(opened[LOG_SUFFIX].fileno(), _LOG_HEAD_BYTES, 0) if LOG_SUFFIX in opened else b""
     return status.st_size, status.st_mtime_ns, head

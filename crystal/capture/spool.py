@@ -131,7 +131,7 @@ def drop(note: Note) -> None:
 
 
 def sweep_leftovers(spool: Path, now: int) -> None:
-    """Remove what a hook that was killed in the middle left behind: files of its own older than an hour."""
+    """Remove the temporary files, older than an hour, of hooks that were killed."""
     with contextlib.suppress(OSError):
         for path in spool.iterdir():
             has_note = any(path.with_suffix(ending).exists() for ending in (".json", ASIDE))

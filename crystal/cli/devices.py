@@ -21,7 +21,7 @@ commands = typer.Typer(help="The machines that send to this home.", invoke_witho
 
 @commands.callback()
 def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the devices of this home, and how each stands."""
+    """List the devices of this home, with the state of each."""
     if context.invoked_subcommand is not None:
         return
     with open_reader() as machine:

@@ -97,7 +97,7 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
 
 
 def stop(machine: Machine, words: str) -> NoReturn:
-    """Leave the rest to the background, say how it goes on, and end as Ctrl-C does."""
+    """Leave the rest to the background, say how it continues, and end as Ctrl-C does."""
     start_worker(machine.places)
     with contextlib.suppress(OSError):  # the terminal may be gone
         typer.echo(f"crystal: stopped; {words}", err=True)

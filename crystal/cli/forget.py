@@ -203,7 +203,7 @@ def _counted(plan: ForgetPlan, now: int) -> str:
 
 
 def _source_lines(plan: ForgetPlan) -> Iterator[str]:
-    """Name the files of sources with the words; search goes on finding them."""
+    """Name the files of sources that contain the words; search still finds them."""
     if plan.source_files:
         count = count_words(len(plan.source_files), "file")
         yield f"not deleted, and still found: {count} of your sources with these words:"

@@ -115,7 +115,7 @@ def _say_shared(paired: Paired, machine: Machine) -> None:
 
 
 def _say_how(paired: Paired, *lines: str) -> None:
-    """Print what to do with what is carried by hand, beside it."""
+    """Print to standard error what to do with a secret that is carried by hand, and the words to compare."""
     sys.stdout.flush()
     say(*lines, f"words:  {' '.join(paired.words)}", stream=sys.stderr)
     note(*paired.notes)
@@ -196,7 +196,7 @@ def _read_invited() -> Invitation:
 
 
 def _typed(prompt: str) -> str:
-    """Read a line; the prompt stands where it does not mix with results."""
+    """Read a line; print the prompt to standard error, apart from results."""
     sys.stderr.write(prompt)
     sys.stderr.flush()
     return sys.stdin.readline(MAX_TYPED).strip()

@@ -57,7 +57,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
-    """Say in one line how capture stands: in red on a terminal when nothing is kept."""
+    """Say in one line whether capture works: in red on a terminal when nothing is kept."""
     look, line = look_of(stream), one_line(describe(state, now))
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 

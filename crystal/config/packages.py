@@ -1,4 +1,4 @@
-"""Say which packages that crystal stands on cannot be loaded, and how to install one: by pip, pipx, or uv.
+"""Name required packages that cannot be loaded, and how to install one: by pip, pipx, or uv.
 
 Standard library only: this must work without any of them.
 

@@ -19,7 +19,7 @@ def temporary_name(target: Path) -> Path:
 
 
 def is_left_behind(path: Path) -> bool:
-    """Return whether nobody writes a temporary file any more: its process has ended, or wrote nothing for a minute.
+    """Return whether a temporary file is abandoned: its process has ended, or wrote nothing for a minute.
 
     A file of this process counts as left: ask where it writes none.
 

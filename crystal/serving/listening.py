@@ -127,6 +127,6 @@ def run(
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    """Leave out that requests were given up at the end: nobody has to do anything about it."""
+    """Return whether a record belongs into the log: requests that were given up at the end need no action."""
     is_given_up = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not is_given_up and "graceful shutdown exceeded" not in record.getMessage()

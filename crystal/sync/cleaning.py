@@ -73,7 +73,7 @@ class SealedOutbox:
                 self._clean(link, stream)
 
     def unopened(self) -> int:
-        """Count the kept conversation blobs that cannot be opened: those for a former home, whose key is gone."""
+        """Count the kept conversation blobs for a former home whose key is gone: they cannot be opened."""
         opened = {stream.id for _, stream in self._streams()}
         return sum(
             len(outbox.kept_from(self.store, stream.id, 1))

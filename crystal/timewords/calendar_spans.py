@@ -31,7 +31,7 @@ def months(first: int, count: int, year: int) -> Stretch:
 
 
 def back(count: int, name: str, moment: datetime) -> datetime:
-    """Return the moment so many units before another; for days and more a midnight, in a shorter month its last day."""
+    """Return the moment some units before another; for days and more a midnight, in a shorter month its last day."""
     if name in ("minute", "hour"):
         return moment - timedelta(**{f"{name}s": count})
     midnight = datetime(moment.year, moment.month, moment.day)

@@ -256,7 +256,7 @@ def _days(readings: tuple[Stretch, ...], phrase: PhraseMatch) -> TimePhrase:
 
 
 def _around(count: int, name: str, moment: datetime) -> Stretch:
-    """Return the time so many units before a moment."""
+    """Return the time a number of units before a moment."""
     start = back(count, name, moment)
     if name in ("quarter", "year"):
         return back(6, "month", start), back(-6, "month", start)

@@ -79,7 +79,7 @@ def tokenize(text: str) -> list[TimeToken]:
 
 
 def _spaced(chunk: str, at: int) -> list[TimeToken]:
-    """Take apart what stands between two spaces."""
+    """Split the text between two spaces into tokens."""
     if date := _date(chunk, at):
         return [date]
     if chunk in _DASHES:

@@ -83,7 +83,7 @@ class Vault:
         )
 
     def check(self) -> None:
-        """Refuse a folder that is away, or whose files would be written elsewhere.
+        """Refuse a folder that is missing, or whose files would be written elsewhere.
 
         Raises:
             UnavailableError, UsageError: It is.

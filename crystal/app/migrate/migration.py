@@ -95,7 +95,7 @@ class Migration:
         return states
 
     def counts(self, before: dict[Hashable, str] | None = None) -> RowCounts:
-        """Return how many rows are in which state; with the states ``before`` an import, what it brought."""
+        """Count the rows in each state; with the states ``before`` an import, those that it added."""
         counts = RowCounts()
         after = self.survey()
         came = {row for row in after if before is not None and before.get(row) == NEW and after[row] == KNOWN}

@@ -36,7 +36,7 @@ def send_forgotten(machine: Machine, link: Link) -> int:
 
 
 def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of: int) -> None:
-    """Take what home's state document says of forgetting. What cannot be understood is named; all else goes on."""
+    """Apply what home's state document says of forgetting; name what cannot be understood."""
     try:
         told = read_told(body.get("forgotten"))
     except InvalidRecordError as error:

@@ -229,7 +229,7 @@ def _authority(machine: Machine) -> str | None:
 
 @contextlib.contextmanager
 def _admitted(machine: Machine, client: RelayClient, device_id: bytes, up: bytes, down: bytes) -> Iterator[Peer]:
-    """Write a device down; from then on what it seals is taken. Take it back if the rest of its pairing fails.
+    """Register a device, so that its blobs are accepted; remove it again if the rest of its pairing fails.
 
     While the relay cannot be asked, a device that has a token stays, revoked; every poll tries again.
     """

@@ -60,7 +60,7 @@ class StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """One device, and how its streams stand: the worst state, how much is known to exist and is not taken here."""
+    """State of a device's streams: the worst state, and how much is known to exist and was not taken here."""
 
     peer: Peer
     state: str
@@ -229,7 +229,7 @@ def find_device(machine: Machine, name: str) -> Peer:
 
 
 def plan_skip(machine: Machine, name: str, seq: int, stream: str | None) -> tuple[Peer, InStream]:
-    """Find the stream in which a number stands in the way.
+    """Find the stream that a number blocks.
 
     Raises:
         UsageError: It blocks no stream, or several and ``stream`` does not say which.
@@ -259,7 +259,7 @@ def _may_skip(known: InStream, peer: Peer) -> bool:
 
 
 def skip(machine: Machine, known: InStream) -> int:
-    """Move over the number that stands in the way, on record; return how many numbers are known after it.
+    """Skip the number that blocks a stream, and record it; return how many numbers are known after it.
 
     The next blob may name any predecessor: its own HMAC vouches for its place in the stream.
 

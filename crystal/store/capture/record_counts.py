@@ -12,7 +12,7 @@ SAID, SILENT = "said", "silent"
 
 
 class CountedRecords(NamedTuple):
-    """Records of one transcript: those of one kind, if it is unknown; else those that gave turns, or those that not."""
+    """Records of one transcript: those of one unknown kind, those that gave turns, or those that gave none."""
 
     harness: str
     path: str

@@ -85,7 +85,7 @@ def count_turns(store: Store) -> int:
 
 
 def newest_turns(store: Store, count: int) -> set[int]:
-    """Return so many turns, by row."""
+    """Return a number of turns, by row."""
     return set(store.all(int, "SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,)))
 
 

@@ -208,7 +208,7 @@ def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnR
 
 
 def turns_before(store: Store, session: int, turn: int) -> int:
-    """Return how many turns of a session stand before one in ``session_turns``."""
+    """Count the turns of a session before one in the order of ``session_turns``."""
     if not _is_sorted_by_time(store, session):
         return next((at for at, one in enumerate(session_turns(store, session)) if one.id == turn), 0)
     sql = (

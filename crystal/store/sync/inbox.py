@@ -266,7 +266,7 @@ def file_generation(store: Store, device: str, transcript: str, stream: bytes, s
 
 
 def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as: int) -> int:
-    """Give a file of a stream a generation of its own, apart from those that devices number. In a transaction."""
+    """Assign a file of a stream a new generation, apart from those that devices number. In a transaction."""
     known = store.value(
         "SELECT max(generation) FROM (SELECT generation FROM relay_files WHERE device = ?1 AND transcript = ?2"
         " UNION ALL SELECT s.generation FROM segments s JOIN capture_state c ON c.id = s.transcript"

@@ -94,7 +94,7 @@ def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | No
 
 
 def rows_between(store: Store, after: int, until: int) -> int:
-    """Return how many such rows there are."""
+    """Count these rows."""
     sql = f"SELECT count(*) FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT}"
     return int(store.value(sql, (after, until, BEFORE_CRYSTAL)) or 0)
 

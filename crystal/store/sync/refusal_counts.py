@@ -36,7 +36,7 @@ def count_refusal(store: Store, peer: int, code: str, now: int) -> None:
 
 
 def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], now: int) -> None:
-    """Note what the relay lists and nobody fetches: (streams, blobs) by peer and reason. Writes only what changed."""
+    """Record what the relay lists and is never fetched: (streams, blobs) by peer and reason. Writes only changes."""
     known = {(one.peer, one.code): one for one in refusals(store) if one.streams}
     with store.transaction():
         for peer, code in known.keys() - listed.keys():

@@ -152,7 +152,7 @@ class Pairing:
 
     @contextlib.contextmanager
     def _step(self, *, is_ours: bool) -> Iterator[int]:
-        """Go on by one message, whose number is given; any error on the way ends the pairing."""
+        """Process the message with this number; any error ends the pairing."""
         number = self._passed + 1
         try:
             _ = self.phase
