@@ -53,19 +53,6 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     for key in flags:
         setting_for(key)
     written = dict(_from_file(tables, places.config_file))
-    values, sources = _resolve(env, home, flags, written)
-    agents = {key: found for key, found in written.items() if key not in SETTINGS}
-    sources |= {key: source for key, (_, source) in agents.items()}
-    found = {SETTINGS[key].attribute: value for key, value in values.items()}
-    isolated = frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
-    reload = partial(load_config, env, home, overrides=overrides)
-    return Config(places=places, sources=sources, isolated=isolated, reload=reload, stamp=stamp, **found)
-
-
-def _resolve(
-    env: Mapping[str, str], home: Path, flags: Mapping[str, object], written: Mapping[str, Found]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the value of each setting, and where it comes from."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
@@ -73,7 +60,15 @@ def _resolve(
         variable = _from_environment(setting, env, values) if key in in_environment else None
         value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
         values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
-    return values, sources
+    agents = {key: found for key, found in written.items() if key not in SETTINGS}
+    sources |= {key: source for key, (_, source) in agents.items()}
+    found = {SETTINGS[key].attribute: value for key, value in values.items()}
+    reload = partial(load_config, env, home, overrides=overrides)
+    return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
+
+
+def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:
+    return frozenset(key.split(".")[1] for key, (value, _) in agents.items() if value)
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from crystal.text.lazy_pattern import lazy_pattern
@@ -147,22 +147,17 @@ def _edited(argument: str) -> Iterator[ToolCall]:
     if path:  # what looks like a second path is a line of the text
         marks = [mark for mark in marks if mark[1] not in _PATHS]
     old, new = list[str](), list[str]()
-    for name, value in _values(argument, marks):
-        if name in _PATHS:
+    for at, mark in enumerate(marks):
+        end = marks[at + 1].start() - 1 if at + 1 < len(marks) else len(argument)
+        value = argument[mark.end() : max(mark.end(), end)]
+        if mark[1] in _PATHS:
             path = path or value.strip()
-        elif name in _OLD:
+        elif mark[1] in _OLD:
             old += value.splitlines()
-        elif name in _NEW:
+        elif mark[1] in _NEW:
             new += value.splitlines()
     if path and "\n" not in path:
         yield _edit(path, old, new)
-
-
-def _values(argument: str, marks: Sequence[re.Match[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each argument with its text, which goes to the next name."""
-    ends = [*(mark.start() - 1 for mark in marks[1:]), len(argument)]
-    for mark, end in zip(marks, ends, strict=False):
-        yield mark[1], argument[mark.end() : max(mark.end(), end)]
 
 
 def _patched(patch: str) -> Iterator[ToolCall]:

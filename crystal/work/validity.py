@@ -125,14 +125,9 @@ def _judge_lost_lines(
     by, first = _last_loss(added, known, lines), _first_gain(added, known)
     before = plain_lines(call.removed) - added - (best if added & best else set())
     is_back = before <= lines if before else by is not None and by.takes_back
-    is_reverted = is_back and _is_gone_whole(added, first, lines)
-    return _caused("reverted" if is_reverted else "changed", path, by)
-
-
-def _is_gone_whole(added: set[bytes], first: FileVersion | None, lines: set[bytes]) -> bool:
-    """Return whether none of the lines that an edit added is in a file, but those that it had before."""
     telling = added - lines_in(first.old) if first and first.old else added
-    return bool(telling) and not telling & lines
+    is_reverted = is_back and bool(telling) and not telling & lines
+    return _caused("reverted" if is_reverted else "changed", path, by)
 
 
 def has_replaced(later: ToolCall, call: ToolCall, text: bytes) -> bool:
