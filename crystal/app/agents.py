@@ -220,7 +220,10 @@ class _Look:
     def at(self, found: finder.TranscriptFile, root: Root) -> AgentFile:
         """Return a file of conversations, with what is not captured of it."""
         if root.place.form == "lines":
-            start, stop, error = unread_lines(found, _mark_of(self._marks, found), self._capture.cleaner)
+            mark = self._marks.get(found.name) or _mark_of_moved(self._marks, found)
+            if found.name not in self._marks and mark.offset - found.size in (0, 1):
+                return AgentFile(found, root, mark.offset, 0, is_readable=True)  # moved: its size is enough
+            start, stop, error = unread_lines(found, mark, self._capture.cleaner)
             return AgentFile(found, root, start, stop - start, error is None)
         if self._stamps.get(found.name) == found.stamp:
             return AgentFile(found, root, 0, 0, is_readable=True)
@@ -250,8 +253,8 @@ def _watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     return marks
 
 
-def _mark_of(marks: Watermarks, found: finder.TranscriptFile) -> Watermark:
-    """Return how far a file is read."""
+def _mark_of_moved(marks: Watermarks, found: finder.TranscriptFile) -> Watermark:
+    """Return how far a file is read that had another path then; 0 if it is new."""
     name = found.name.rpartition(os.sep)[2]
-    keys = (found.name, (found.dev, found.inode, name), (name, found.size), name)
+    keys = ((found.dev, found.inode, name), (name, found.size), name)
     return next((marks[key] for key in keys if key in marks), Watermark(""))

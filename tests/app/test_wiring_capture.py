@@ -47,7 +47,7 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
 ) -> None:
     projects = home / ".claude" / "projects" / "-home-dev-quartz"
     projects.mkdir(parents=True)
-    (projects / "s.jsonl").write_bytes(line("basalt"))
+    (projects / "s.jsonl").write_bytes(said := line("basalt"))
     with open_machine() as machine:
         make_capture(machine).capture_tail(projects / "s.jsonl", Tally())
     shutil.copytree(projects.parent, home / "moved" / "projects", copy_function=shutil.copyfile)
@@ -61,7 +61,7 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
         monkeypatch.undo()
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "moved"))
         (moved / "s.jsonl").chmod(0o600)
-        (moved / "s.jsonl").write_bytes(line("basalt") + (more := line("gabbro")) + b'{"half')
+        (moved / "s.jsonl").write_bytes(said + (more := line("gabbro")) + b'{"half')
         assert gather(machine)["transcripts"]["lag"] == len(more)
 
 
