@@ -52,8 +52,10 @@ _CHANGING = (
     (lazy_pattern(r"\d+(?:[.,:]\d+)*"), "0"),
     (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
-_RULE = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
-"""What differs in the lines of a linter's rule, which ends them in brackets: the names in the code."""
+_RULE = lazy_pattern(r" \([a-z][a-z0-9-]*\)$")
+"""How the line of a linter ends that has a place in code: with the name of a rule."""
+_NAME = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
+"""What differs in the lines of one rule: the names in the code."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
 """What stands before an error that is printed without its place, too."""
 _WORD = lazy_pattern(r"[a-z]{2,}")
@@ -102,8 +104,10 @@ def plain_error(line: str) -> str:
     if not (is_telling and _tells(plain)) or _SUMS_UP.search(plain):
         return ""
     place = _PLACE_FIRST.match(plain)
-    plain = plain[place.end() :] if place else plain
-    return _RULE.sub("<name>", plain) if plain.endswith(")") else plain
+    if place is None:
+        return plain
+    plain = plain[place.end() :]
+    return _NAME.sub("<name>", plain) if _RULE.search(plain) else plain
 
 
 def _with_symbol(line: str, after: list[str]) -> str:

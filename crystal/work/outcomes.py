@@ -39,11 +39,12 @@ _REFUSALS = ("<tool_use_error>", "The user doesn't want", "[Request interrupted"
 
 _COUNTED = ("pass", "fail", "error", "FAIL", "PASS", "Ran ", "\nok", "Failures: ", "Failed: ", "OK (")
 _COUNTS = lazy_pattern(  # Maven; RSpec, Minitest, ExUnit; .NET; PHPUnit; pytest, jest, mocha, cargo; unittest; go
-    r"^(?:\[\w+\] )?Tests run: (?P<all1>\d+), Failures: (?P<bad1>\d+), Errors: (?P<bad2>\d+), Skipped: \d+$"
+    r"^(?:\[\w+\] )?Tests run: (?P<all1>\d+), Failures: (?P<bad1>\d+), Errors: (?P<bad2>\d+), Skipped: (?P<not1>\d+)$"
     r"|(?P<all2>\d+) (?:examples?|tests?|runs), (?:\d+ assertions?, )?(?P<bad3>\d+) failures?"
-    r"(?:, (?P<bad4>\d+) errors?)?"
+    r"(?:, (?P<bad4>\d+) errors?)?(?:, (?P<not2>\d+) (?:pending|excluded))?(?:, (?P<not3>\d+) skip(?:s|ped))?"
     r"|Failed: +(?P<failed2>\d+), Passed: +(?P<passed2>\d+)|^OK \((?P<passed3>\d+) tests?, \d+ assertions?\)"
     r"|^Tests: (?P<all3>\d+), Assertions: \d+(?:, Errors: (?P<bad5>\d+))?(?:, Failures: (?P<bad6>\d+))?"
+    r"(?:, Skipped: (?P<not4>\d+))?"
     r"|(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
     r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
     r"|^\s*--- (?P<go>PASS|FAIL):|^(?P<package>ok|FAIL)\s+\S+(?:/\S+)*\s+(?:[\d.]+s|\(cached\)|\[build failed\])",
@@ -106,6 +107,6 @@ def _tests(result: str) -> tuple[int | None, int | None]:
     for count in _COUNTS.finditer(result):
         seen = True
         bad = _sum(count, "bad")
-        passed += _sum(count, "passed", "ran", "all") - bad + (count["go"] == "PASS")
+        passed += _sum(count, "passed", "ran", "all") - bad - _sum(count, "not") + (count["go"] == "PASS")
         failed += _sum(count, "failed", "unit") + bad + ("FAIL" in (count["go"], count["package"]))
     return (passed, failed) if seen else (None, None)

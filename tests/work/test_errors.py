@@ -57,6 +57,8 @@ def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
         ("x.go:3:2: declared and not used: total", "x.go:3:2: declared and not used: sum"),
         ("12:01 is an invalid time for this job", "12:01 is an invalid date for this job"),
         ("error: unknown name `total` in scope", "error: unknown name `sum` in scope"),
+        ("error: no package `left` found (needed by `shop`)", "error: no package `right` found (needed by `shop`)"),
+        ("a.py:1:2: error: no module `left` (see setup)", "a.py:1:2: error: no module `right` (see setup)"),
         ("fatal: unrecognized argument: --no-stat", "fatal: unrecognized argument: --stat"),
     ],
 )
