@@ -28,13 +28,14 @@ SKIPPED_FOLDERS = frozenset(
     " .stversions .stfolder .dropbox.cache".split()
 )
 """Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
+_CONFLICT_WORD = "conflict|conflit|konflikt|конфл|競合|冲突|衝突|충돌"
 _CONFLICT = re.compile(
     r"(?i)(?P<stem>.+?)"
-    r"(?: \((?:.*conflicted copy.*|.*(?:conflict|conflit|konflikt).*\d{4}-\d\d-\d\d.*|case conflict.*)\)"
+    rf"(?: \((?:.*conflicted copy.*|.*(?:{_CONFLICT_WORD}).*\d{{4}}-\d\d-\d\d.*|case conflict.*)\)"
     r"|\.sync-conflict-\d{8}-\d{6}-\w+|_conflict-\d{8}-\d{6})(?P<suffix>\.\w+)?"
 )
-"""Names that Dropbox (in any language), Nextcloud, Obsidian Sync, ownCloud, Seafile and Syncthing give to the second of
-two versions."""
+"""Names of the second of two versions by Nextcloud, Obsidian Sync, ownCloud, Seafile, Syncthing and Dropbox, which
+translates them."""
 _PLACEHOLDER = re.compile(r"\.(.+)\.icloud")
 """Names that stand for files of which iCloud keeps the content elsewhere."""
 UNREADABLE = "cannot be read"

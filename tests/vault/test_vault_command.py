@@ -242,6 +242,7 @@ def test_conflict_copies_are_named_and_never_merged(vault: Path) -> None:
         f"{path.stem} 2.md", f"{path.stem} (1).md", f"{path.stem} (Ann's Mac (2)'s conflicted copy 2026-11-25).md",
         f"{path.stem} (SFConflict ann@x.org 2026-11-25-10-11-12).md", f"{path.stem}_conflict-20261125-101112.md",
         f"{path.stem} (In Konflikt stehende Kopie von Ann 2026-11-25).md", f"{path.stem} (Case Conflict 1).md",
+        *(f"{path.stem} (Ann {word} 2026-11-25).md" for word in ("競合コピー", "的冲突副本", "конфликтующая копия")),
     ]  # fmt: skip
     for name in names:
         (vault / "memories" / name).write_text("other words")
