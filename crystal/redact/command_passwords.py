@@ -19,7 +19,7 @@ _CALLS = (
     + rb">[^<>\s]",
     rb"(?:NetworkCredentials?|UsernamePassword[A-Z][a-z]+(?:Token)?|PasswordAuthentication|PDO|mysqli(?:_connect)?)\(",
     rb"getConnection\(|@tcp\(|\.(?i:with_?|set_?)?(?i:password)\(|String::from\(|pass(?i:word|phrase)?[-_]?command",
-    rb"echo\s" + _REST_RAW + rb">\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)|(?i:wi-?fi|wlan)[ -](?i:passw)",
+    rb"echo\s" + _REST_RAW + rb">+\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)|(?i:wi-?fi|wlan)[ -](?i:passw)",
     rb"(?i:user(?:[ -]?name)?)[ \t]+[^\s:=\\]+[ \t]*" + _NEXT_RAW + rb"[ \t]*(?i:password)[ \t]",
     rb"\s(?:-b|--cookie)[\s=]+\\*[\"']|(?i:sess(?:ion)?(?:_?id)?|sid|cookie)\\*\"\s?,(?:\s|\\[nrt])*\\*\"(?i:value)",
     rb"(?i:user)\s+[\w.-]+\s+(?i:on)\s|[0-9]>\s*AUTH\s|redis-cli|AUTH\s[^\n\\]+" + _NEXT_RAW + rb"\s*\+?OK",

@@ -97,6 +97,23 @@ def test_a_password_goes_from_calls_files_of_configuration_and_terminals(redacto
     assert_gone(redactor, form.replace("{}", "hunter2x"), "hunter2x")
 
 
+WHOLE = [
+    ("root:{}@tcp(h:1)/db", "p@ss:w0/rd9"),
+    ("Driver={x};Server=db;UID=sa;PWD={{}}", "pa}}ss{1word"),
+    ("curl -b 'a=b; sid={}' x", "hunter2hunter2hunter2; token=hunter3hunter3hunter3"),
+    ("user default on >{} ~*", "hunter2x >hunter3x"),
+    ("echo '{}' >> .vault_pass", "hunter2x"),
+]
+
+
+@each_row(("form", "secret"), WHOLE)
+def test_a_password_with_signs_goes_whole(redactor: Redactor, form: str, secret: str) -> None:
+    before, after = form.split("{}")
+    clean = redactor.clean_text(before + secret + after)[0]
+    assert clean.startswith(f"{before}[redacted:password:")
+    assert clean.endswith(f"]{after}")
+
+
 @each_row("form", rows("token_forms.txt"))
 def test_a_value_that_looks_random_goes_beside_a_telling_name(redactor: Redactor, form: str) -> None:
     kinds = ((samples.ALNUM, 40), (samples.HEX, 32), (samples.HEX, 64), (samples.URLSAFE, 32))
