@@ -59,16 +59,27 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _allowed(client: ClientContext, seen: Machine, project: str | None) -> str:
-    """Return a folder of the project of a memory, for a client that sees some projects alone."""
-    known = {one.name.casefold(): one.folders[0] for one in client.projects}
-    known |= {one.name.casefold(): one.folders[0] for store in seen.stores for one in known_projects(store)}
-    found = known.get(project.strip().casefold()) if project else None
-    if found is None and project is None and len(client.projects) == 1:
-        found = client.projects[0].folders[0]
-    if found is None:
-        names = " or ".join(one.name for one in client.projects)
-        raise UsageError("name one of your projects", hint=f"project is {names}")
-    return found
+    """Return the project of a memory, for a client that sees some projects alone: its name now, by which it is found.
+
+    Nothing of a new one is stored yet: its folder is returned.
+    """
+    known = [one for store in seen.stores for one in known_projects(store)]
+    there = [next((at for at in known if one.is_of(at.folders[0], at.identity)), None) for one in client.projects]
+    names = [(at or one).name for at, one in zip(there, client.projects, strict=True)]
+    found = _with_name(project, names) or _with_name(project, [one.name for one in client.projects])
+    if not found:
+        raise UsageError("name one of your projects", hint=f"project is {' or '.join(names)}")
+    if len(found) > 1:
+        hint = "the user gives one another name: crystal projects rename FOLDER NAME"
+        raise UsageError(f"{len(found)} of your projects are called {project!r}", hint=hint)
+    return client.projects[found[0]].folders[0] if there[found[0]] is None else names[found[0]]
+
+
+def _with_name(project: str | None, names: Sequence[str]) -> list[int]:
+    """Return at which places a name stands; where none is given, that of the only one."""
+    if project is None:
+        return [0] if len(names) == 1 else []
+    return [at for at, name in enumerate(names) if name.casefold() == project.strip().casefold()]
 
 
 def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:

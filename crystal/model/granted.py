@@ -18,3 +18,7 @@ class GrantedProject:
     name: str
     folders: tuple[str, ...]
     identity: str | None
+
+    def is_of(self, root: str, identity: str | None) -> bool:
+        """Return True if it is the project with a root and an identity."""
+        return root in self.folders or (identity is not None and identity == self.identity)

@@ -146,6 +146,24 @@ def test_a_token_follows_its_repository_to_another_folder(told: Store) -> None:
     assert not Tools(ClientContext(projects=mine)).data("crystal_search", query="zebra")["hits"]
 
 
+def test_what_a_token_remembers_holds_in_the_project_of_this_machine(told: Store, tmp_path: Path) -> None:
+    told.execute("UPDATE projects SET remote = 'github.com/me/shop', git_root = cwd WHERE name = 'shop'")
+    told.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+    (tmp_path / "copy.db").rename(told.path.with_name("mirror.db"))
+    told.execute("UPDATE projects SET cwd = '/here/shop', git_root = '/here/shop' WHERE name = 'shop'")
+    for text, given in (("the shop is blue", {}), ("the shop is red", {"project": "shop"})):
+        Tools(ClientContext(projects=granted("shop"))).data("crystal_remember", text=text, **given)
+    held = told.rows("SELECT DISTINCT p.cwd FROM memories m JOIN projects p ON p.id = m.project")
+    assert held == [("/here/shop",)]
+
+
+def test_two_projects_with_one_name_are_not_confused(told: Store) -> None:
+    add_turn(told, "of another shop", session=ELSEWHERE, ts=NOW - HOUR, project="/code/other/shop")
+    tools = Tools(ClientContext(projects=granted("/code/shop", "/code/other/shop")))
+    with pytest.raises(UsageError, match="2 of your projects are called 'shop'"):
+        tools.data("crystal_remember", text="the shop is blue", project="shop")
+
+
 def test_what_names_no_session_and_whose_files_are_elsewhere_is_not_seen(told: Store, tmp_path: Path) -> None:
     with open_machine() as machine:
         add_source(machine, _files(tmp_path / "papers", "calipern"), "papers")
