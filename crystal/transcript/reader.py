@@ -12,8 +12,8 @@ see lines only.
 from __future__ import annotations
 
 import importlib
-import itertools
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePath
@@ -283,11 +283,16 @@ class SnapshotReader(TranscriptReader):
 
 def _named_apart(records: Iterable[Record]) -> Iterator[Record]:
     """Yield the records; of those that share an id, each with other content gets one of its own, else it is lost."""
-    lines: dict[str, int] = {}
+    lines, tried, names = dict[str, int](), Counter[str](), dict[tuple[str, int], str]()
     for record in records:
-        content = hash(record.line)
-        names = itertools.chain([record.id], (f"{record.id}-{number}" for number in itertools.count(2)))
-        yield record._replace(id=next(name for name in names if lines.setdefault(name, content) == content))
+        key = record.id, hash(record.line)
+        while key not in names:
+            tried[record.id] += 1
+            number = tried[record.id]
+            name = record.id if number == 1 else f"{record.id}-{number}"
+            if lines.setdefault(name, key[1]) == key[1]:
+                names[key] = name
+        yield record._replace(id=names[key])
 
 
 def _broken_record(conversation: SessionStamp, raw: bytes, context: Context, at: int | None) -> Record:
