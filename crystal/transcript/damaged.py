@@ -96,11 +96,11 @@ def _objects_at_end(data: bytes, place: _Place) -> tuple[list[bytes], int]:
         elif sign == b"{" and depth == level:
             if parse_line(rest[at:stop]) is None:
                 break
-            found.insert(0, rest[at:stop])
+            found.append(rest[at:stop])
             start = place.end + at
         elif sign == b"[" and depth < level:
             found, start = [], len(data)  # another list, which is whole
-    return found, start
+    return found[::-1], start
 
 
 def _backwards(data: bytes) -> Iterator[tuple[int, bytes, int]]:

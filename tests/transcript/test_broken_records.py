@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -295,3 +296,14 @@ def test_a_change_of_an_unknown_kind_is_kept_and_counted() -> None:
     assert (kept[-4:-1], said, broken) == (later, before[1], 0)
     reader = reader_of("vscode-chat")
     assert dict(count_records(reader, list(enumerate(kept)), range(len(said))).unknown)["7"] == 1
+
+
+@pytest.mark.slow
+def test_many_messages_behind_the_damage_cost_no_more_each() -> None:
+    def spent(count: int) -> float:
+        begun = time.process_time()
+        found, _ = parse_damaged(b"[{},x" + b",{}" * count + b"]")
+        assert found == [{}] * (count + 1)
+        return time.process_time() - begun
+
+    assert spent(200_000) < 20 * spent(20_000)  # 10 times; 50 times with the square of it
