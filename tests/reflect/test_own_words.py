@@ -67,6 +67,7 @@ PASSING = (
     "Whenever you add a row, the total should update.", "We settled on 2pm", "here, the loop never ends",
     "we run into a deadlock", "Our frontend is a mess", "The function is called twice", "I want all buttons to be blue",
     "run `npm test` to see the error", "I prefer not to say how much I earn", "Every button should have a tooltip",
+    "Every time I open the page the dialog should update", "My name is in the config file", "I'm Tired, I work too much",
 )  # fmt: skip
 
 
