@@ -172,7 +172,10 @@ def _end(text: str, now: int) -> int | None:
 
 
 def _words(grant: Grant) -> str:
-    where = f"in {', '.join(one.name for one in grant.projects)} alone" if grant.projects else "everywhere"
+    from crystal.cli.render import one_line
+
+    places = ", ".join(one_line(f"{one.name} ({one.folders[0]})") for one in grant.projects)  # another may get its name
+    where = f"in {places} alone" if places else "everywhere"
     return f"{', '.join(grant.scopes)} {where}"
 
 

@@ -82,7 +82,7 @@ def test_it_gets_what_the_user_approves_and_nothing_before(told: Store) -> None:
     assert "asks to: read, remember." in shown.text
     assert not default_paths().access.exists()
     approved = crystal("access", "approve", assistant.code_of_user(page), "--scope", "read", "--project", "shop")
-    assert "Assistant, at assistant.example, may read in shop alone" in approved.out
+    assert "Assistant, at assistant.example, may read in shop (/code/shop) alone" in approved.out
     back = assistant.come_back(page)
     assert (back["state"], back["iss"]) == ("s1", f"{BASE}/")
     token = assistant.exchange(back["code"]).json()

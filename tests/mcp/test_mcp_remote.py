@@ -358,7 +358,7 @@ def test_make_and_list(told: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert made.out.startswith("crystal-access-")
     assert made.out.strip() not in made.err
-    assert "phone may read, remember in shop alone; until 2026-" in made.err
+    assert "phone may read, remember in shop (/code/shop) alone; until 2026-" in made.err
     row = json.loads(crystal("access", "list", "--json").out)["access"][0]
     assert (row["label"], row["scopes"], row["projects"]) == ("phone", ["read", "remember"], ["shop"])
     assert row["expires_at"] - row["made_at"] == 2 * 86_400_000
