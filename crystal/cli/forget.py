@@ -242,7 +242,7 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
 def outcome(done: Forgotten) -> Iterator[str]:
     """Describe what was forgotten, in lines."""
     if done.is_done:
-        yield "forgotten: nothing of it is left on this machine"
+        yield "forgotten: crystal keeps nothing of it on this machine"
     else:
         yield "forgotten: search no longer finds it; to clean the remaining files: crystal sync"
         yield from (f"  {one_line(why)}" for why in done.pending)

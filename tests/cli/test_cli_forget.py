@@ -60,7 +60,7 @@ def test_no_on_a_terminal_forgets_nothing_and_yes_does(memory: Path) -> None:
     assert (no.code, no.err.endswith("crystal: nothing was forgotten\n"), held(memory)) == (130, True, True)
     done = crystal("forget", "--query", "quokka", typed="y\n", terminal=True)
     assert done.code == 0, done.err
-    assert "forgotten: nothing of it is left on this machine" in done.out
+    assert "forgotten: crystal keeps nothing of it on this machine" in done.out
     assert not held(memory)
 
 
