@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from crystal.app.authors import commits_of
 from crystal.app.context import Machine
@@ -21,6 +21,7 @@ from crystal.app.search import prepare_search
 from crystal.assist.decisions import find_reason
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Filters, Hit
 from crystal.search.engine import search
 from crystal.store import Store

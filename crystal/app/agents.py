@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine, this_home
@@ -25,6 +24,7 @@ from crystal.install.claude_settings.claude_file import read_facts
 from crystal.install.live.changes import is_live
 from crystal.integrity.proof import MAX_UNPROVED
 from crystal.model.capture import BEFORE_CRYSTAL, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harness
 from crystal.transcript.framing import end_of_lines

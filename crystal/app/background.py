@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crystal.app import maintenance
 from crystal.app.context import Machine
@@ -17,6 +17,7 @@ from crystal.app.session_context import refresh_unless_changed
 from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import problems
 from crystal.store.forget.word_blocks import are_words_due
 from crystal.store.health import stats

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.git_files import filter_settings, run_git, shallow_commits
@@ -17,6 +16,7 @@ from crystal.app.projects import find_home
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.work import queries

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.model.capture import Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.turn_texts import turn_texts

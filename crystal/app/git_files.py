@@ -7,8 +7,8 @@ import re
 import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.work.validity import FileVersion
 
 MAX_BLOB = 1 << 20

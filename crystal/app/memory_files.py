@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.memories import remember
@@ -29,6 +28,7 @@ from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.install.file_change import FileChange, decoded, read_whole
 from crystal.memories.rules import cleaned_text
 from crystal.model.capture import Project
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Remembered
 from crystal.store.memories.memories import forgotten_memories
 from crystal.text.folders import is_within

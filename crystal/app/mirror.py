@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 
 if TYPE_CHECKING:

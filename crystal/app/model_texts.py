@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from crystal.app.context import Machine
 from crystal.capture.privacy import policy_of
@@ -18,6 +18,7 @@ from crystal.config.providers import runs_here
 from crystal.config.table import Config
 from crystal.embedding.embedder import Embedder
 from crystal.errors import UnavailableError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture.privacy import marks, store_key
 from crystal.store.notes import read_note, write_note

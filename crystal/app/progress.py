@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.app.context import now_ms
 from crystal.config.paths import write_derived
+from crystal.model.named_tuple import NamedTuple
 
 PROGRESS_FILE = "progress.json"
 PENDING_IMPORT_FILE = "import.json"

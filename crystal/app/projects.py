@@ -5,13 +5,13 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.app.project_finder import project_finder
 from crystal.config.paths import refused
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.model.granted import GrantedProject
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import projects
 from crystal.store.search.scope import home_of, project_ids

@@ -1,9 +1,9 @@
 """Retention: automatically forget messages that are older than ``retention.days``."""
 
 import json
-from typing import NamedTuple
 
 from crystal.app.context import Machine
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.forget.forgotten_rows import counts_before
 from crystal.store.notes import read_note, write_note
 

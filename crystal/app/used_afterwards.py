@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.sessions.contexts import Injection
 from crystal.store.sessions.conversations import said_after

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
 from crystal.app.projects import relative, working_folder
@@ -18,6 +18,7 @@ from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
 from crystal.model.capture import MIRROR_IDS, Project
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Hit, Remembered, Validity
 from crystal.reflect.compare import contradicts
 from crystal.search.request import MemorySource, SearchRequest, SearchResult

@@ -6,7 +6,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.capture import finder, spool
 from crystal.capture.engine import Capture, Tally
@@ -15,6 +14,7 @@ from crystal.capture.safe_open import Folders, TranscriptBlockedError, Transcrip
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, UsageError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import problems
 from crystal.store.capture import privacy, turns
 from crystal.store.capture.hook_runs import add_hook_runs

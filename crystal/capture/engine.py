@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from crystal.capture import finder, tail
 from crystal.capture.before_crystal import leave_out_again
@@ -21,20 +21,18 @@ from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, StoreBusyError, StoreDamagedError, StoreFullError, WatermarkMovedError
 from crystal.ingest.ingest import Claim, IngestReport
 from crystal.model.capture import Origin, Segment, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy
 from crystal.store.forget import forgetting
 from crystal.transcript.framing import end_of_lines, read_segment
 from crystal.transcript.line_context import Context
-from crystal.transcript.reader import TranscriptReader, identify, reader_of
+from crystal.transcript.reader import MISTAKES, TranscriptReader, identify, named_mistake, reader_of
 
 MAX_RACES = 50
 FIRST_LINES = 50
 FIRST_BYTES = 4 << 20
 MAX_SIDE_BYTES = 1 << 20
-
-MISTAKES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a mistake of a reader raises, in a form that nobody has seen."""
 
 Sink = Callable[[Segment, Claim], IngestReport]
 """Stores a segment, or sends it, and moves the watermark by the claim."""
@@ -389,11 +387,6 @@ class Capture(NamedTuple):
     def turn_on(self, session: str | None = None) -> bool:
         """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
-
-
-def named_mistake(error: Exception) -> CrystalError:
-    """Return the error to show for a mistake of a reader. What it says itself may hold text."""
-    return CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal")
 
 
 def met_name(root: Root) -> str:

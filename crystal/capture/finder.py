@@ -12,13 +12,14 @@ from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, TypeVar
 
 from crystal.capture import safe_open
 from crystal.capture.safe_open import ANYWHERE, Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.config.harnesses import Root, places_of_all
 from crystal.config.paths import refused
 from crystal.errors import CrystalError
+from crystal.model.named_tuple import NamedTuple
 
 T = TypeVar("T")
 

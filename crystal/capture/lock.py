@@ -14,12 +14,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.capture.safe_open import UnansweredPolicy, waiting_by
 from crystal.capture.spool import ASIDE_MS
 from crystal.config.paths import make_private_dir, refused, write_derived
 from crystal.errors import CrystalError, UnavailableError, UsageError
+from crystal.model.named_tuple import NamedTuple
 
 CAPTURE_LOCK = "capture.lock"
 """The file in the data folder that a capturing process locks."""

@@ -10,10 +10,11 @@ private, bookkeeping and summaries are private too, because nothing tells what t
 
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from crystal.config.table import Config
 from crystal.model.capture import ID_END, Origin
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture.privacy import PrivatePeriod, marks
 from crystal.text.folders import is_within, outermost

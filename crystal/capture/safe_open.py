@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar, cast
+from typing import BinaryIO, TypeVar, cast
 
 from crystal.config.harnesses import Root
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, UnavailableError
+from crystal.model.named_tuple import NamedTuple
 
 DEADLINE_SECONDS = 3.0
 """One call to the system may take so long."""

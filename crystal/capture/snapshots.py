@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from crystal.capture import finder, tail
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
@@ -22,6 +22,7 @@ from crystal.capture.source import DatabaseChangedError, opened_source
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin, RawSegment, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture import ledger
 from crystal.store.capture import snapshots as seen
 from crystal.store.capture.snapshots import SeenRecord, claim_records

@@ -6,9 +6,10 @@ One kind holds words: that of a prompt that asks to remember them.
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.paths import delete_file, system_errors
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import PrivatePeriod
 
 LATENCY_LOG = "latency.log"

@@ -3,11 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.damaged import last_record_at
 from crystal.transcript.framing import read_lines, read_segment
 from crystal.transcript.line_context import Context

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.capture import finder
-from crystal.capture.engine import MISTAKES, Capture, Tally, named_mistake
+from crystal.capture.engine import Capture, Tally
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.snapshots import (
     Container,
@@ -26,6 +26,7 @@ from crystal.errors import CrystalError
 from crystal.model.capture import Origin, Watermark
 from crystal.store.capture import snapshots as seen
 from crystal.transcript.framing import end_of_lines
+from crystal.transcript.reader import MISTAKES, named_mistake
 from crystal.transcript.snapshot import PartMissingError, SourceError
 
 

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -18,6 +18,7 @@ from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.progress import bar_shown
 from crystal.cli.render import count_words
 from crystal.errors import CrystalError
+from crystal.model.named_tuple import NamedTuple
 from crystal.search.index import folder_of, why_unusable
 
 SOON_SECONDS = 2.0

@@ -4,7 +4,9 @@ import fnmatch
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from crystal.model.named_tuple import NamedTuple
 
 Form = Literal["lines", "document", "database"]
 """Form of a file: ``lines`` are added at its end; the others are rewritten and read as a whole."""

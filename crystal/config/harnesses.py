@@ -6,10 +6,10 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
 from crystal.config.stores import MEMORY_STORES
+from crystal.model.named_tuple import NamedTuple
 
 CLAUDE_CODE = "claude-code"
 AIDER = "aider"

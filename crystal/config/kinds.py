@@ -8,9 +8,10 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.paths import AGENT_ID, AGENT_ID_WORDS
+from crystal.model.named_tuple import NamedTuple
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 # Patterns as text: ``re`` compiles each when it is first used, and few are by a turn.

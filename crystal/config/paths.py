@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.config.harness import Place
 from crystal.config.harnesses import Root, distinct_roots, searched_places
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.hook.event import is_of_another_program
+from crystal.model.named_tuple import NamedTuple
 
 if sys.platform != "win32":
     import fcntl

@@ -8,9 +8,9 @@ Source: the providers' public price lists, as of November 2026.
 
 import re
 from types import MappingProxyType
-from typing import NamedTuple
 
 from crystal.config.providers import EMBEDDING_PROVIDERS, PROGRAMS, needs_key
+from crystal.model.named_tuple import NamedTuple
 
 
 class Price(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from crystal.config.kinds import ValueKind
+from crystal.model.named_tuple import NamedTuple
 
 T = TypeVar("T")
 TOP_LEVEL = ("agent_id", "device", "role")

@@ -13,10 +13,11 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crystal.embedding.wordpiece import WordPiece
 from crystal.errors import DamagedError
+from crystal.model.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from crystal.embedding.static import StaticModel

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from crystal.embedding.embedder import TokenRows, TokenVectors
 from crystal.embedding.static import StaticModel
 from crystal.embedding.wordpiece import words_of
 from crystal.errors import CrystalError
+from crystal.model.named_tuple import NamedTuple
 from crystal.text.query import MARKS
 
 WeightOf = Callable[[str], float]

@@ -8,10 +8,10 @@ not take is cut shorter, and set aside at last; it never holds up the others.
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, ServerFaultError, TextRefusedError, UnavailableError, WrongAnswerError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.costs import Cost, add_cost
 from crystal.store.problems import asked_seconds, clear_problem, find_problem, record_problem, rest_ms

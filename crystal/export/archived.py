@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.errors import DamagedError, UnavailableError
 from crystal.ingest import archive
 from crystal.model.capture import Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.ledger import TranscriptState

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from crystal.model.named_tuple import NamedTuple
 
 
 class Wording(NamedTuple):

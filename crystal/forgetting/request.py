@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError
 from crystal.model.capture import Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Hit
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone, TombstoneKind

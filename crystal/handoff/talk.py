@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Literal
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 from crystal.config.harnesses import title_of
 from crystal.handoff.brief import make_brief, shortened, speaker
+from crystal.model.named_tuple import NamedTuple
 from crystal.sessions.reading import SessionSummary, ShownTurn
 from crystal.text.fence import HEADER, fenced
 from crystal.text.quoting import quote

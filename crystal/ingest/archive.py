@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.config.paths import sync_folder, system_errors
 from crystal.errors import DamagedError, StoreFullError, UnavailableError
+from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
 if sys.version_info >= (3, 14):

@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger, privacy, record_counts, turns
 from crystal.store.forget import forgetting

@@ -11,7 +11,9 @@ import functools
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
+
+from crystal.model.named_tuple import NamedTuple
 
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 SPACE = re.compile(r"[ \t\r\n]*")

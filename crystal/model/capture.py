@@ -5,7 +5,9 @@ the start of a transcript file and always sit after a newline.
 """
 
 import re
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from crystal.model.named_tuple import NamedTuple
 
 Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "subagent", "summary", "source", "memory"]
 """Speaker. ``subagent`` is any text in a subagent's transcript, prompt or answer."""

@@ -29,7 +29,7 @@ _CALLS = (
 )
 """What tells of passwords in calls, in other files of configuration and in sessions of a terminal."""
 COMMAND_WORDS = (
-    rb"sshpass|redis-cli|(?:\s|\\[nrt])-(?:u|-user|-proxy-user)|(?:mysql|mariadb)[\s-]|login\s",
+    rb"sshpass|redis-cli|(?:\s|\\[nrt])-(?:u|-user|-proxy-user)|(?:mysql|mariadb)(?:-?dump|-?admin)?\s|login\s",
     rb"chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
     rb"(?:htpasswd|rabbitmqctl|wpa_passphrase|nmcli|ConvertTo-SecureString|sqlplus|expdp|impdp|sqlldr|lftp|cmdkey)\s",
     rb"(?:schtasks|[xl]freerdp3?|7z[az]?|sqlcmd|bcp|osql|unzip|ipmitool|mosquitto_[ps]ub|mongo[a-z]*|[pP]s[eE]xec)\s",

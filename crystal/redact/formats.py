@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.redact.judge import looks_random
 from crystal.redact.regex_engines import Lazy, compiled, matcher, scanner
 from crystal.redact.spans import FORMAT, NEARBY, Span

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.redact.addresses import is_user_and_password
 from crystal.redact.judge import is_bare_password, is_code, is_quoted_password, is_stand_in, looks_random
 from crystal.redact.named_hints import ASSIGNED, NAMED_HINTS, OTHERWISE

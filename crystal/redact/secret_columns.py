@@ -7,8 +7,8 @@ or tabs. Its names tell which columns hold secrets; the rows go on as long as th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.redact.judge import is_code
 from crystal.redact.named import is_secret_beside
 from crystal.redact.named_hints import ANY_NAME

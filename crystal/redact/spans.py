@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.redact.regex_engines import Lazy
 
 MARKER = Lazy(rb"(\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\])")

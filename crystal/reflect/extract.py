@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import NamedTuple
 
 from crystal.model.capture import Project
+from crystal.model.named_tuple import NamedTuple
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part
 from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn

@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, cast, get_args
 
 from crystal.model.capture import Category
+from crystal.model.named_tuple import NamedTuple
 
 Kind = Literal["preference", "correction", "convention", "decision", "command", "cause", "fact"]
 

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from crystal.model.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

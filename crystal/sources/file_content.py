@@ -7,8 +7,8 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.sources.scan import stamp_of
 
 MAX_BYTES = 2 << 20

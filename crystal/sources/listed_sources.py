@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.json_file import read_json
 from crystal.config.paths import SOURCES_FILE, make_private_dir, write_private
+from crystal.model.named_tuple import NamedTuple
 
 
 class ListedSource(NamedTuple):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import NamedTuple
+
+from crystal.model.named_tuple import NamedTuple
 
 MAX_NAME = 120
 MAX_TAGS = 12

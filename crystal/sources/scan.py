@@ -13,13 +13,13 @@ import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from pathspec import GitIgnoreSpec
 
 from crystal.config.paths import refused
 from crystal.errors import UnavailableError
 from crystal.model.capture import is_unicode
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.project import shared_git_folder
 
 IGNORE_FILES = (".gitignore", ".crystalignore")

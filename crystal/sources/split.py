@@ -9,8 +9,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.sources import code
 from crystal.sources.obsidian import name_of
 from crystal.store.sources.source_files import FileChunk

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
+
+from crystal.model.named_tuple import NamedTuple
 
 
 class CopiedChunk(NamedTuple):

@@ -5,8 +5,7 @@ spend the same money twice. A process killed between the two leaves the estimate
 never understates it. A day is a UTC day.
 """
 
-from typing import NamedTuple
-
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 DAY_MS = 86_400_000

@@ -1,6 +1,6 @@
 """Describe what a connection does not see; crystal/store/isolation.py hides it."""
 
-from typing import NamedTuple
+from crystal.model.named_tuple import NamedTuple
 
 
 class Hidden(NamedTuple):

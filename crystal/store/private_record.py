@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 
 from crystal.config.paths import make_private_dir, refused, write_private
 from crystal.errors import CrystalError
+from crystal.model.named_tuple import NamedTuple
 
 RECORD_FILE = "private.jsonl"
 _SIZE = "private_record"

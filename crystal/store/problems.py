@@ -4,9 +4,8 @@ A component that waits before it tries again keeps its ``retry_at`` here, so tha
 Messages follow the rule for error messages: never a secret, never transcript text.
 """
 
-from typing import NamedTuple
-
 from crystal.errors import CrystalError, ModelUnavailableError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 DAY_MS = 86_400_000

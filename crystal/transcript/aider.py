@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, clean_text, digest, format_line, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name

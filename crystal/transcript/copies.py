@@ -7,9 +7,9 @@ from: it is stored once, and forgotten everywhere. Its words are the turn's own,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, clean_text, fields_of, identifier, list_of, word
 
 COPIES = "crystalCopies"

@@ -8,8 +8,9 @@ sees it, so that privacy, forgetting, the archive and a rebuild can look at one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, format_line, identifier, list_of, parse_line, word
 
 _PREFIX = b'{"crystal":{'

@@ -9,9 +9,9 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from crystal.model.capture import Role, Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.text.grapheme import boundary_before
 from crystal.transcript.copies import copied_turns
 from crystal.transcript.line import Fields, clean_text, dicts_of, fields_of, word

@@ -8,9 +8,9 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.model.capture import Project
+from crystal.model.named_tuple import NamedTuple
 
 MARKER_FILE = ".crystal-project"
 """File whose first line identifies the project of its folder and of all folders below."""

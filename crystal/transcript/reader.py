@@ -17,14 +17,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.errors import UnavailableError, UsageError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, digest, format_line, parse_line
 from crystal.transcript.line_context import Context, complete, parse_completed
 from crystal.transcript.snapshot import Snapshot
+
+MISTAKES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a mistake of a reader raises, in a form that nobody has seen."""
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""
@@ -362,3 +366,8 @@ def advanced(reader: TranscriptReader, context: Context, line: bytes) -> Context
 def is_forgotten(line: bytes) -> bool:
     """Return True if a line is what remains of a forgotten one."""
     return FORGOTTEN.encode() in line and bool((parse_line(line) or {}).get(FORGOTTEN))
+
+
+def named_mistake(error: Exception) -> CrystalError:
+    """Return the error to show for a mistake of a reader. What it says itself may hold text."""
+    return CrystalError(f"crystal does not understand it ({type(error).__name__}); update crystal")

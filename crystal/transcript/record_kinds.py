@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
 

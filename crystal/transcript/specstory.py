@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, format_line, parse_time, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader

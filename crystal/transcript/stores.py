@@ -10,8 +10,9 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, dicts_of, digest, format_line, milliseconds, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, digest, format_line
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader

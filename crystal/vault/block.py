@@ -12,9 +12,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from crystal.errors import UsageError
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Remembered
 
 BEGIN = "<!-- crystal files: change, add or delete lines, then run: crystal files sync -->"

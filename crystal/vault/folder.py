@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.json_file import read_json
 from crystal.config.paths import VAULT_FILE, make_private_dir, refused, replace_file, system_errors, write_private
 from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
 from crystal.errors import UnavailableError, UsageError
+from crystal.model.named_tuple import NamedTuple
 from crystal.sources.file_content import FileContent, read_content
 from crystal.sources.scan import SkippedFile, conflict_original
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Remembered
 from crystal.timewords.parse import iso
 

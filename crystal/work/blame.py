@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+
+from crystal.model.named_tuple import NamedTuple
 
 MIN_RUN = 4
 """Lines together that an edit of a file with another name must have written: the file was renamed, or lines moved."""

@@ -7,8 +7,8 @@ some calls of a tool in one message have results and others have none, nobody kn
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.work.calls import is_work
 
 _SAID = ("user", "assistant")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
 FILE_TOOLS = {

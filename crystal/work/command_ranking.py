@@ -7,7 +7,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from itertools import takewhile
-from typing import NamedTuple
+
+from crystal.model.named_tuple import NamedTuple
 
 MIN_CERTAINTY = 0.4
 """What is less certain is no answer."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.work.calls import MAX_COMMAND, command_key, file_name
 from crystal.work.command_ranking import all_steps
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
 MAX_TEXT = 1 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from crystal.hook.matching import plain_line
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Validity, ValidityState
 from crystal.work.blame import SLACK_MS
 from crystal.work.calls import ToolCall

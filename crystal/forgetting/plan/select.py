@@ -7,7 +7,7 @@ import operator
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.match.indexed_turns import turns_repeating, turns_with_terms
@@ -15,6 +15,7 @@ from crystal.forgetting.match.query_terms import Terms, folded, repetitions
 from crystal.forgetting.request import Because, ForgetRequest, Progress, Selection, counted
 from crystal.hook.remember import judged
 from crystal.model.capture import MIRROR_IDS, Memory, is_unicode, parse_hit_name
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.sources import FilePlace
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from crystal.forgetting.match.patterns import (
 from crystal.forgetting.match.query_terms import folded
 from crystal.forgetting.prove import file_reader
 from crystal.forgetting.request import ForgetContext, counted
+from crystal.model.named_tuple import NamedTuple
 from crystal.search.index.index_files import MAGIC
 from crystal.store import Store
 from crystal.store.forget import forgotten_rows, traces

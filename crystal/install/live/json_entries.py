@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.install import jsontext
 from crystal.install.jsontext import Child, JsonSyntaxError, Node
+from crystal.model.named_tuple import NamedTuple
 
 OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|["'\s])""")
 """The hook of any version, in a command."""

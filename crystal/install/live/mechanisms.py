@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.config.harness import Place
 from crystal.install.claude_settings.claude_file import hook_line
 from crystal.install.live.json_entries import Entry
+from crystal.model.named_tuple import NamedTuple
 
 PLUGINS = Path(__file__).parent / "plugins"
 WRITTEN = "Written by crystal init"

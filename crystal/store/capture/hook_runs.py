@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 KEEP = 2_000

@@ -7,10 +7,11 @@ transaction that uses them; a claim fails if another process was there first.
 import hashlib
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.errors import WatermarkMovedError
 from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Segment, SegmentPiece, Watermark
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 

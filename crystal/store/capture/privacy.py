@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 

@@ -5,9 +5,9 @@ The identity is kept in the column ``remote``: the address of ``origin``; else `
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from crystal.model.capture import Project
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 SAID, SILENT = "said", "silent"

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from crystal.model.capture import BEFORE_CRYSTAL, Segment
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture import ledger
 from crystal.store.capture.ledger import stored_path
 from crystal.store.connection import Store

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.model.capture import Chunk, Origin, Project, Turn
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Store
 from crystal.store.text_blocks import put_texts

@@ -9,8 +9,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.connection import Store
 from crystal.store.notes import read_note, write_note

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.text.folders import is_within
 

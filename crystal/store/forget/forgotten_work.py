@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 if TYPE_CHECKING:

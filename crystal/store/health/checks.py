@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Chunk
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
 from crystal.store.driver import changed_definition, changed_definition_in

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from crystal.model.capture import BEFORE_CRYSTAL, RESTORED
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 _IS_KEPT = f"(s.state = 'captured' OR coalesce(s.rule, '') = '{RESTORED}')"

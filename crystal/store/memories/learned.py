@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from crystal.model.capture import Project
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.sessions.turn_texts import turn_texts
 

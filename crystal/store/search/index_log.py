@@ -8,8 +8,8 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 FORMAT = 11

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 import apsw
 
 from crystal.errors import StoreDamagedError
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Row, Store
 from crystal.store.search.vectors import table_of
 

@@ -1,9 +1,9 @@
 """Find isolated projects: by the folders that the settings name, and by the repositories in them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from crystal.model.granted import GrantedProject
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import with_same_identity
 from crystal.store.connection import Store
 from crystal.text.folders import is_within, outermost

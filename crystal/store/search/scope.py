@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from crystal.config.harnesses import HARNESSES
 from crystal.model.capture import Project, Role
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import root_with_identity, with_same_identity
 from crystal.store.connection import Store, as_json
 from crystal.store.sessions.conversations import AgentNames

@@ -4,8 +4,9 @@ Tables are named with their schema: which places a text has does not depend on w
 """
 
 from collections.abc import Collection
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 TextKind = Literal["chunk", "turn", "session"]

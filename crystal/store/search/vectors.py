@@ -8,8 +8,9 @@ bytes (see ``crystal.store.vector_bytes``), which keep their direction.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.vector_bytes import cosines, rounded
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from crystal.model.capture import Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Row, Store
 from crystal.store.sessions.turn_texts import turn_texts
 

@@ -5,8 +5,9 @@ A session's turns are its own and those that a fork copied into it.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Row, Store
 from crystal.store.costs import DAY_MS
 from crystal.store.sessions.conversations import ALL_TURNS, SESSION, Session

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.sources import searched_text
 from crystal.store.connection import Store
 from crystal.store.search.space import delete_chunks

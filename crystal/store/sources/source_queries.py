@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 

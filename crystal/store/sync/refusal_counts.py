@@ -7,8 +7,8 @@ at which number, is in the row of the stream.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 NOBODY = 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import store_key
 from crystal.store.connection import Store
 from crystal.store.notes import WORK_CURSOR, WORK_FORM, drop_note, work_cursor, write_note

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from crystal.model.capture import Memory
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.blame import FileEdit

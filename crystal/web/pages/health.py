@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
-from typing import NamedTuple
 
 from crystal.app.context import Machine
 from crystal.app.status import gather
+from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.hook_runs import last_runs
 from crystal.store.costs import DAY_MS, spent_by_day
 from crystal.store.health.stats import ledger_by_transcript

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from crystal.app.context import Machine, this_home
 from crystal.app.session_context import settings_changed
 from crystal.config.edit import set_value
 from crystal.config.kinds import shown
 from crystal.config.table import SETTINGS, Config
 from crystal.errors import UsageError
+from crystal.model.named_tuple import NamedTuple
 from crystal.web.responses import Page, Redirect, RequestValues
 
 PRIVATE = "private.projects"
