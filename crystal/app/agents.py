@@ -29,8 +29,9 @@ from crystal.store.capture import ledger, snapshots
 from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harness
 from crystal.transcript.framing import end_of_lines
 
-LOOK_SECONDS = 1.0
-"""After so long, a rewritten file that changed counts with its size, unread: nobody waits for a number."""
+LOOK_SECONDS, MAX_LOOK_BYTES = 1.0, 8 << 20
+"""After so long, a rewritten file that changed counts with its size, unread, as a large one does that must be read
+whole: nobody waits for a number."""
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""
 
@@ -227,7 +228,7 @@ class _Look:
             return AgentFile(found, root, start, stop - start, error is None)
         if self._stamps.get(found.name) == found.stamp:
             return AgentFile(found, root, 0, 0, is_readable=True)
-        if time.monotonic() > self._until:
+        if time.monotonic() > self._until or (found.size > MAX_LOOK_BYTES and root.place.form == "document"):
             return AgentFile(found, root, 0, found.size, is_readable=True)
         size, problem = unread_in(self._capture, Container(found, root))
         return AgentFile(found, root, 0, size + unproved_bytes(problem, found.size), problem is None)

@@ -122,3 +122,14 @@ def read_damaged(harness: str, home: Path) -> None:
 )
 def test_after_any_damage_every_command_tells_the_same(harness: str, home: Path) -> None:
     read_damaged(harness, home)
+
+
+def test_a_large_document_that_changed_counts_with_its_size(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples.lay_out("cline", home)
+    assert crystal("backfill").code == 0
+    [path] = [home / name for name in owned_files("cline")][:1]
+    write_anew(path, path.read_bytes() + b"\n", 1_700_000_000)
+    monkeypatch.setattr("crystal.app.agents.MAX_LOOK_BYTES", 10)
+    monkeypatch.setattr("crystal.app.agents.unread_in", None)
+    [agent] = [one for one in told_by("agents")["agents"] if one["name"] == "cline"]
+    assert agent["waiting"] == path.stat().st_size
