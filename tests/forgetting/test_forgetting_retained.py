@@ -87,6 +87,33 @@ def test_a_forgotten_message_takes_no_word_from_the_notes_of_other_sessions(tmp_
     assert b'"Zuckerwatte"' in _archived_text(found)
 
 
+@pytest.mark.parametrize(("shown", "is_proved"), [(slice(0, 4), True), (slice(0, 6), False), (slice(9, 10), True)])
+def test_progress_elsewhere_that_shows_other_parts_of_a_file_proves_nothing(
+    tmp_path: Path, shown: slice, *, is_proved: bool
+) -> None:
+    file = [f"func handle{number}Kirschbaum(w http.ResponseWriter, r *http.Request) {{" for number in range(10)]
+    found = ground(tmp_path / "home")
+    other = "\n".join(["package elsewhere, that nobody wants to forget", *file[shown]])
+    progress = {"type": "progress", "uuid": "progress-1", "timestamp": "2026-11-21T10:00:00Z", "data": {"text": other}}
+    found.say("5e551011-7", line("\n".join(["unexpected input", *file]), ident=GONE))
+    found.say("5e551011-8", line("nichts weiter"), json.dumps(progress).encode() + b"\n")
+    wanted = plan(found.grounds, ForgetRequest(query="unexpected input"))
+    needles = forgotten_text(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    assert prove.prove(found.grounds, needles).proved is is_proved
+
+
+def test_what_stays_within_json_proves_nothing(tmp_path: Path) -> None:
+    found = ground(tmp_path / "home")
+    code = 'return errors.New("--force requires the flag --generate")'
+    found.say("5e551011-7", line(f"unexpected input\n{code}", ident=GONE))
+    found.say("5e551011-8", line(json.dumps({"content": code})))
+    wanted = plan(found.grounds, ForgetRequest(query="unexpected input"))
+    needles = forgotten_text(found.grounds, wanted)
+    carry_out(found.grounds, wanted, NOW)
+    assert prove.prove(found.grounds, needles).proved
+
+
 def test_what_differs_in_spaces_alone_proves_nothing(tmp_path: Path) -> None:
     clean = ground(tmp_path / "home", sessions=1, turns=2)
     text = "eine   Zeile mit mehr Leerzeichen als die andere Zeile"

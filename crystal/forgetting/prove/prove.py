@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +23,7 @@ from crystal.forgetting.match.multi_pattern import MAX_LENGTH, MIN_LENGTH, PIECE
 from crystal.forgetting.match.patterns import (
     PatternSet,
     Source,
+    forms_of,
     index_words,
     is_word,
     own_words,
@@ -148,6 +149,7 @@ class _Search:
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
         self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
         self.retained: set[Source] = set()
+        self._shared: tuple[bytes, set[Source]] = b"", set()
         self.limit = MAX_TRACES
         self.blocks = read_blocks(context.store)
         self.sessions = {
@@ -176,7 +178,9 @@ class _Search:
         texts: dict[bytes, set[Source]] = {}
         for source in sources:
             if isinstance(source, str):
-                texts.setdefault(folded(source).encode("utf-8", "replace"), set()).add(source)
+                forms = (form.decode("utf-8", "ignore") for form in forms_of(source))  # a retained call is JSON itself
+                for form in {folded(source), *map(folded, forms)}:
+                    texts.setdefault(form.encode("utf-8", "replace"), set()).add(source)
         bodies: dict[bytes, set[Source]] = {source: {source} for source in sources if isinstance(source, bytes)}
         gone = (self.forgotten.lines, self.forgotten.memories)
         kept = (body for store in self.stores for body in traces.retained_bodies(store, *gone))
@@ -268,8 +272,10 @@ class _Search:
                 yield offset, "line", ""
         for offset, source in self.patterns.find_in_lines(text):
             is_elsewhere = not is_touched and (source in self.words or self.forgotten.is_scope)
-            if not is_elsewhere and not self._stays(_line_at(text, offset), session):
-                yield offset, "word" if source in self.words else "text", source
+            line = _line_at(text, offset)
+            if is_elsewhere or self._stays(line, session) or (not is_touched and self._only_shares(line, source)):
+                continue
+            yield offset, "word" if source in self.words else "text", source
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
@@ -281,6 +287,27 @@ class _Search:
         where = (session or facts.session_id or "", facts.timestamp_ms, facts.cwd)
         is_blocked = self.blocks is not None and self.blocks.holds(facts.uuid, *where)
         return self.forgotten.is_scope and not is_blocked
+
+    def _only_shares(self, line: bytes, source: Source) -> bool:
+        """Return True if a note of the client has less than half of each text that a stretch in it is of.
+
+        A subagent's progress shows other parts of the files that a forgotten message showed.
+        """
+        facts = find_facts(line)
+        if facts.uuid is None or facts.is_conversation or source not in self._texts_with:
+            return False
+        if self._shared[0] != line:
+            self._shared = line, {found for _, found in self.patterns.find_in_lines(line)}
+        return all(2 * len(text & self._shared[1]) < len(text) for text in self._texts_with[source])
+
+    @cached_property
+    def _texts_with(self) -> dict[Source, list[frozenset[str]]]:
+        """The stretches of each text that has a stretch."""
+        found: dict[Source, list[frozenset[str]]] = {}
+        for text in map(frozenset, map(_stretches, (*self.forgotten.texts, *self.forgotten.asked))):
+            for stretch in text:
+                found.setdefault(stretch, []).append(text)
+        return found
 
     # -- elsewhere ---------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def retained_texts(
         yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])
     for sql in _NAMES:
         for row in store.stream(sql):
-            yield "\n".join(str(value) for value in row if value is not None)
+            yield "\n".join(f"`{value}`" for value in row if value is not None)  # as a session's page writes them
 
 
 _NAMES = (
