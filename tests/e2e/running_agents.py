@@ -119,7 +119,9 @@ class Running:
 
     def _plain(self, out: str) -> str:
         """Return what was printed, without what differs from run to run."""
-        return re.sub(r"[0-9a-f]{8,}|[0-9]+(\.[0-9]+)?", "#", out.replace(str(self.home), "~"))
+        return re.sub(
+            r"[0-9a-f]{8}(?:-[0-9a-f]{4,12}){4}|[0-9a-f]{8,}|[0-9]+(?:\.[0-9]+)?", "#", out.replace(str(self.home), "~")
+        )
 
     def close(self) -> None:
         """End what the program leaves running."""
