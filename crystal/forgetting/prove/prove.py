@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +43,8 @@ from crystal.transcript.reader import find_facts, is_forgotten
 
 MAX_TRACES = MAX_TRANSCRIPTS = 10_000
 TRANSCRIPT = "transcript"
+LINES_KEPT = 4
+"""Number of lines whose facts are kept: one line may have a match in each of its words."""
 
 
 class NotProvedError(DamagedError):
@@ -149,7 +151,8 @@ class _Search:
         ids = (uuid.encode("utf-8", "surrogatepass") for uuid in forgotten.lines)
         self.ids = MultiPatternMatcher(sorted(uuid for uuid in ids if len(uuid) >= MIN_LENGTH))
         self.retained: set[Source] = set()
-        self._shared: tuple[bytes, set[Source]] = b"", set()
+        self._facts = lru_cache(LINES_KEPT)(find_facts)
+        self._shared_in = lru_cache(LINES_KEPT)(lambda line: {found for _, found in self.patterns.find_in_lines(line)})
         self.limit = MAX_TRACES
         self.blocks = read_blocks(context.store)
         self.sessions = {
@@ -279,7 +282,7 @@ class _Search:
 
     def _stays(self, line: bytes, session: str | None) -> bool:
         """Return True if a line may contain the text: it is in the memory, or outside of what was forgotten."""
-        facts = find_facts(line)
+        facts = self._facts(line)
         if facts.uuid is None or facts.uuid in self.forgotten.lines:
             return False
         if any(traces.has_line(store, facts.uuid) for store in self.stores):
@@ -293,12 +296,10 @@ class _Search:
 
         A subagent's progress shows other parts of the files that a forgotten message showed.
         """
-        facts = find_facts(line)
+        facts = self._facts(line)
         if facts.uuid is None or facts.is_conversation or source not in self._texts_with:
             return False
-        if self._shared[0] != line:
-            self._shared = line, {found for _, found in self.patterns.find_in_lines(line)}
-        return all(2 * len(text & self._shared[1]) < len(text) for text in self._texts_with[source])
+        return all(2 * len(text & self._shared_in(line)) < len(text) for text in self._texts_with[source])
 
     @cached_property
     def _texts_with(self) -> dict[Source, list[frozenset[str]]]:
