@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from crystal.redact.judge import is_quoted_password, is_stand_in
@@ -27,7 +28,7 @@ _CALLS = (
     rb"(?:\b|\\[nrt])PIN(?: code| is)?\s?[:=]|masterauth",
     rb"(?:\b|\\[nrt])pass\s*[:=]\s*\\*[\"']?[^\s\"',;&\\]*[0-9!@#$%^*]|(?:\b|\\[nrt])send(?:_user)?\s+(?:--\s+)?\\*\"",
 )
-"""What tells of passwords in calls, in other files of configuration and in sessions of a terminal."""
+"""Hints at passwords in calls, in other files of configuration and in sessions of a terminal."""
 COMMAND_WORDS = (
     rb"sshpass|redis-cli|(?:\s|\\[nrt])-(?:u|-user|-proxy-user)|(?:mysql|mariadb)(?:-?dump|-?admin)?\s|login\s",
     rb"chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
@@ -39,7 +40,7 @@ COMMAND_WORDS = (
     rb"(?:auth\s*=\s*|BasicAuth)\(",
     *_CALLS,
 )
-"""Words of which one stands in all that ``COMMAND_HINTS`` find: their automaton stays small, whatever it reads."""
+"""Words of which one stands in all that ``COMMAND_HINTS`` find: their automaton stays small in any text."""
 
 _NO_PIPE = rb"(?:[^|;\r\n\\]|\\[^nr])*"
 """The rest of a command up to an option, in text whose escapes are not yet undone."""
@@ -73,19 +74,23 @@ _MACROS = {
 }
 
 
-def _read_table(path: Path) -> Iterator[tuple[bytes, tuple[bytes, ...], bytes, bytes]]:
-    for row in path.read_bytes().splitlines():
+@cache
+def command_rows() -> tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...]:
+    """Return each option, read when a text first has a command.
+
+    A literal of it; the commands of which one stands before it (none: the pattern says it); what would end the command
+    between them; the pattern.
+    """
+    found = []
+    for row in Path(__file__).with_name("commands.tsv").read_bytes().splitlines():
         if not row.startswith(b"#"):
             literal, commands, ends, pattern = row.split(b"\t")
             for macro, form in _MACROS.items():
                 pattern = pattern.replace(macro, form)
             words = () if commands == b"-" else tuple(commands.split())
-            yield literal, words, ends.replace(b"-", b"").replace(b"\\n", b"\n"), pattern
+            found.append((literal, words, ends.replace(b"-", b"").replace(b"\\n", b"\n"), pattern))
+    return tuple(found)
 
-
-COMMANDS = tuple(_read_table(Path(__file__).with_name("commands.tsv")))
-"""Each option: a literal of it; the commands of which one stands before it (none: the pattern says it); what would
-end the command between them; the pattern."""
 
 _SHORT = 2
 """Letters of a literal that stands in many words, whose pattern fails at once in nearly all of them."""
@@ -100,7 +105,7 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     for start, end in stretches(text, COMMAND_HINTS):
         part = text[start:end]
         work.spend(CALL + 2 * len(part))
-        for literal, commands, ends, pattern in COMMANDS:
+        for literal, commands, ends, pattern in command_rows():
             if literal not in part and not (literal == b"-u" and b"--" in part):
                 continue
             work.spend(24 * len(part) + (part.count(literal) * CALL if len(literal) > _SHORT else 0))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from crystal.redact.addresses import HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
-from crystal.redact.command_passwords import COMMANDS
+from crystal.redact.command_passwords import command_rows
 from crystal.redact.formats import FORMATS
 from crystal.redact.recalled import FENCE_NAME
 from tests.support import redact_samples as samples
@@ -19,7 +19,10 @@ from tests.support import redact_samples as samples
 RULES = (
     *(literal.decode() for row in FORMATS for literal in row.literals if literal),
     *(word.decode() + mark for word, *_ in HEADERS for mark in (" ", ": ")),
-    *(" ".join(filter(None, (*(word.decode() for word in words[:1]), mark.decode()))) for mark, words, *_ in COMMANDS),
+    *(
+        " ".join(filter(None, (*(word.decode() for word in words[:1]), mark.decode())))
+        for mark, words, *_ in command_rows()
+    ),
     *(hint.decode() for hint in BLOCK_HINTS),
     FENCE_NAME.decode(),
 )
