@@ -28,7 +28,7 @@ def archive_names(places: Places) -> Iterator[str]:
 
 
 def refuse_lost(places: Places) -> None:
-    """Refuse a missing database, or a file in its place that is none, if there was a memory before.
+    """Refuse a missing database, or another file in its place, if there was a memory before.
 
     Raises:
         StoreLostError: The archive, or the record of what is private, is still here. Nothing is made.

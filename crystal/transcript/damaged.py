@@ -24,7 +24,7 @@ class _Place(NamedTuple):
 
 
 def last_record_at(line: bytes) -> int:
-    """Return where the last JSON object of a line begins, 0 if the line is none or if no whole object ends it.
+    """Return the start of the last JSON object of a line, 0 if it is the whole line or if the line ends with none.
 
     A program that died in the middle of a line, and goes on without a newline, writes its next record behind the half.
     """

@@ -28,7 +28,7 @@ from crystal.transcript.line_context import Context, complete, parse_completed
 from crystal.transcript.snapshot import Snapshot
 
 MISTAKES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a mistake of a reader raises, in a form that nobody has seen."""
+"""Exceptions of a reader that meets an unknown form."""
 
 FORGOTTEN = "crystalForgotten"
 """Field of a line whose text was forgotten: its place in the conversation is kept, without content."""

@@ -17,7 +17,7 @@ MIN_CHARACTERS, MIN_WORDS = 15, 3
 AFTER, BEFORE = 2, 3
 """How far from an error the line may stand that has its place, as Rust, pytest and Python print it."""
 FRAMES = 16
-"""How far below it its stack may be."""
+"""Number of lines below an error in which its stack is looked for."""
 
 _COLOUR = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TELLS = lazy_pattern(
@@ -53,9 +53,9 @@ _CHANGING = (
     (lazy_pattern(r"\s+"), " "),
 )  # fmt: skip
 _RULE = lazy_pattern(r" \([a-z][a-z0-9-]*\)$")
-"""How the line of a linter ends that has a place in code: with the name of a rule."""
+"""End of a linter's line with a place in code: the name of the rule."""
 _NAME = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
-"""What differs in the lines of one rule: the names in the code."""
+"""Names in the code, which differ in the lines of one rule."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
 """What stands before an error that is printed without its place, too."""
 _WORD = lazy_pattern(r"[a-z]{2,}")

@@ -32,7 +32,7 @@ MAX_FOLDED = 90
 
 
 class FoldedTurn(Collapsible):
-    """What a tool was told or said."""
+    """Input or output of a tool."""
 
     def scroll_visible(self, *_: object, **__: object) -> None:
         """Stay: the reader sees the title, and when all unfold, the last would come into sight."""
