@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.relay_conformance.targets import URL, aging, limited, relay
+from tests.relay_conformance.targets import URL, aging, hurried, limited, relay
 from tests.support.postgres import postgres
 from tests.support.s3 import s3_server
 from tests.support.workerd import workerds
 
-__all__ = ["aging", "limited", "postgres", "relay", "s3_server", "workerds"]
+__all__ = ["aging", "hurried", "limited", "postgres", "relay", "s3_server", "workerds"]
 
 if URL:
 

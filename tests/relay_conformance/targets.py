@@ -55,9 +55,9 @@ SMALL: dict[str, Any] = {
     "rate": 20.0,
     "refused_rate": 5.0,
     "pair_rate": 5.0,
-    "body_idle": 0.2,
-    "body_total": 0.5,
 }
+HURRIED: dict[str, Any] = {**OPEN, "body_idle": 0.2, "body_total": 0.5}
+"""Only for bodies that never come whole: a busy machine sends a good one as slowly."""
 HOME = object()
 
 
@@ -379,6 +379,13 @@ def relay(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
     """A relay of one's own whose limits are reached at once."""
     with started(request, "limited", tmp_path / "relay", **SMALL) as target:
+        yield target
+
+
+@pytest.fixture(params=ALL_KINDS)
+def hurried(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
+    """A relay of one's own that hardly waits for a body."""
+    with started(request, "hurried", tmp_path / "relay", **HURRIED) as target:
         yield target
 
 

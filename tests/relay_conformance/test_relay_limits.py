@@ -65,20 +65,20 @@ def test_the_configured_length_is_the_limit(limited):
 
 
 @pytest.mark.slow
-def test_a_body_that_stops_is_given_up(limited):
-    home = {"Authorization": f"Bearer {limited.home}", "Content-Length": "1000"}
+def test_a_body_that_stops_is_given_up(hurried):
+    home = {"Authorization": f"Bearer {hurried.home}", "Content-Length": "1000"}
     for path in (f"/v1/streams/{S}/blobs/1", f"/v1/objects/{S}"):
-        status, problem = limited.half("PUT", path, home, b"x")
+        status, problem = hurried.half("PUT", path, home, b"x")
         assert (status, problem["code"]) == (408, "body-timeout")
-    assert limited.state(bytes.fromhex(S))["head"] == 0
+    assert hurried.state(bytes.fromhex(S))["head"] == 0
 
 
 @pytest.mark.slow
-def test_a_body_that_drips_is_given_up(limited):
-    home = {"Authorization": f"Bearer {limited.home}", "Content-Length": "1000"}
-    status, problem = limited.half("PUT", f"/v1/objects/{S}", home, b"x" * 1000, every=0.05)
+def test_a_body_that_drips_is_given_up(hurried):
+    home = {"Authorization": f"Bearer {hurried.home}", "Content-Length": "1000"}
+    status, problem = hurried.half("PUT", f"/v1/objects/{S}", home, b"x" * 1000, every=0.05)
     assert (status, problem["code"]) == (408, "body-timeout")
-    status, problem = limited.half("POST", f"/v1/streams/{S}/ack", home, b" " * 1000, every=0.05)
+    status, problem = hurried.half("POST", f"/v1/streams/{S}/ack", home, b" " * 1000, every=0.05)
     assert (status, problem["code"]) == (408, "body-timeout")
 
 
