@@ -17,6 +17,7 @@ from crystal.handoff.brief import BRIEF_TOKENS, make_prompt
 from crystal.handoff.program import run_program
 from crystal.handoff.talk import make_talk
 from crystal.handoff.target import NativeSession, writer_of
+from crystal.sessions.origin import read_whole
 from crystal.sessions.reading import Conversation, SessionSummary, find_target, read
 from crystal.store.search.isolated import isolated_projects
 from crystal.text.fence import new_nonce
@@ -54,7 +55,7 @@ def find_conversation(machine: Machine, wanted: str) -> Conversation:
     """
     found = read(machine.stores, find_target(machine.stores, wanted))
     if found.session is not None:
-        found = read(machine.stores, find_target(machine.stores, found.session.id))
+        found = read_whole(machine.stores, found.session.id)
     if found.session is None or not found.turns:
         raise NotFoundError(f"no session with messages matches {wanted!r}", hint="run: crystal sessions")
     return found

@@ -155,6 +155,30 @@ def test_the_title_of_an_isolated_project_does_not_go_along_into_another_folder(
     assert "numbat" not in told
 
 
+@pytest.mark.usefixtures("_opencode")
+def test_the_next_agents_too_know_what_tools_did_and_what_was_said_first(home, project, monkeypatch):
+    monkeypatch.setattr("crystal.handoff.talk.MAX_CHARACTERS", 100)
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ss --numbat"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "quokka.service listens"}
+    last = {"type": "tool_use", "id": "t2", "name": "Bash", "input": {"command": "kill --wombat"}}
+    begin, look = "Why does the dingo clash? ", {"type": "text", "text": "I look. " * 12}
+    remember(home, [begin, [look, call], [result], [{"type": "text", "text": "4711 twice."}, last]], cwd=str(project))
+    done = handed(SESSION, "pi")
+    call = {"type": "toolCall", "id": "c", "name": "bash", "arguments": {"command": "emu"}}
+    own = {"role": "assistant", "content": [{"type": "text", "text": "An emu, too."}, call]}
+    line = {"type": "message", "id": "0a0b0c0d", "timestamp": "2026-11-21T10:00:00.000Z", "message": own}
+    with Path(done["file"]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    for to in ("opencode", "codex", "gemini-cli", "claude-code", "pi"):
+        assert crystal("sync").code == 0
+        done = handed(done["new_session"], to)
+    assert crystal("sync").code == 0
+    briefs = [crystal("handoff", one, "--brief").out for one in (SESSION, done["new_session"])]
+    first, last = (brief.partition("Task:")[2].partition("</crystal")[0].splitlines() for brief in briefs)
+    assert [line for line in last if "emu" not in line] == first
+    assert sum("emu" in line for line in last) == 2
+
+
 def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:
     remember(home, ["Which port?", "4711."], cwd=str(project))
     for to in TARGETS.keys() - {"opencode", CLAUDE_CODE}:

@@ -30,9 +30,9 @@ def remember_samples(home: Path, harnesses: Iterable[str] = samples.ONE_OF_EACH)
 
 
 def remember(
-    home: Path, texts: Iterable[str], *, session: str = SESSION, cwd: str = "/home/me/shop", title: str | None = None
+    home: Path, texts: Iterable[object], *, session: str = SESSION, cwd: str = "/home/me/shop", title: str | None = None
 ) -> None:
-    """Import a conversation of Claude Code in which these texts are said, prompts and answers in turn."""
+    """Import a conversation of Claude Code in which these texts, or blocks, are said, prompts and answers in turn."""
     path = home / ".claude" / "projects" / "w" / f"{session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def remember(
     start_and_import()
 
 
-def transcript_line(text: str, number: int, *, session: str = SESSION, cwd: str = "/home/me/shop") -> str:
+def transcript_line(text: object, number: int, *, session: str = SESSION, cwd: str = "/home/me/shop") -> str:
     """Return a line of Claude Code: a prompt, or for an odd number an answer."""
     kind = "assistant" if number % 2 else "user"
     line = {
