@@ -29,6 +29,10 @@ class UsageError(CrystalError):
     exit_code = 2
 
 
+class ChangedMeanwhileError(UsageError):
+    """What a decision is about is not any more what was shown. Nothing was saved."""
+
+
 class NotFoundError(CrystalError):
     """Nothing has the name, the key or the id that was asked for."""
 

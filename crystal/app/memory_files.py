@@ -94,9 +94,9 @@ class MemoryFile:
         return done
 
     def without(self) -> FileChange:
-        """Return the file without its block; one that has nothing else is removed."""
-        rest = self.mark + self.block.without().encode()
-        return FileChange(self.path, self.path, self.before, rest or None)
+        """Return the file as it was before the block was written; one that was made for it is removed."""
+        rest = self.block.without()
+        return FileChange(self.path, self.path, self.before, None if rest is None else self.mark + rest.encode())
 
     def _written(self, lines: list[str]) -> FileChange:
         whole = lines if self.block.is_there else [TITLE, *lines]
@@ -153,7 +153,7 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
     mark, text = decoded(path, before or b"", "crystal writes into UTF-8 files only")
     if "\0" in text:
         raise UsageError(f"{path} is not a text file", hint="name another file")
-    block = parse_block(text, str(path))
+    block = parse_block(None if before is None else text, str(path))
     wanted = sorted(_belonging(machine, project, policy), key=lambda one: (one.created_at, one.id))
     gone, clean = forgotten_memories(machine.store), machine.redactor().clean_text
     known = {one.id for one in list_memories(machine, status=None, limit=EVERY)} | gone

@@ -12,7 +12,7 @@ from crystal.app.memory_queries import list_memories, memory_of, mirror_of
 from crystal.app.model_texts import sending_rule
 from crystal.config.providers import runs_here
 from crystal.context.choosing import is_trusted
-from crystal.errors import UsageError
+from crystal.errors import ChangedMeanwhileError, UsageError
 from crystal.llm.ask import PaidModel, retry_at
 from crystal.memories.rules import cleaned_text
 from crystal.model.recall import Remembered
@@ -135,34 +135,36 @@ def unreviewed(machine: Machine) -> list[Learned]:
     return sorted(found, key=lambda each: (-each.confidence, -each.last_at, each.memory.id))
 
 
-def keep_learned(machine: Machine, ident: str, text: str | None = None) -> Remembered:
+def keep_learned(machine: Machine, ident: str, text: str | None = None, *, seen: int | None = None) -> Remembered:
     """Keep a memory for good, with other words if some are given; what it contradicts is hidden. Idempotent.
 
     One that nobody asked for here, such as a file typed in the vault, is told to agents from then on.
+    ``seen`` is the ``updated_at`` that the person saw; None for a decision by id alone.
 
     Raises:
         NotFoundError: There is no such memory.
+        ChangedMeanwhileError: It changed since.
         UsageError: The text cannot be used.
     """
     words = None if text is None else cleaned_text(text, machine.redactor().clean_text)
     _refuse_asked(machine, ident)
-    kept = _judged(machine, ident, REVIEWED, "active", words)
+    kept = _judged(machine, ident, REVIEWED, "active", words, seen)
     for other in list_memories(machine, limit=MAX_LISTED):
         if _gives_way(other, kept):
             _judged(machine, other.id, other.source.partition(" ")[0], "deprecated")
     return kept
 
 
-def call_wrong(machine: Machine, ident: str) -> Remembered:
+def call_wrong(machine: Machine, ident: str, *, seen: int | None = None) -> Remembered:
     """Hide a memory that is wrong; it is proposed again only if somebody says it again. Idempotent."""
     _refuse_asked(machine, ident)
-    return _judged(machine, ident, LEARNED, "deprecated")
+    return _judged(machine, ident, LEARNED, "deprecated", seen=seen)
 
 
-def never_learn(machine: Machine, ident: str) -> Remembered:
+def never_learn(machine: Machine, ident: str, *, seen: int | None = None) -> Remembered:
     """Hide a memory, and never learn it or anything that says the same again. Idempotent."""
     _refuse_asked(machine, ident)
-    return _judged(machine, ident, REFUSED, "deprecated")
+    return _judged(machine, ident, REFUSED, "deprecated", seen=seen)
 
 
 def _refuse_asked(machine: Machine, ident: str) -> None:
@@ -172,11 +174,18 @@ def _refuse_asked(machine: Machine, ident: str) -> None:
         raise UsageError(why, hint=f"crystal memories deprecate {one.id}")
 
 
-def _judged(machine: Machine, ident: str, word: str, status: str, text: str | None = None) -> Remembered:
+def _judged(
+    machine: Machine, ident: str, word: str, status: str, text: str | None = None, seen: int | None = None
+) -> Remembered:
     """Store a memory's next version: the first word of its source says what the user made of it."""
-    return store_fields(
-        machine, ident, lambda old: {"source": judged(old, word), "status": status, "text": text or old.text}
-    )
+
+    def fields_of(old: Remembered) -> dict[str, str]:
+        if seen not in (None, old.updated_at):
+            why = f"{old.id} changed meanwhile, so nothing was saved; it is {state_of(old)} now"
+            raise ChangedMeanwhileError(why, hint=f"crystal memories show {old.id}")
+        return {"source": judged(old, word), "status": status, "text": text or old.text}
+
+    return store_fields(machine, ident, fields_of)
 
 
 def _gives_way(old: Remembered, new: Remembered) -> bool:

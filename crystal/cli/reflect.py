@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.context import open_machine, open_reader
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say
-from crystal.errors import CrystalError, UnavailableError, UsageError
+from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
@@ -96,7 +96,7 @@ def review(
             say(*learned_lines(one, moment), "")
 
 
-def _verdicts() -> dict[str, tuple[str, Callable[[Machine, str], Remembered]]]:
+def _verdicts() -> dict[str, tuple[str, Callable[..., Remembered]]]:
     """Return what each key makes of a memory, in a word and as a function."""
     from crystal.app.reflect import call_wrong, keep_learned, never_learn
 
@@ -126,16 +126,16 @@ def _ask_each(found: list[Learned], moment: int) -> None:
 
 def _answer(memory: Remembered) -> str | None:
     """Do what the next key says, and return a word for it; None if it says nothing, or nothing that can be done."""
-    from crystal.app.reflect import keep_learned
-
     key = typer.getchar().lower()
     if key not in tuple("kewn"):
         return {"s": "skipped", "q": "q"}.get(key)
-    words = typer.prompt("the text", default=memory.text) if key == "e" else None
+    words = [typer.prompt("the text", default=memory.text)] if key == "e" else []
     what, act = _verdicts()["k" if key == "e" else key]
     try:
         with open_machine() as machine:
-            act(machine, memory.id) if words is None else keep_learned(machine, memory.id, words)
+            act(machine, memory.id, *words, seen=memory.updated_at)
+    except ChangedMeanwhileError as error:
+        return f"skipped: {error.message}"
     except CrystalError as error:
         say(f"crystal: error: {error.message}", "press a key again", stream=sys.stderr)
         return None

@@ -19,8 +19,10 @@ from crystal.model.recall import Remembered
 
 BEGIN = "<!-- crystal files: change, add or delete lines, then run: crystal files sync -->"
 TITLE = "## Remembered"
+CREATED = 9
+"""``lead`` of a block whose file was made for it."""
 _BEGIN = re.compile(r"^<!-- crystal files: [^\n]*?-->", re.MULTILINE)
-_END = re.compile(r"^<!-- crystal files end (\d):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
+_END = re.compile(r"^<!-- crystal files end ([0-2]|9):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)", re.MULTILINE)
 _LINE = re.compile(r"^(?=<!-- crystal files| {0,3}```| {0,3}~~~)", re.MULTILINE)
 """Pattern of the beginning of a line that may be one of a block or of fenced code."""
@@ -56,7 +58,7 @@ class MemoryBlock:
 
     Attributes:
         head, tail: What is before and after the block; never changed.
-        lead: How many line ends before the block belong to it.
+        lead: How many line ends before the block belong to it, or ``CREATED``.
         newline: The line end of the file.
         is_there: Whether the file has a block.
         entries: What is in it, in order.
@@ -78,22 +80,25 @@ class MemoryBlock:
         text = "\n".join(whole).replace("\n", self.newline)
         if self.is_there:
             return self.head + text + self.tail
-        return self.head + self.newline * self.lead + text + self.newline
+        return self.head + self.newline * (0 if self.lead == CREATED else self.lead) + text + self.newline
 
-    def without(self) -> str:
-        """Return the file without its block, as it was before crystal wrote one."""
+    def without(self) -> str | None:
+        """Return the file without its block, as it was before crystal wrote one; None if there was no file."""
         head = self.head
-        for _ in range(self.lead):
+        for _ in range(self.lead if self.is_there and self.lead != CREATED else 0):
             head = head.removesuffix(self.newline)
-        return head + self.tail.removeprefix(self.newline)
+        rest = head + self.tail.removeprefix(self.newline)
+        return None if self.lead == CREATED and not rest else rest
 
 
-def parse_block(text: str, name: str) -> MemoryBlock:
-    """Find the block of a file.
+def parse_block(text: str | None, name: str) -> MemoryBlock:
+    """Find the block of a file; ``text`` is None if there is no file.
 
     Raises:
         UsageError: It is damaged, stands in fenced code, or there are two. ``name`` is the file's name in the error.
     """
+    if text is None:
+        return MemoryBlock("", "", CREATED, "\n", is_there=False)
     newline = "\r\n" if "\r\n" in text and text.find("\r\n") == text.find("\n") - 1 else "\n"
     begins, ends, quoted = _lines_of_blocks(text)
     if not begins and not ends:

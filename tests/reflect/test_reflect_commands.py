@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -54,8 +55,8 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for_again(home: Path) -> None:
-    texts = (*WORDS, "We deploy with Argo CD.", "Our main branch is trunk.")
+def test_each_key_of_the_review_acts_unless_it_was_decided_elsewhere_meanwhile(home: Path) -> None:
+    texts = (*WORDS, "We deploy with Argo CD.", "Our main branch is trunk.", "We squash all commits.")
     keep_transcript(home, "s1", *(line(text, at=NOW - at) for at, text in enumerate(texts)))
     assert crystal("init", "--yes").code == crystal("backfill", "--no-embed").code == 0
     assert crystal("reflect", "--now").code == 0
@@ -63,7 +64,7 @@ def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for
     command = [sys.executable, "-m", "crystal", "memories", "review"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "dumb"})
     os.close(theirs)
-    keys = b""
+    keys, decided = b"", ""
     for words, answer in (
         (" q quit", "k"),
         (" q quit", "e"),
@@ -72,7 +73,8 @@ def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for
         ("]:", "Use tabs.\n"),
         (" q quit", "w"),
         (" q quit", "n"),
-        (" q quit", ""),
+        (" q quit", "W"),
+        ("skipped: ", ""),
     ):
         shown = b""
         while words.encode() not in shown:
@@ -80,6 +82,9 @@ def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for
                 shown += os.read(ours, 65_536)
             else:
                 os.write(ours, keys)  # a key is dropped that comes before the review listens
+        if answer == "W":
+            decided = re.findall(r"mem-\w{12}", shown.decode())[-1]
+            assert crystal("memories", "review", "--keep", decided).code == 0
         keys = answer.encode()
         os.write(ours, keys)
     while process.poll() is None:
@@ -89,6 +94,7 @@ def test_each_key_of_the_review_acts_and_a_text_that_cannot_be_used_is_asked_for
     assert process.returncode == 0
     every = json.loads(crystal("memories", "--status", "all", "--json").out)["memories"]
     found = sorted((one["source"].split()[0], one["status"]) for one in every)
-    assert found == sorted([("reviewed", "active")] * 2 + [("learned", "deprecated"), ("refused", "deprecated"),
+    assert [one["status"] for one in every if one["id"] == decided] == ["active"]
+    assert found == sorted([("reviewed", "active")] * 3 + [("learned", "deprecated"), ("refused", "deprecated"),
                                                            ("proposed", "deprecated")])  # fmt: skip
     assert "Use tabs." in [one["text"] for one in every]

@@ -22,6 +22,7 @@ from crystal.store.isolation import source_via
 from tests.support.command import Done, crystal
 from tests.support.kept_home import KeptHome
 from tests.support.killed import killed_at_call
+from tests.support.table import each_row
 
 HEAD, TAIL = "# Rules\r\nno newline at the end", "\nmine"
 
@@ -87,6 +88,23 @@ def test_the_confirmed_memories_of_the_project_are_written_and_nothing_else_chan
     assert crystal("files", "remove", str(agents), "--yes").code == 0
     assert agents.read_bytes() == HEAD.encode()
     assert sync().code == 1, "the list is empty"
+
+
+@each_row(
+    "data", (None, b"", b"\n", b"\r\n", b"a", b"a\n", b"a\r\n\r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbfa\n\n\n", b"\n\n")
+)
+def test_removing_a_block_restores_the_file_byte_for_byte(agents: Path, data: bytes | None) -> None:
+    path = agents.with_name("CLAUDE.md")
+    for is_written in (False, True):
+        path.unlink(missing_ok=True)
+        if data is not None:
+            path.write_bytes(data)
+        if is_written:
+            assert sync(str(path), "--yes").code == 0
+            assert b"okapis" in path.read_bytes()
+            assert sync(str(path)).out.endswith("nothing new\n")
+        assert crystal("files", "remove", str(path), "--yes").code == 0
+        assert (path.read_bytes() if path.exists() else None) == data
 
 
 def test_a_change_is_shown_and_nothing_is_done_without_a_yes(agents: Path) -> None:

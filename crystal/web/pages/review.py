@@ -12,7 +12,7 @@ from crystal.errors import UsageError
 from crystal.web.pages.memories import check_shown
 from crystal.web.responses import Page, Redirect, RequestValues
 
-VERDICTS: Mapping[str, Callable[[Machine, str], object]] = {"wrong": call_wrong, "never": never_learn}
+VERDICTS: Mapping[str, Callable[..., object]] = {"wrong": call_wrong, "never": never_learn}
 SHOWN = 50
 
 
@@ -34,10 +34,10 @@ def judge(machine: Machine, asked: RequestValues) -> Redirect:
     check_shown(one, asked)
     if verdict == "keep":
         words = asked.values.get("text", "").replace("\r\n", "\n").strip()
-        keep_learned(machine, one.id, None if words == one.text else words)
+        keep_learned(machine, one.id, None if words == one.text else words, seen=one.updated_at)
         embed_soon(machine)
     elif verdict in VERDICTS:
-        VERDICTS[verdict](machine, one.id)
+        VERDICTS[verdict](machine, one.id, seen=one.updated_at)
     else:
         raise UsageError(f"the verdict is {verdict!r}", hint="use keep, wrong or never")
     return Redirect("/review")
