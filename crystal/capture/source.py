@@ -72,6 +72,7 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
             stack.callback(_quietly, database.close)
             database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
+            database.pragma("temp_store", "MEMORY")  # else a large sort writes a file
 
         def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
             try:

@@ -25,7 +25,7 @@ MEMORY_CRYSTAL = "memory-crystal"
 LANCEDB = "lancedb"
 _STORES = (
     _store(MEMORY_CRYSTAL, "memory-crystal", *_memory_crystal("crystal.db"), *_memory_crystal(MOVED)[:1]),
-    _store(LANCEDB, "LanceDB tables of memory-crystal", *_memory_crystal("chunks.lance", below="lance")),
+    _store(LANCEDB, "memory-crystal (LanceDB)", *_memory_crystal("chunks.lance", below="lance")),
     _store(
         "context-embeddings",
         "OpenClaw's context-embeddings",

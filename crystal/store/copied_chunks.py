@@ -20,6 +20,7 @@ class CopiedChunk(NamedTuple):
     chunk_text: str | None
     role: str | None
     timestamp: int | None
+    source_type: str | None
     embedding: tuple[float, ...]
 
 
@@ -29,11 +30,12 @@ def write_chunks(path: Path, chunks: Iterable[CopiedChunk]) -> None:
     try:
         db.execute(
             "CREATE TABLE conversation_chunks (id INTEGER PRIMARY KEY, agent_id TEXT, session_key TEXT,"
-            " chunk_text TEXT, role TEXT, timestamp INTEGER, embedding BLOB)"
+            " chunk_text TEXT, role TEXT, timestamp INTEGER, source_type TEXT,"
+            " embedding BLOB)"
         )
         with db:
             for one in chunks:
                 vector = struct.pack(f"<{len(one.embedding)}f", *one.embedding)
-                db.execute("INSERT INTO conversation_chunks VALUES (?, ?, ?, ?, ?, ?, ?)", (*one[:-1], vector))
+                db.execute("INSERT INTO conversation_chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*one[:-1], vector))
     finally:
         db.close()

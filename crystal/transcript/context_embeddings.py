@@ -14,10 +14,13 @@ from crystal.transcript.memory_crystal import IDS, MODELS, record_id, session_of
 from crystal.transcript.parts import Part
 from crystal.transcript.reader import Record
 from crystal.transcript.snapshot import Snapshot, SourceError
-from crystal.transcript.stores import NO_TEXT, StoredVector, StoreReader, StoreRow, record_of, role_of
+from crystal.transcript.stores import NO_TEXT, PAGE, StoredVector, StoreReader, StoreRow, record_of, role_of
 from crystal.transcript.tables import columns_of, moment_of
 
-_PIECES = "SELECT id, chunk_text, session_key, timestamp{} FROM conversation_chunks ORDER BY timestamp, id"
+_PIECES = "SELECT id, chunk_text, session_key, timestamp FROM conversation_chunks ORDER BY timestamp, id"
+_VECTORS = (
+    "SELECT rowid, chunk_text, timestamp, embedding FROM conversation_chunks WHERE rowid > ? ORDER BY rowid LIMIT ?"
+)
 
 
 class ContextEmbeddingsReader(StoreReader):
@@ -30,7 +33,7 @@ class ContextEmbeddingsReader(StoreReader):
         """Yield the pieces."""
         if "chunk_text" not in columns_of(source, "conversation_chunks"):
             raise SourceError(f"{source.path} has no conversation_chunks", hint="name another with --from")
-        for key, text, session, at in source.rows(_PIECES.format("")):
+        for key, text, session, at in source.rows(_PIECES):
             left_out = "" if word(text) else NO_TEXT
             record = _record(text, at)
             yield StoreRow("conversation_chunks", key, record, session_of(session), None, record, left_out)
@@ -42,9 +45,12 @@ class ContextEmbeddingsReader(StoreReader):
 
     def vectors(self, source: Snapshot) -> Iterator[StoredVector]:
         """Yield the vector of each piece."""
-        for _, text, _, at, data in source.rows(_PIECES.format(", embedding")):
-            if isinstance(data, bytes) and word(text):
-                yield StoredVector(_record(text, at), text, data)
+        last = -(1 << 63)
+        while some := list(source.rows(_VECTORS, (last, PAGE))):
+            last = some[-1][0]
+            for _, text, at, data in some:
+                if isinstance(data, bytes) and word(text):
+                    yield StoredVector(_record(text, at), text, data)
 
 
 def _record(text: object, at: object) -> str:

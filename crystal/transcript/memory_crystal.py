@@ -29,7 +29,7 @@ IDS = "memory-crystal"
 MODELS = {1536: ("openai", "text-embedding-3-small"), 3072: ("openai", "text-embedding-3-large"),
           768: ("ollama", "nomic-embed-text")}  # fmt: skip
 _PREFIXES = ("cc:", "ce:")
-_NOT_TAKEN = {
+NOT_TAKEN = {
     "file": "a piece of a file: crystal sources add has the file",
     "manual": "the text of a memory, which comes as one",
 }
@@ -49,7 +49,7 @@ class MemoryCrystalReader(StoreReader):
             " FROM chunks ORDER BY created_at, id"
         )
         for key, digest, kind, origin, at, is_empty in source.rows(sql):
-            left_out = NO_TEXT if is_empty else _NOT_TAKEN.get(str(kind), "")
+            left_out = NO_TEXT if is_empty else NOT_TAKEN.get(str(kind), "")
             yield StoreRow("chunks", key, record_id(digest, moment_of(at)), session_of(origin), None, digest, left_out)
         for table, why in (("entities", "crystal keeps no entities"), ("relationships", "crystal keeps no entities")):
             yield from (StoreRow(table, row.get("id"), left_out=why) for row in rows_of(source, table))

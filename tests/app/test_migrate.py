@@ -283,14 +283,16 @@ def test_lancedb_tables_come_with_their_vectors(home: Path) -> None:
     lancedb = pytest.importorskip("lancedb")
     folder = home / ".ldm" / "memory" / "lance"
     rows = [
-        {"text": text, "vector": [0.1 * (number + 1)] * 1536, "role": "user", "source_type": "conversation",
+        {"text": text, "vector": [0.1 * (number + 1)] * 1536, "role": "user", "source_type": kind,
          "source_id": "cc:s-1", "agent_id": "main", "token_count": 3, "created_at": "2026-01-01T00:00:00Z"}
-        for number, text in enumerate(("the zeppelin", "of lance"))
+        for number, (text, kind) in enumerate((
+            ("the zeppelin", "conversation"), ("of lance", "conversation"), ("notes.md", "file"), ("tea", "manual")))
     ]  # fmt: skip
     lancedb.connect(str(folder)).create_table("chunks", rows)
     start()
     before = fingerprints(folder)
-    assert took("lancedb")["new"] == 2
+    first = took("lancedb")
+    assert (first["read"], first["new"], sum(first["left_out"].values())) == (4, 2, 2)
     assert took("lancedb")["new"] == 0
     assert hits("zeppelin")
     assert fingerprints(folder) == before

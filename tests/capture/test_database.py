@@ -124,6 +124,15 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         assert {file.name: file.read_bytes() for file in tmp_path.glob("a.db*")} == before
 
 
+def test_more_is_sorted_than_sqlite_holds_in_its_cache(tmp_path: Path) -> None:
+    path, numbers = tmp_path / "a.db", range(3000)
+    with owner(path, "wal") as connection:
+        connection.execute("CREATE TABLE t (n, data)").fetchall()
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(number, bytes(4000)) for number in numbers])
+    with opened_database(path, ANYWHERE) as rows:
+        assert [number for number, _ in rows("SELECT n, data FROM t ORDER BY n DESC")] == [*reversed(numbers)]
+
+
 def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"no database" * 100)

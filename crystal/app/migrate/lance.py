@@ -60,5 +60,6 @@ def _chunks(table: Any) -> Iterator[CopiedChunk]:
                 row.get("text"),
                 row.get("role"),
                 moment_of(row.get("created_at")),
+                row.get("source_type"),
                 tuple(row.get("vector") or ()),
             )
