@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
+from crystal.app.cleanup import cleanup_of
 from crystal.app.context import Machine, this_home
 from crystal.app.transcript_formats import FormatState, format_states
 from crystal.capture import finder
@@ -142,7 +143,7 @@ def list_agents(machine: Machine, look: AgentFiles, names: Iterable[str] = HARNE
 def deleting_agents(machine: Machine, look: AgentFiles) -> list[AgentState]:
     """Return the agents on this machine that delete conversations by themselves."""
     names = [name for name, harness in HARNESSES.items() if harness.cleanup]
-    return [one for one in list_agents(machine, look, names) if one.is_here]
+    return [one for one in list_agents(machine, look, names) if one.is_here and one.cleanup]
 
 
 def describe_cleanup(agent: AgentState) -> str:
@@ -174,7 +175,7 @@ def _state_of(machine: Machine, name: str, look: AgentFiles, counts: HarnessCoun
         sum(one.unread for one in there),
         sum(not one.is_readable for one in there) + list(look.refused.values()).count(name),
         counts.since,
-        _cleanup(machine, name),
+        cleanup_of(machine, name),
         round(known.percent, 1),
         tuple(known.kinds),
         tells_of_turns(machine, name),
@@ -187,16 +188,6 @@ def tells_of_turns(machine: Machine, name: str) -> bool | None:
         found = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
         return any(facts.commands or facts.plugin for facts in found)
     return is_live(name, os.environ, this_home())
-
-
-def _cleanup(machine: Machine, name: str) -> str:
-    """Return what an agent deletes. Claude Code's settings can change when."""
-    said = HARNESSES[name].cleanup
-    if name != CLAUDE_CODE:
-        return said
-    facts = [read_facts(folder / "settings.json") for folder in machine.places.claude_dirs]
-    days = min((one.cleanup_days for one in facts if one.cleanup_days is not None), default=None)
-    return said if days is None else f"transcripts after {days} days"
 
 
 def unfinished_lines(look: AgentFiles, now: int) -> Iterator[tuple[Path, int, int]]:

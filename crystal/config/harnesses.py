@@ -142,7 +142,7 @@ _ROWS = (
             for home, variable in ((".openclaw", "OPENCLAW_STATE_DIR"), (".clawdbot", "CLAWDBOT_STATE_DIR"))
             for form, files in _OPENCLAW_FILES
         ),
-        cleanup="sessions after 30 days, and the oldest of more than 5,000",
+        cleanup="sessions of subagents and automations after 30 days, and archived ones above its disk budget",
     ),
     _agent(
         "goose",
