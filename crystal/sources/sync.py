@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 
 from crystal.sources import split
 from crystal.sources.file_content import CleanText, FileContent, read_content, text_of
+from crystal.sources.numbered_copies import numbered_copies
 from crystal.sources.scan import SkippedFile, scan
 from crystal.store.connection import Store
 from crystal.store.sources import source_files
@@ -87,6 +88,9 @@ class SourceSync:
         self._store, self._source, self._reader = store, source._replace(project=project), reader
         self._root = Path(source.path)
         self._found = found = scan(self._root, reader.barred, reader.now_ns())
+        for path, original in [*numbered_copies(self._root, found.files, reader.now_ns())]:
+            del found.files[path]
+            found.skipped.append(SkippedFile(path, f"nearly the same as {original}: a copy?"))
         with store.transaction():
             source_files.begin_reading(store, source, project, reader.read_as)
         self._known = source_files.known_files(store, source.id)

@@ -61,6 +61,23 @@ def test_tags_links_and_titles_are_found(home: Path) -> None:
     assert "Plan: B (Beta) > Steps #work #deploy/prod #soon" in crystal("search", "okapi").out
 
 
+def test_a_numbered_copy_is_known_by_what_it_says(tmp_path: Path) -> None:
+    folder, lines = Folder(tmp_path.resolve() / "vault"), [f"line {number} of the note" for number in range(9)]
+    said, other = ("\n".join([*lines, word]).encode() for word in ("gnu", "yak"))
+    for name in ("a/Note", "a/Note 2", "a/Note (1)", "Part", "Part 1", "Part 2", "Alone 2", "Plan"):
+        folder.write(f"{name}.md", other if "2" in name else said)
+    folder.write("Plan 2.md", b"another plan\n" * 9)
+    folder.write("Empty.md", b"")
+    folder.write("Empty 2.md", b"")
+    with quick_store(tmp_path / "a.db") as store:
+        wrong = dict.fromkeys(("a/Note 2.md", "a/Note (1).md"), "nearly the same as a/Note.md: a copy?")
+        assert dict(sync(store, folder.root, is_vault=True).skipped) == wrong
+        assert dict(sync(store, folder.root, is_vault=True).skipped) == wrong
+        folder.delete("a/Note.md")
+        report = sync(store, folder.root, is_vault=True)
+        assert (report.skipped, report.added + report.renamed, report.removed) == ([], 2, 1)
+
+
 def test_a_renamed_note_gets_its_new_name_and_keeps_what_has_a_title_of_its_own(tmp_path: Path) -> None:
     folder = Folder(tmp_path.resolve() / "vault")
     folder.write("own.md", NOTE.encode())

@@ -1,0 +1,47 @@
+"""Find second versions that iCloud, Finder and Google Drive name by a number: ``Note 2.md`` or ``Note (1).md``.
+
+A number proves nothing: ``Chapter 2.md`` is a chapter. A copy has its original beside it, and says nearly the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from crystal.sources.file_content import read_content, text_of
+
+_NUMBERED = re.compile(r"(?P<stem>.+?)(?: [2-9]| \([1-9]\))(?P<suffix>\.\w+)")
+_MIN_SHARED = 0.8
+"""So much of the longer text must be lines of the other, too."""
+
+
+def numbered_copies(root: Path, files: Collection[str], now_ns: int) -> Iterator[tuple[str, str]]:
+    """Yield those of a folder's files that are such copies, each with its original; these files are read."""
+    for path in files:
+        found = _NUMBERED.fullmatch(path)
+        if found is None or f"{found['stem']} 1{found['suffix']}" in files:  # who counts begins with one
+            continue
+        original = found["stem"] + found["suffix"]
+        if original in files and _shared(_text(root, path, now_ns), _text(root, original, now_ns)) >= _MIN_SHARED:
+            yield path, original
+
+
+def _text(root: Path, path: str, now_ns: int) -> str:
+    with contextlib.suppress(OSError):
+        content = read_content(root, path, now_ns)
+        return "" if content is None else text_of(content)[0]
+    return ""
+
+
+def _shared(one: str, other: str) -> float:
+    """Return how much of the longer text is in lines of both, from 0 to 1."""
+    lines, others = (Counter(line.strip() for line in text.splitlines()) for text in (one, other))
+    longer = max(_length(lines), _length(others))
+    return _length(lines & others) / longer if longer else 0.0
+
+
+def _length(lines: Counter[str]) -> int:
+    return sum(len(line) * count for line, count in lines.items())
