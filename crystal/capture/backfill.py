@@ -196,7 +196,7 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
     path = past.found.path
     with finder.opened(path, capture.folders) as file:
         found = finder.look_into(path, file)
-        mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, capture.cleaner)
+        mark = tail.recognise(file, found, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
             if leave_out_again(capture, file, found.size, state, mark):
                 raise WatermarkMovedError(f"{path}: it was replaced")

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
@@ -169,7 +170,7 @@ class Capture(NamedTuple):
                     with finder.opened(found.path, self.folders) as file:
                         offset = end_of_lines(file, found.size)
                         tail_hash = tail.tail_hash(file, offset, self.cleaner)
-                    mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash)
+                    mark = Watermark(key, offset, found.dev, found.inode, 0, tail_hash, found.written)
                     seen.append((origin, found.path, mark))
             with self.store.transaction():  # no file is waited for in it
                 for origin, path, mark in seen:
@@ -262,7 +263,8 @@ class Capture(NamedTuple):
         try:
             with finder.opened(source, self.folders if source == path else Folders((Root(source.parent),))) as file:
                 found = finder.look_into(path, file)
-                mark = tail.recognise(file, found.size, found.dev, found.inode, before, self.cleaner)
+                captured = partial(ledger.raw_hashes, self.store, state) if state else tuple
+                mark = tail.recognise(file, found, before, self.cleaner, captured)
                 if state and leave_out_again(self, file, found.size, state, mark):
                     return True
                 raw = tail.cut_at(read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES), until)
@@ -272,7 +274,7 @@ class Capture(NamedTuple):
             return False
         if not raw.raw:
             if state and mark.generation == before.generation:
-                self._note_move(state, found)
+                self._note_move(state, str(path), mark)
             return False
         last = state if mark.generation == before.generation else None
         reading = self.reading(origin, str(path), before, last, closed)._replace(context=context)
@@ -304,9 +306,9 @@ class Capture(NamedTuple):
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
 
-    def _note_move(self, state: ledger.TranscriptState, found: finder.TranscriptFile) -> None:
-        if (state.path, state.mark.dev, state.mark.inode) != (str(found.path), found.dev, found.inode):
-            ledger.moved(self.store, state, str(found.path), found.dev, found.inode)
+    def _note_move(self, state: ledger.TranscriptState, path: str, mark: Watermark) -> None:
+        if (state.path, state.mark) != (path, mark):
+            ledger.moved(self.store, state, path, mark)
 
     # -- who is who --------------------------------------------------------------------------------------------------
 

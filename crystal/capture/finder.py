@@ -24,6 +24,7 @@ from crystal.model.named_tuple import NamedTuple
 T = TypeVar("T")
 
 RECOGNIZED_BYTES = 1 << 20
+MAX_WRITTEN = (1 << 63) - 1
 LOG_SUFFIX = "-wal"
 """Suffix that SQLite appends to a database's name to name its log."""
 
@@ -34,6 +35,7 @@ class TranscriptFile(NamedTuple):
     Attributes:
         name: Its whole path.
         size, modified, dev, inode: What the system says of it; the time is ms.
+        written: A number that differs whenever it was written, also if its time was set back.
         log: Size, time and inode of the log beside a database, if it was listed and has one.
     """
 
@@ -42,6 +44,7 @@ class TranscriptFile(NamedTuple):
     modified: int
     dev: int
     inode: int
+    written: int = 0
     log: tuple[int, int, int] | None = None
 
     @property
@@ -86,7 +89,9 @@ def look_into(path: Path, file: BinaryIO) -> TranscriptFile:
 
 
 def _found(name: str, status: os.stat_result) -> TranscriptFile:
-    return TranscriptFile(name, status.st_size, status.st_mtime_ns // 1_000_000, status.st_dev, status.st_ino)
+    written = (status.st_mtime_ns + status.st_ctime_ns) & MAX_WRITTEN
+    modified = status.st_mtime_ns // 1_000_000
+    return TranscriptFile(name, status.st_size, modified, status.st_dev, status.st_ino, written)
 
 
 def opened(path: Path, folders: Folders = ANYWHERE) -> AbstractContextManager[BinaryIO]:
@@ -125,7 +130,7 @@ def all_transcripts(
     roots: Sequence[Root],
     refusal: Refusal = _pass_over,
     folders: Folders | None = None,
-    known: Mapping[str, tuple[int, int, int]] | None = None,
+    known: Mapping[str, tuple[int, int, int, int]] | None = None,
 ) -> Iterator[TranscriptFile]:
     """Yield every transcript in the roots that is written line by line, subagents' included.
 
@@ -136,7 +141,7 @@ def all_transcripts(
         roots: The agents' folders of transcripts.
         refusal: Told of what is left out: the system refuses to list it, it leads elsewhere, it does not answer.
         folders: Where links may lead; the roots alone by default.
-        known: Bytes read, device and inode of files, by path, that are left out while nothing else is in them.
+        known: What ``ledger.read_to`` knows of files, by path, that are left out while nothing else is in them.
     """
     search = _Search(folders or Folders(tuple(roots)), refusal, known=known or {})
     for root in existing(root for root in roots if root.place.form == "lines"):
@@ -207,7 +212,7 @@ class _Search(NamedTuple):
     folders: Folders
     refusal: Refusal = _pass_over
     are_databases: bool = False
-    known: Mapping[str, tuple[int, int, int]] = MappingProxyType({})
+    known: Mapping[str, tuple[int, int, int, int]] = MappingProxyType({})
 
     def changed(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the files that are not as they were seen, in one loop without a call for each: there are thousands."""
@@ -219,9 +224,13 @@ class _Search(NamedTuple):
                 yield name
                 continue
             read = known.get(name)
-            # A last line that lacks its newline was read with it: one byte more than there is.
-            if read is None or read[0] - status.st_size not in (0, 1) or read[1:] != (status.st_dev, status.st_ino):
-                yield name
+            if read is not None:
+                offset, dev, inode, written = read
+                is_same = written == status.st_mtime_ns + status.st_ctime_ns and inode == status.st_ino
+                # A last line that lacks its newline was read with it: one byte more than there is.
+                if is_same and dev == status.st_dev and offset - status.st_size in (0, 1):
+                    continue
+            yield name
 
     def regular(self, name: str) -> TranscriptFile | None:
         """Return a regular file in a folder that was checked; a link only if its target is allowed."""

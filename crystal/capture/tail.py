@@ -2,9 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import BinaryIO
 
+from crystal.capture.finder import TranscriptFile
 from crystal.capture.privacy import Policy
 from crystal.errors import CrystalError, RedactionError
 from crystal.model.capture import Finding, LedgerState, Origin, RawSegment, Segment, SegmentPiece, Watermark
@@ -19,6 +20,8 @@ SEGMENT_BYTES = 4 << 20
 CONTEXT_BYTES = 256 << 10
 
 CleanLine = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
+Captured = Callable[[], Iterable[tuple[int, int, bytes]]]
+"""Gives the first byte, the end and the hash of each captured stretch of a file."""
 CleanedLines = list[tuple[bytes, Mapping[str, int]]]
 
 
@@ -55,15 +58,20 @@ class Cleaner(NamedTuple):
         return hashlib.blake2b(data, digest_size=32, key=self.key, person=b"crystal ledger").digest()
 
 
-def recognise(file: BinaryIO, size: int, dev: int, inode: int, mark: Watermark, cleaner: Cleaner) -> Watermark:
+def recognise(
+    file: BinaryIO, found: TranscriptFile, mark: Watermark, cleaner: Cleaner, captured: Captured = tuple
+) -> Watermark:
     """Return the watermark to read on from: the same if the file only grew, a new generation if it was replaced.
 
     A file moved to another folder or disk keeps its bytes and so its watermark. One that is shorter, or has other
-    bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless.
+    bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless. Only of
+    one that was written and has not grown are all bytes compared.
     """
-    if size + 1 >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash:
-        return mark._replace(dev=dev, inode=inode)
-    return Watermark(mark.transcript, 0, dev, inode, mark.generation + 1, b"")
+    here = Watermark(mark.transcript, 0, found.dev, found.inode, mark.generation + 1, b"", found.written)
+    is_same = found.size + 1 >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash
+    if is_same and found.size <= mark.offset and mark.written not in (0, found.written):
+        is_same = all(cleaner.hash(read_lines(file, start, stop)) == old for start, stop, old in captured())
+    return here if not is_same else mark._replace(dev=found.dev, inode=found.inode, written=found.written)
 
 
 def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:

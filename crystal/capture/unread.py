@@ -103,13 +103,13 @@ def unread_lines(
     found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner, folders: Folders = ANYWHERE
 ) -> tuple[int, int, OSError | CrystalError | None]:
     """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
-    is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.offset - found.size in (0, 1)
-    if is_same and os.access(found.name, os.R_OK):
+    is_same = mark[2:4] == (found.dev, found.inode) and mark.written in (0, found.written)
+    if is_same and mark.offset - found.size in (0, 1) and os.access(found.name, os.R_OK):
         return mark.offset, mark.offset, None
     try:
         with finder.opened(found.path, folders) as file:
             end = end_of_lines(file, found.size)
-            now = recognise(file, found.size, found.dev, found.inode, mark, cleaner)
+            now = recognise(file, found, mark, cleaner)
     except FileNotFoundError:
         return mark.offset, mark.offset, None
     except (OSError, CrystalError) as error:

@@ -161,7 +161,7 @@ class Verification:
             return
         with finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)
-            mark = tail.recognise(file, found.size, found.dev, found.inode, state.mark, self.cleaner)
+            mark = tail.recognise(file, found, state.mark, self.cleaner)
             if mark.generation != state.mark.generation:
                 self.proof.add_behind(state.path, "the file was replaced", 0, end, state.id)
                 return

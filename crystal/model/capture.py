@@ -94,7 +94,8 @@ class Watermark(NamedTuple):
     """Position up to which one transcript was read, with what recognises the file again.
 
     ``tail_hash`` is a keyed hash of the (at most 4096) bytes just before ``offset``; empty at offset 0.
-    ``generation`` counts how often the file was found replaced.
+    ``generation`` counts how often the file was found replaced. ``written`` differs whenever the file was written; 0 if
+    it is not known.
     """
 
     transcript: str
@@ -103,6 +104,7 @@ class Watermark(NamedTuple):
     inode: int = 0
     generation: int = 0
     tail_hash: bytes = b""
+    written: int = 0
 
     @property
     def counts_records(self) -> bool:

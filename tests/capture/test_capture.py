@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,23 @@ def test_a_replaced_file_is_read_again_and_doubles_nothing(machine: CaptureMachi
     staged.replace(path)
     machine.capture().sweep()
     assert machine.texts() == ["after", "dropped", "kept"]
+
+
+@pytest.mark.parametrize("is_dated_back", [False, True], ids=["now", "with its old time"])
+@pytest.mark.parametrize("at", [0, 1, 2], ids=["first", "middle", "last"])
+def test_a_file_replaced_by_one_of_its_size_is_read(machine: CaptureMachine, at: int, is_dated_back: bool) -> None:
+    path, lines = machine.transcript("s"), [line(f"{word} {'x' * 5_000}") for word in ("one", "two", "six")]
+    path.write_bytes(b"".join(lines))
+    machine.capture().sweep()
+    before = path.stat()
+    lines[at] = line(f"new {'x' * 5_000}")
+    path.write_bytes(b"".join(lines))
+    if is_dated_back:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_ino) == (before.st_size, before.st_ino)
+    for _ in range(2):
+        machine.capture().sweep()
+        assert [text[:3] for text in machine.texts() if text[0] != "x"] == ["new", "one", "six", "two"]
 
 
 @pytest.mark.parametrize("is_dated", [True, False], ids=["dated", "without times"])

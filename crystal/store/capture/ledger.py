@@ -31,7 +31,7 @@ FORKED_FROM = 1_000_000
 
 _COLUMNS = (
     "id, agent, device, session_id, subagent, harness, path, transcript, offset, dev, inode, generation, tail_hash,"
-    " archive, updated_at"
+    " written, archive, updated_at"
 )
 
 
@@ -46,8 +46,8 @@ def stored_path(path: Path | str) -> str | bytes:
 
 
 def _state(*row: Any) -> TranscriptState:
-    mark = Watermark._make((*row[7:12], bytes(row[12])))
-    return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, row[13], row[14])
+    mark = Watermark._make((*row[7:12], bytes(row[12]), row[13]))
+    return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, *row[14:])
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:
@@ -62,11 +62,20 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)
 
 
-def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int]]:
-    """Return (offset, dev, inode) of every file that was read on one device, by path."""
+def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int, int]]:
+    """Return (offset, dev, inode, written) of every file that was read on one device, by path."""
     # In the table's own order: an index would cost a look at the table for each row, and sorting.
-    sql = "SELECT path, offset, dev, inode FROM capture_state NOT INDEXED WHERE device = ? ORDER BY id"
-    return {os.fsdecode(path): (offset, dev, inode) for path, offset, dev, inode in store.rows(sql, (device,))}
+    sql = "SELECT path, offset, dev, inode, written FROM capture_state NOT INDEXED WHERE device = ? ORDER BY id"
+    return {os.fsdecode(row[0]): row[1:] for row in store.rows(sql, (device,))}
+
+
+def raw_hashes(store: Store, state: TranscriptState) -> list[tuple[int, int, bytes]]:
+    """Return (first byte, end, hash) of what was captured of the present file and not forgotten."""
+    return store.rows(
+        "SELECT start, stop, raw_hash FROM segments WHERE transcript = ? AND generation = ? AND state = 'captured'"
+        " AND raw_hash > x'' ORDER BY start",
+        (state.id, state.mark.generation),
+    )
 
 
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
@@ -156,7 +165,7 @@ def move_mark(store: Store, transcript: int, path: str, mark: Watermark, now: in
     """Point a transcript at a file and a watermark in it. Inside a transaction."""
     store.execute(
         "UPDATE capture_state SET path = ?, offset = ?, dev = ?, inode = ?, generation = ?, tail_hash = ?,"
-        " updated_at = ? WHERE id = ?",
+        " written = ?, updated_at = ? WHERE id = ?",
         (stored_path(path), *mark[1:], now, transcript),
     )
 
@@ -272,11 +281,10 @@ def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int
         add_row(store, ident, mark.generation, 0, mark.offset, "skipped", BEFORE_CRYSTAL, now)
 
 
-def moved(store: Store, state: TranscriptState, path: str, dev: int, inode: int) -> None:
-    """Note that the same file is now at another path or inode."""
-    store.execute(
-        "UPDATE capture_state SET path = ?, dev = ?, inode = ? WHERE id = ?", (stored_path(path), dev, inode, state.id)
-    )
+def moved(store: Store, state: TranscriptState, path: str, mark: Watermark) -> None:
+    """Note that the same file is now at another path or inode, or was written without a change."""
+    sql = "UPDATE capture_state SET path = ?, dev = ?, inode = ?, written = ? WHERE id = ?"
+    store.execute(sql, (stored_path(path), mark.dev, mark.inode, mark.written, state.id))
 
 
 def add_row(
