@@ -12,6 +12,7 @@ from pathlib import Path
 
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
+from crystal.ingest.same_id import told_apart
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
@@ -138,6 +139,9 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
     Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file.
     """
+    if (apart := told_apart(store, ldm_home, segment, [turn for turn, _ in prepared.said])) != segment:
+        segment = apart
+        prepared = prepare(segment)
     blocks = forgetting.read_blocks(store)
     if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
         segment = kept

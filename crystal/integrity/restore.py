@@ -15,6 +15,7 @@ from crystal.model.capture import RESTORED, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.health import checks
+from crystal.transcript.line_context import without_context
 from crystal.transcript.reader import TranscriptReader, reader_of
 
 
@@ -63,9 +64,9 @@ def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) 
                     continue
                 seen.add(uuid)
             if row.generation == latest:
-                kept.append(line)
+                kept.append(without_context(line))
             else:
-                yield line
+                yield without_context(line)
     yield from kept
 
 

@@ -36,6 +36,7 @@ class Context(NamedTuple):
         replaces: The ids of other records that said the same in a file that had less of the conversation.
         turn: The turn of the agent that it belongs to and its place in that turn, where this tells lines without ids
             apart.
+        apart: The line's id in place of its own, which an earlier line has that says something else.
     """
 
     session: str | None = None
@@ -49,6 +50,7 @@ class Context(NamedTuple):
     revised: bool = False
     replaces: tuple[str, ...] = ()
     turn: str | None = None
+    apart: str | None = None
 
     def with_texts(
         self,
@@ -99,6 +101,17 @@ def without_context(line: bytes) -> bytes:
     return b"{" + (rest[1:] if rest.startswith(b",") else rest)
 
 
+def set_apart(line: bytes, name: str) -> bytes:
+    """Return a line with an id in place of its own."""
+    return complete(without_context(line), parse_completed(line)[1]._replace(apart=name))
+
+
+def id_apart(fields: Fields) -> str | None:
+    """Return the id that a line was given in place of its own."""
+    said = fields.get(_FIELD)
+    return identifier(said.get("apart")) if isinstance(said, dict) else None
+
+
 def parse_completed(line: bytes) -> tuple[Fields, Context]:
     """Parse a line into its own fields and its context; both are empty where they are missing."""
     fields = parse_line(line) or {}
@@ -124,7 +137,7 @@ def text_of(fields: Fields) -> str | None:
 def _context_of(said: dict[str, Any]) -> Context:
     at = said.get("at")
     texts = {name: word(said.get(name)) for name in ("cwd", "branch", "model", "title")}
-    ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id", "turn")}
+    ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id", "turn", "apart")}
     is_time = isinstance(at, int) and not isinstance(at, bool)
     replaces = tuple(ident for one in list_of(said.get("replaces")) if (ident := identifier(one)) is not None)
     return Context(**texts, **ids, at=at if is_time else None, revised=said.get("revised") is True, replaces=replaces)

@@ -51,7 +51,7 @@ class MessageReader(TranscriptReader):
         shared = self.turn_of(fields, context)
         said = {part.role for part in self.parts(fields) if part.text.strip()}
         return LineFacts(
-            uuid=self.uuid_of(fields, context) if text_of(fields) is None else None,
+            uuid=(context.apart or self.uuid_of(fields, context)) if text_of(fields) is None else None,
             timestamp_ms=shared.timestamp or context.at,
             cwd=shared.cwd,
             session_id=context.session or self.session_of(fields),
@@ -64,7 +64,7 @@ class MessageReader(TranscriptReader):
         tools: dict[str, str | None] = {}
         for offset, line in lines:
             fields, context = parse_completed(line)
-            uuid = self.uuid_of(fields, context)
+            uuid = context.apart or self.uuid_of(fields, context)
             if uuid is not None:
                 shared = self.turn_of(fields, context)._replace(uuid=uuid, offset=offset)
                 is_subagents = subagent or self.is_subagents(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 
 import pytest
@@ -125,11 +126,12 @@ def test_a_replaced_file_is_read_again_and_doubles_nothing(machine: CaptureMachi
 @pytest.mark.parametrize("is_dated_back", [False, True], ids=["now", "with its old time"])
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["first", "middle", "last"])
 def test_a_file_replaced_by_one_of_its_size_is_read(machine: CaptureMachine, at: int, is_dated_back: bool) -> None:
-    path, lines = machine.transcript("s"), [line(f"{word} {'x' * 5_000}") for word in ("one", "two", "six")]
+    path, ids = machine.transcript("s"), [str(uuid.uuid4()) for _ in range(3)]
+    lines = [line(f"{word} {'x' * 5_000}", ident=ident) for word, ident in zip(("one", "two", "six"), ids, strict=True)]
     path.write_bytes(b"".join(lines))
     machine.capture().sweep()
     before = path.stat()
-    lines[at] = line(f"new {'x' * 5_000}")
+    lines[at] = line(f"new {'x' * 5_000}", ident=ids[at])
     path.write_bytes(b"".join(lines))
     if is_dated_back:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

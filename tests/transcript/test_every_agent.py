@@ -267,6 +267,44 @@ def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> 
         read_or_refused(reader, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))
 
 
+def test_other_words_under_an_id_that_came_before_are_a_turn_of_their_own(home: Path) -> None:
+    files = dict[Path, bytes]()
+    for harness in part_of(["pi", "codex", "copilot-cli", "droid", "qwen-code"]):
+        samples.lay_out(harness, home)
+        said = [fact["text"].encode() for fact in samples.expected(harness)[1] if fact["role"] == "user"]
+        for name in (name for _, name in samples.sample_files(harness) if name.endswith(".jsonl")):
+            every = (home / name).read_bytes().splitlines()
+            lines = [line for line in every if reader_of(harness).facts(line).is_conversation]
+            again = ((line, text) for line in lines for text in said if b':"%b"' % text in line)
+            for number, (line, text) in enumerate(again):
+                changed = line.replace(text, f"wobblefish {number} of {name}".encode())
+                files[home / name] = files.get(home / name, b"") + changed + b"\n"
+    start()
+    crystal("backfill", "--wait")
+    before = samples.captured()[1]
+    for path, lines in files.items():
+        path.write_bytes(path.read_bytes() + lines)
+    for step in ("sync", "the same files, replaced", "rebuilt"):
+        if step.startswith("the same"):
+            for path in files:
+                path.write_bytes(b"\n" + path.read_bytes())
+        if step == "rebuilt":
+            next(home.rglob("crystal.db")).unlink()
+            crystal("verify", "--repair")
+        crystal("sync")
+        found = samples.captured()[1]
+        assert [one for one in before if one not in found] == [], step
+        new = sorted(one["text"] for one in found if one not in before)
+        assert new == sorted(set(new)), step
+        assert len(new) == sum(lines.count(b"\n") for lines in files.values()) > 0, step
+        assert proof()["percent"] == 100, step
+    assert crystal("forget", "--query", new[0], "--yes", "--prove").code in (0, 6)  # the agent's own file has it
+    for path in files:
+        path.write_bytes(b"\n" + path.read_bytes())
+    crystal("sync")
+    assert sorted(one["text"] for one in samples.captured()[1] if one not in before) == new[1:]
+
+
 def test_a_mistake_of_a_reader_is_named_and_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start()
     for harness in ("goose", "kiro", "zed"):

@@ -78,6 +78,15 @@ def raw_hashes(store: Store, state: TranscriptState) -> list[tuple[int, int, byt
     )
 
 
+def frames_of_line(store: Store, uuid: str) -> list[tuple[str, int, int]]:
+    """Return (archive, offset, length) of the frames in which a line with turns may be."""
+    return store.rows(
+        "SELECT DISTINCT c.archive, s.archive_offset, s.archive_length FROM turns t JOIN segments s ON s.id = t.segment"
+        " JOIN capture_state c ON c.id = s.transcript WHERE t.uuid = ? AND s.archive_length > 0",
+        (uuid,),
+    )
+
+
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Return (harness, path) of the transcripts of a session, where they were seen last."""
     rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))

@@ -14,6 +14,7 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.claude_code.turns import parse_turns
 from crystal.transcript.line import fields_of, identifier, list_of, parse_line, parse_time, word
+from crystal.transcript.line_context import id_apart
 from crystal.transcript.reader import FORGOTTEN, Identity, LineFacts, TranscriptReader
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -64,7 +65,7 @@ class ClaudeCodeReader(TranscriptReader):
         if fields is None:
             return LineFacts()
         return LineFacts(
-            uuid=identifier(fields.get("uuid")),
+            uuid=id_apart(fields) or identifier(fields.get("uuid")),
             timestamp_ms=parse_time(fields.get("timestamp")),
             cwd=word(fields.get("cwd")),
             session_id=identifier(fields.get("sessionId")) or identifier(fields.get("session_id")),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from crystal.model.capture import Turn
 from crystal.text.lazy_pattern import lazy_pattern
 from crystal.transcript.line import Fields, fields_of, identifier, parse_line, parse_time, word
+from crystal.transcript.line_context import id_apart
 from crystal.transcript.parts import Part, block_text, call_text, result_text, turns_of_parts
 from crystal.transcript.reader import FORGOTTEN
 
@@ -71,7 +72,10 @@ def _turns_of(
     if message is None:
         return
     shared = Turn(
-        _sent_as(fields) or identifier(fields.get("uuid")) or _derived_uuid(transcript, offset, line),
+        id_apart(fields)
+        or _sent_as(fields)
+        or identifier(fields.get("uuid"))
+        or _derived_uuid(transcript, offset, line),
         0,
         "user",
         "",
