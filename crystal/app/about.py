@@ -17,6 +17,7 @@ from crystal.app.authors import commits_of
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, fix
 from crystal.app.projects import relative
+from crystal.app.renames import FileName, names_of
 from crystal.app.search import prepare_search
 from crystal.assist.decisions import find_reason
 from crystal.errors import UsageError
@@ -37,6 +38,7 @@ EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "sai
 
 _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
 """Pattern of the line that git prints of a commit that it made."""
+_LIKE_A_FILE = re.compile(r"\S*[./]\S*")
 CALL_ROLES = ("tool_call", "tool_result")
 MAX_TEXTS, ENOUGH_TEXTS = 150, 20
 """Texts that name the thing which are read, the best, and how many are enough if each was said many times."""
@@ -139,7 +141,7 @@ def about(
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
     commits = list(_commits_of(machine, name, folder or project))
     for place in (project,) if project is None or is_only else (project, None):
-        found = _History(machine, name, place)
+        found = _History(machine, name, place, folder or project)
         events = found.events()
         if events:
             return found.told(_merged([*events, *commits]))
@@ -163,18 +165,23 @@ def most_telling(events: Sequence[Event], limit: int) -> list[Event]:
 class _History:
     """Question about one thing, to the memories of one project or of all."""
 
-    def __init__(self, machine: Machine, thing: str, project: str | None) -> None:
+    def __init__(self, machine: Machine, thing: str, project: str | None, folder: str | None) -> None:
         self._machine, self._thing, self._project = machine, thing, project
         self._kind, self._pattern = kind_of_name(thing), mentions(thing)
+        self._names = [FileName(thing)]
+        if self._kind == "name" and _LIKE_A_FILE.fullmatch(thing):
+            self._names = names_of(machine.stores, thing, project=project, folder=folder)
+        for one in self._names[1:]:
+            self._pattern = re.compile(f"{self._pattern.pattern}|{mentions(one.spoken(thing)).pattern}", re.IGNORECASE)
 
     def events(self) -> list[Event]:
         """Return the events, the latest first; what happened several times in a session is one."""
-        done = [event for store in self._machine.stores for event in self._edits(store)]
+        done = [event for store in self._machine.stores for one in self._names for event in self._edits(store, one)]
         if done:
             self._kind = "file"
-        said = list(self._said(ENOUGH_TEXTS))
+        said = [event for one in self._names for event in self._said(one, ENOUGH_TEXTS)]
         if not done and not said:  # much that was only read may hide all that was said
-            said = list(self._said(MAX_TEXTS))
+            said = list(self._said(self._names[0], MAX_TEXTS))
         return _merged([*done, *said, *self._fixed(said)])
 
     def told(self, events: Sequence[Event]) -> ThingHistory:
@@ -189,14 +196,13 @@ class _History:
 
     # ------------------------------------------------------------------------------------------------ what was done
 
-    def _edits(self, store: Store) -> Iterator[Event]:
-        """Yield the edits of the file, if the thing is the name or the end of the path of one."""
+    def _edits(self, store: Store, name: FileName) -> Iterator[Event]:
+        """Yield the edits of the file under a name, if the thing is the name or the end of the path of one."""
         if " " in self._thing:
             return
-        wanted = self._thing.replace("\\", "/").removeprefix("./")
-        key = hash_for(store)(file_name(self._thing))
-        rows = queries.changed_rows(store, projects=self._projects(store), keys=[key])
-        rows = [one for one in rows if f"/{one.path}".replace("\\", "/").endswith(f"/{wanted}")][-MAX_EDITS:]
+        rows = queries.changed_rows(store, since=name.since, before=name.until, projects=self._projects(store),
+                                    keys=[hash_for(store)(file_name(name.path))])  # fmt: skip
+        rows = [one for one in rows if name.is_of(f"{one.cwd or ''}/{one.path}")][-MAX_EDITS:]
         calls = queries.calls(store, {one.turn for one in rows}, self._machine.memory_of(store))
         for one in rows:
             if call := calls.get(one.turn):
@@ -226,15 +232,15 @@ class _History:
 
     # ------------------------------------------------------------------------------------------------ what was said
 
-    def _said(self, enough: int) -> Iterator[Event]:
+    def _said(self, name: FileName, enough: int) -> Iterator[Event]:
         """Yield what the texts tell that name the thing, each call and its result once; from ``enough`` texts on."""
-        words = " ".join(words_of(self._thing)).replace('"', " ")
+        words = " ".join(words_of(name.spoken(self._thing))).replace('"', " ")
         question = f'"{words}"' if " " in words else words
         filters = Filters(self._project)
         sources, request = prepare_search(self._machine, question, MAX_TEXTS, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
         found = search(exact, replace(request, enough=enough)).hits
-        hits = [one for one in found if self._pattern.search(one.text)]
+        hits = [one for one in found if name.covers(one.timestamp) and self._pattern.search(one.text)]
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
         for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does

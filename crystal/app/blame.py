@@ -13,6 +13,7 @@ from pathlib import Path
 from crystal.app.context import Machine
 from crystal.app.git_files import filter_settings, run_git, shallow_commits
 from crystal.app.projects import find_home
+from crystal.app.renames import names_now
 from crystal.config.paths import system_errors
 from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Memory
@@ -22,6 +23,7 @@ from crystal.store.search.scope import project_ids
 from crystal.store.work import queries
 from crystal.store.work.index import hash_for
 from crystal.store.work.queries import RecordedCall
+from crystal.transcript.project import find_project
 from crystal.work.blame import WINDOW_MS, FileEdit, Line, attribute
 from crystal.work.line_hashes import line_hashes
 
@@ -91,6 +93,11 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
         UsageError: It is no text, or has no such lines.
     """
     path, first, last = _target(wanted)
+    if not os.path.isfile(path):  # noqa: PTH113 - a name may be too long for pathlib
+        now = new_name(machine, path)
+        place = shlex.quote(f"{now}{wanted[len(wanted.rpartition(path.name)[0] + path.name) :]}")
+        hint = f"it has another name now: crystal blame {place}" if now else "give a file, FILE:LINE or FILE:LINE-LINE"
+        raise NotFoundError(f"there is no file {path}", hint=hint)
     text = _read(path)
     if not text:
         raise UsageError(f"{path} is empty", hint="give a file that has lines")
@@ -127,9 +134,18 @@ def _target(wanted: str) -> tuple[Path, int, int | None]:
     return Path(os.path.abspath(wanted)), 1, None  # noqa: PTH100 - the same
 
 
+def new_name(machine: Machine, path: Path) -> Path | None:
+    """Return where a file is now that is not there any more; None if nobody knows."""
+    folder = next((str(one) for one in path.parents if one.is_dir()), "/")
+    root = Path(find_project(folder).git_root or folder)
+    if not path.is_relative_to(root):
+        return None
+    name = str(path.relative_to(root))
+    now = names_now(machine.stores, str(root), [name]).get(name)
+    return root / now if now else None
+
+
 def _read(path: Path) -> list[str]:
-    if not path.is_file():
-        raise NotFoundError(f"there is no file {path}", hint="give a file, or FILE:LINE, or FILE:LINE-LINE")
     with system_errors(path):
         data = path.read_bytes()[: MAX_FILE_BYTES + 1]
     if len(data) > MAX_FILE_BYTES or b"\0" in data:

@@ -85,10 +85,32 @@ def _pieces(said: bytes) -> list[str]:
 
 def tracked_files(root: str, names: Collection[str], seconds: float) -> dict[str, str]:
     """Return the tracked files with any of some names, or below any folder with such a path, with their blobs."""
-    patterns = [":(top,glob)**/" + _GLOB.sub(r"\\\g<0>", name.lstrip("/")) for name in names]
-    said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *patterns], seconds)
+    said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *_patterns(names)], seconds)
     rows = (row.partition("\t") for row in _pieces(said))
     return {path: about.split(" ")[1] for about, _, path in rows}
+
+
+def _patterns(names: Collection[str]) -> list[str]:
+    """Return what git knows files by that have any of some names, or are below any folder with such a path."""
+    return [":(top,glob)**/" + _GLOB.sub(r"\\\g<0>", name.lstrip("/")) for name in names]
+
+
+def renames_of(folder: str, names: Collection[str], seconds: float) -> list[tuple[int, str, str]]:
+    """Return when commits of this branch renamed files, from the old path to the new one: the latest first.
+
+    Only commits are read that changed files with some names, or below any folder with such a path.
+    """
+    words = ["log", "-z", "-M", "-l400", "--full-diff", "--diff-filter=R", "--name-status", "--no-ext-diff"]
+    words += ["--no-textconv", "--no-show-signature", "--no-color", "--format=%x00%ct", "HEAD", "--"]
+    said, _ = run_git(folder, [*words, *_patterns(names)], seconds)
+    found, at, tokens = [], 0, iter(_pieces(said))
+    for token in tokens:
+        word = token.strip("\n")
+        if word.isdecimal():
+            at = int(word) * 1000
+        elif word.startswith("R"):
+            found.append((at, next(tokens, ""), next(tokens, "")))
+    return found
 
 
 def changes_since(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crystal.app.context import Machine
 from crystal.app.projects import relative
+from crystal.app.renames import names_now
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
@@ -32,6 +33,7 @@ class ChangedFile:
         removed: Lines that they removed.
         sessions: The sessions, latest last.
         last_at: The time of the latest edit.
+        now: Its path now, if it was renamed since.
     """
 
     path: str
@@ -41,6 +43,7 @@ class ChangedFile:
     removed: int
     sessions: tuple[str, ...]
     last_at: int
+    now: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ def changed(
     for one in sorted(rows.values(), key=lambda one: one.at):
         files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)
     found = [_changed_file(path, known, edits) for (known, path), edits in files.items()]
+    moved = dict[tuple[str | None, str], str]()
+    for known, folder in {(one.project, one.folder) for one in rows.values() if one.folder}:
+        paths = [path for name, path in files if name == known]
+        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, paths).items()}
+    found = [replace(one, now=moved.get((one.project, one.path))) for one in found]
     return sorted(found, key=lambda one: one.last_at, reverse=True)
 
 

@@ -66,7 +66,8 @@ def changed(
         size = padded(f"+{one.added} -{one.removed}", 12)
         sessions = " ".join(name[:SHORT_ID] for name in one.sessions[-3:])
         names = f"{look.dim(count_words(one.edits, 'edit'))} in {sessions}"
-        say(f"{padded(when, max(map(len, times)))}  {size} {one_line(one.path)}  {names}")
+        path = f"{one.path} (now {one.now})" if one.now else one.path
+        say(f"{padded(when, max(map(len, times)))}  {size} {one_line(path)}  {names}")
     if len(found) > most:
         render.note(f"{len(found) - most} more: add --limit {len(found)} to the same command")
 

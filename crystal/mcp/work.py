@@ -9,7 +9,7 @@ from typing import Any
 
 from crystal.app.about import Event
 from crystal.app.about import about as history
-from crystal.app.blame import BlamedLines
+from crystal.app.blame import BlamedLines, new_name
 from crystal.app.blame import blame as blame_lines
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, KnownFix
@@ -56,9 +56,11 @@ def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bo
     data: Json = {
         "file": path, "project": label(one.project), "edits": one.edits, "added": one.added,
         "removed": one.removed, "sessions": sessions, "last_at": iso(one.last_at),
+        "now": quote_line(one.now, MAX_PATH) if one.now else None,
     }  # fmt: skip
     place = (*place_of(one.last_at, one.project, None, ids.device), *(sessions[-1:] if is_named else ()))
-    return AnswerItem(_size(one) or "+0", place, _below(one.path, folder_before) or path, data)
+    text = (_below(one.path, folder_before) or path) + (f" (now {data['now']})" if one.now else "")
+    return AnswerItem(_size(one) or "+0", place, text, data)
 
 
 def _folders_above(offset: int, paths: Sequence[str]) -> Iterator[str]:
@@ -87,7 +89,7 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     if last is not None and last < (first or 1):
         raise UsageError(f"last is {last}, before first", hint="swap them")
     with client.reader() as machine:
-        place = _inside(client, path)
+        place = _inside(client, machine, path)
         found = blame_lines(machine, str(place) + (f":{first or 1}-{last}" if last else ""), project=project)
         ids = ShortIds(machine)
         groups = dict[tuple[str | None, ...], list[tuple[BlamedLines, RecordedCall]]]()
@@ -104,12 +106,14 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         return one_page(makers, data, "lines", client.room, "", lambda _: "ask for fewer lines: first, last")
 
 
-def _inside(client: ClientContext, path: str) -> Path:
+def _inside(client: ClientContext, machine: Machine, path: str) -> Path:
     place = client.inside(path)
     if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if look_at(place) is None:
-        hint = "give its path from your working folder, and lines as first and last"
+        now = new_name(machine, place)
+        other = quote_line(str(now), MAX_PATH) if now and client.inside(str(now)) else None
+        hint = f"it has another name now: {other}" if other else "give a path below your folder, first and last"
         raise NotFoundError(f"there is no file {path[:200]!r}", hint=hint)
     return place
 

@@ -193,6 +193,22 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
     )
 
 
+def moving_commands(
+    store: Store, name: str, projects: Sequence[int] | None
+) -> list[tuple[int, str, str | None, str | None]]:
+    """Return the commands with ``mv`` that succeeded and name a file, in projects (None: in all), the latest first.
+
+    A row is when, the command, where the agent was, and the folder of its project.
+    """
+    return store.rows(
+        "SELECT coalesce(t.ts, 0) AS at, c.what, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c"
+        " JOIN turns t ON t.id = c.turn LEFT JOIN projects p ON p.id = t.project WHERE NOT c.is_edit AND c.exit = 0"
+        " AND instr(c.what, 'mv ') AND instr(c.what, ?1)"
+        " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY at DESC LIMIT ?3",
+        (name, projects, MAX_STEPS),
+    )
+
+
 def failures_with(store: Store, errors: Collection[int] | None, projects: Sequence[int] | None) -> list[FailedRun]:
     """Return the commands that failed with any of some errors (None: any at all) in projects (None: in all).
 

@@ -1,0 +1,102 @@
+"""A file that was renamed, by git or by a command: its history, what a session changed, and its old name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal import Crystal
+from crystal.errors import NotFoundError
+from crystal.store import Store
+from crystal.store.work.index import make_again
+from crystal.work.moves import moves_of
+from tests.app.test_work import ONE, SECOND, TWO, YESTERDAY, commit, edit, git, repository
+from tests.support.command import crystal
+from tests.support.table import each_row
+from tests.support.work_sessions import did
+
+__all__ = ["repository"]
+AT = YESTERDAY + 200 * SECOND
+
+
+def edits(thing: str, folder: Path) -> list[tuple[str, str]]:
+    """Return the edits in the history of a file: its name then, and the session."""
+    with Crystal() as memory:
+        found = memory.about(thing, project=str(folder)).events
+    return [(one.text, one.session_id) for one in found if one.what == "edited"]
+
+
+def test_the_history_of_a_file_goes_on_through_commits_that_rename_it(repository: Path, store: Store) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    for old, new in (("cart.py", "basket.py"), ("basket.py", "src/shop.py")):
+        (repository / new).parent.mkdir(exist_ok=True)
+        git(repository, "mv", old, new)
+        git(repository, "commit", "-qm", "rename", at=AT)
+    edit(store, repository, TWO, AT + 60 * SECOND, "Round", [], ["price = round(price)"], "src/shop.py")
+    edit(store, repository, "other", AT + 70 * SECOND, "A cart", [], ["a new file = True"], "cart.py")
+    make_again(store)
+    old = [("cart.py", TWO), ("cart.py", ONE)]
+    new = ("src/shop.py", TWO)
+    assert edits("src/shop.py", repository) == edits("shop.py", repository) == [new, *old]
+    assert edits("basket.py", repository) == [new, *old]
+    assert edits("cart.py", repository) == [("cart.py", "other"), new, *old]
+    with Crystal() as memory:
+        told = [(one.what, one.uuid) for one in memory.about("shop.py", project=str(repository)).events]
+        assert len(told) == len(set(told))
+
+
+def test_it_goes_on_through_commands_that_move_it_without_git(repository: Path, store: Store) -> None:
+    did(store, TWO, AT, "Bash", {"command": "mkdir -p src && git mv cart.py src/ && make"}, "done", str(repository))
+    did(store, TWO, AT + 9, "Bash", {"command": "cd src && mv cart.py shop.py"}, "", str(repository))
+    did(store, TWO, AT + 18, "Bash", {"command": "mv cart.py bad.py"}, "Exit code 1\nmv: no", str(repository))
+    edit(store, repository, TWO, AT + 60 * SECOND, "Round", [], ["price = round(price)"], "src/shop.py")
+    make_again(store)
+    told = [("src/shop.py", TWO), ("cart.py", TWO), ("cart.py", ONE)]
+    assert edits("shop.py", repository) == edits("cart.py", repository) == told
+    assert edits("bad.py", repository) == []
+
+
+def test_blame_of_an_old_name_tells_the_new_one(repository: Path) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    git(repository, "mv", "cart.py", "a basket.py")
+    git(repository, "commit", "-qm", "rename", at=AT)
+    with Crystal() as memory, pytest.raises(NotFoundError) as refused:
+        memory.blame(repository / "cart.py:3-4")
+    assert refused.value.hint == f"it has another name now: crystal blame '{repository}/a basket.py:3-4'"
+    (repository / "a basket.py").unlink()
+    with Crystal() as memory, pytest.raises(NotFoundError) as refused:
+        memory.blame(repository / "cart.py:3-4")
+    assert "FILE:LINE" in (refused.value.hint or "")
+
+
+def test_what_a_session_changed_says_the_name_that_a_file_has_now(repository: Path) -> None:
+    assert " cart.py  1 edit" in crystal("changed", "--session", ONE).out
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    git(repository, "mv", "cart.py", "basket.py")
+    git(repository, "commit", "-qm", "rename", at=AT)
+    commit(repository, "other.py", ["nothing"], AT)
+    assert "cart.py (now basket.py)  1 edit" in crystal("changed", "--session", ONE).out
+
+
+MOVES = [
+    ("git mv a.py b.py", [("/r/a.py", "/r/b.py")]),
+    ("cd x && mv -f a.py src/ && ls", [("/r/x/a.py", "/r/x/src/a.py")]),
+    ("mv 'a b.py' ./c.py d; true", [("/r/a b.py", "/r/d/a b.py"), ("/r/c.py", "/r/d/c.py")]),
+    ("mv a/b.py ..", [("/r/a/b.py", "/b.py")]),
+    ("mv Makefile GNUmakefile", [("/r/Makefile", "/r/GNUmakefile")]),
+    *((command, []) for command in ("mv $OLD b.py", "mv *.py src", "mv a.py", "echo mv a b", "mv 'a b", "")),
+]
+
+
+@each_row(("command", "moved"), MOVES)
+def test_a_command_tells_what_it_moved(command: str, moved: list[tuple[str, str]]) -> None:
+    assert list(moves_of(command, "/r")) == moved
+
+
+@given(st.text(max_size=60))
+def test_any_command_can_be_read(command: str) -> None:
+    for old, new in moves_of(f"mv {command}", "/r"):
+        assert "mv" not in (old, new)
