@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,6 +168,8 @@ def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, m
     assert "I know it." in one.ask(f"{FAR}\n{ERROR}\nwhat is this")
     sent = next(text for text in map(json.dumps, models.requests) if "what is this" in text and '"tools"' in text)
     assert sent.count(CURE) == (tools.name != "droid"), sent  # which runs no hook at a prompt outside its terminal
+    if tools.name == "opencode":
+        assert sent.index("what is this") < sent.index(CURE), sent
     assert one.configuration() != quiet or tools.name in ("pi", "opencode", "copilot-cli")
     memory.crystal("config", "set", "context.enabled", "true")
     memory.settle()
@@ -188,6 +193,36 @@ def test_what_was_done_before_reaches_the_model_once(tools: Tools, home: Path, m
     assert {path: one.configuration().get(path) for path in quiet} == quiet
     memory.crystal("uninstall")
     assert {path: one.configuration().get(path) for path in before} == before
+
+
+@pytest.mark.parametrize("name", ["pi", "opencode"])
+def test_a_hook_that_hangs_is_ended_and_the_agent_goes_on(name: str, home: Path, models: FakeModels) -> None:
+    agent = next(agent for agent in AGENTS if agent.name == name)
+    try:
+        one = Running(agent, install_agent(agent), home, models.url)
+    except NoClient as reason:
+        pytest.skip(str(reason))
+    memory = Memory(home, one.env())
+    memory.crystal("init", "--yes", "--agent", name)
+    memory.crystal("config", "set", "assist.mode", "on")
+    plugins = [path for path in home.rglob("crystal*.[jt]s") if "const COMMAND = [" in path.read_text("utf-8")]
+    assert len(plugins) == 1
+    script = f"trap '' TERM; echo $$ >> {home}/pids; while :; do sleep 0.1; done"
+    text = re.sub(r"const COMMAND = .*", f"const COMMAND = {json.dumps(['sh', '-c', script])};", plugins[0].read_text())
+    plugins[0].write_text(text.replace("_MS = 2000", "_MS = 500").replace("_MS = 3000", "_MS = 900"))
+    models.when("good morning", "Good morning.")
+    assert one.go("good morning").code == 0
+    one.close()
+    assert any("good morning" in json.dumps(body) for body in models.requests)
+    asked, told = [], (home / "pids").read_text().split()
+    for pid in told:
+        try:
+            os.kill(int(pid), signal.SIGKILL)  # a hook that nobody waits for, at the turn's end, is not the plugin's
+            asked.append(pid)
+        except ProcessLookupError:
+            continue
+    assert len(asked) <= 2, told
+    assert len(told) > len(asked), told
 
 
 RULE = "From now on use three retries for the queue."

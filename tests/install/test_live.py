@@ -191,25 +191,45 @@ def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> N
     assert (broken.read_bytes(), others.read_bytes()) == before
 
 
-@each_row("script", part_of(["echo oops", "echo null", "true", "exit 3", "no-such-program"], 2))
-def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) -> None:
+def opencode(folder: Path, script: str, run: str) -> str:
+    """Return what OpenCode's plugin prints in Node.js, with a script as crystal's hook that has little time."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node.js")
-    [part] = MECHANISMS["opencode"].parts(HookCommand(("sh", "-c", script), moments=("edit",)), tmp_path)
+    [part] = MECHANISMS["opencode"].parts(HookCommand(("sh", "-c", script), moments=("edit", "prompt")), folder)
     assert isinstance(part, OwnFile)
-    (tmp_path / "crystal.mjs").write_text(part.text)
-    run = """
-    import { Crystal } from "./crystal.mjs";
-    const result = { output: "edited" };
-    const plugin = await Crystal({ directory: "." });
-    await plugin["tool.execute.after"]({ tool: "edit", sessionID: "s", args: {} }, result);
-    console.log(result.output);
-    """
+    (folder / "crystal.mjs").write_text(part.text.replace("_MS = 2000", "_MS = 500").replace("_MS = 3000", "_MS = 900"))
+    run = f'import {{ Crystal }} from "./crystal.mjs"; const plugin = await Crystal({{ directory: "." }}); {run}'
     done = subprocess.run(
-        [node, "--input-type=module", "-e", run], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [node, "--input-type=module", "-e", run], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "edited\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+EDITED = """const result = { output: "edited" };
+await plugin["tool.execute.after"]({ tool: "edit", sessionID: "s", args: {} }, result); console.log(result.output);"""
+
+
+@each_row("script", part_of(["echo oops", "echo null", "true", "exit 3", "no-such-program"], 2))
+def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) -> None:
+    assert opencode(tmp_path, script, EDITED) == "edited\n"
+
+
+def test_a_hook_of_opencode_that_hangs_is_ended(tmp_path: Path) -> None:
+    hanging = "trap '' TERM; echo $$ > pid; sleep 4 & while :; do sleep 0.1; done"
+    assert opencode(tmp_path, hanging, EDITED) == "edited\n"
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
+
+
+def test_what_opencode_is_told_at_a_prompt_comes_after_the_users_words(tmp_path: Path) -> None:
+    said = json.dumps({"hookSpecificOutput": {"additionalContext": "told"}})
+    parts = """[{ id: "prt_fffffffffffczzz", text: "second" }, { id: "prt_ffffffffffebAAA", text: "first" }]"""
+    run = """await plugin["chat.message"]({ sessionID: "s" }, { message: { id: "msg_1" }, parts });
+    console.log(JSON.stringify(parts));"""
+    for users in (parts, "[]"):
+        told = json.loads(opencode(tmp_path, f"cat > /dev/null; echo '{said}'", f"const parts = {users}; {run}"))
+        assert (max(told, key=lambda one: one["id"])["text"], told[-1]["id"][:4]) == ("told", "prt_")
 
 
 def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 
 const COMMAND = [];
 const MOMENTS = [];
+const HURRY_MS = 2000;
 const ANSWER_MS = 3000;
 
 function start(event, said, options) {
@@ -14,14 +15,19 @@ function start(event, said, options) {
   return hook;
 }
 
-// Returns what crystal tells the model; empty if that is nothing.
+// Returns what crystal tells the model; empty if that is nothing, or not said in time: then its process is ended.
 function ask(event, said) {
   return new Promise((resolve, reject) => {
-    const hook = start(event, said, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
+    const hook = start(event, said, { stdio: ["pipe", "pipe", "ignore"], timeout: HURRY_MS });
     let text = "";
+    const end = setTimeout(() => {
+      hook.kill("SIGKILL");
+      hook.stdout.destroy();
+    }, ANSWER_MS);
     hook.on("error", reject);
     hook.stdout.on("data", (data) => (text += data));
-    hook.on("close", () => resolve(text));
+    hook.stdout.on("close", () => resolve(text));
+    hook.on("close", () => clearTimeout(end));
   })
     .then((text) => JSON.parse(text).hookSpecificOutput?.additionalContext ?? "")
     .catch(() => "");
@@ -51,7 +57,8 @@ export const Crystal = async ({ directory }) => {
       if (!MOMENTS.includes("prompt")) return;
       const prompt = parts.map((part) => part.text ?? "").join("\n");
       const text = await ask("UserPromptSubmit", { ...who(sessionID), prompt });
-      const id = `prt_${crypto.randomUUID()}`;
+      // The parts of a message are read by their ids: this one comes after the user's.
+      const id = `${parts.map((part) => part.id).sort().at(-1) ?? message.id.replace("msg", "prt")}z`;
       if (text) parts.push({ id, sessionID, messageID: message.id, type: "text", text, synthetic: true });
     },
     "tool.execute.after": async ({ tool, sessionID, args }, result) => {

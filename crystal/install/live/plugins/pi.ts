@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 
 const COMMAND = [];
 const MOMENTS = [];
+const HURRY_MS = 2000;
 const ANSWER_MS = 3000;
 
 function start(event: string, context: any, more: object, options: any) {
@@ -30,14 +31,19 @@ function tell(event: string, context: any) {
   }
 }
 
-// Returns what crystal tells the model; empty if that is nothing.
+// Returns what crystal tells the model; empty if that is nothing, or not said in time: then its process is ended.
 function ask(event: string, context: any, more: object): Promise<string> {
   return new Promise<string>((resolve, reject) => {
-    const hook = start(event, context, more, { stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS });
+    const hook = start(event, context, more, { stdio: ["pipe", "pipe", "ignore"], timeout: HURRY_MS });
     let text = "";
+    const end = setTimeout(() => {
+      hook.kill("SIGKILL");
+      hook.stdout!.destroy();
+    }, ANSWER_MS);
     hook.on("error", reject);
     hook.stdout!.on("data", (data: any) => (text += data));
-    hook.on("close", () => resolve(text));
+    hook.stdout!.on("close", () => resolve(text));
+    hook.on("close", () => clearTimeout(end));
   })
     .then((text) => JSON.parse(text).hookSpecificOutput?.additionalContext ?? "")
     .catch(() => "");
