@@ -2,6 +2,10 @@
 
     python benchmarks/work_index.py [--size 20MB]
     python benchmarks/work_index.py --sessions FOLDER --repository DIR --commits FILE
+    python benchmarks/work_index.py --memory HOME
+
+With a home folder that has a memory, only the processor time of questions about what is in it is measured. A migration
+may change it: give a copy.
 
 Without sessions, some are generated. They are captured and indexed in one process of a temporary HOME, and the ratio of
 the processor times is printed. With a repository, and lines ``{"commit": ..., "sessions": [...]}`` about it, every line
@@ -20,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -27,6 +32,8 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +48,8 @@ ON_TOP = 0.20
 PRECISION = 0.9
 FIX_PRECISION = 0.8
 CONTROLS = 200
+QUESTIONS, QUESTION_MS = 40, 100
+UNKNOWN = ("error: cannot find the module", "fatal: no such option", "error: undefined name in the file")
 ALL_RUNS = 100_000
 NAMES = (".go", ".md", ".sh", ".toml", ".mod", ".sum", ".yml", ".yaml", ".json", ".py", ".ts", ".js", ".rs")
 DEPENDENCIES = frozenset({"go.mod", "go.sum", "package-lock.json", "Cargo.lock", "uv.lock"})
@@ -234,6 +243,37 @@ def plain(error: str) -> str:
     return plain_error(error)
 
 
+def time_questions(machine: Machine) -> bool:
+    """Ask about what is in a memory, warm; no kind of question may take too long in the median."""
+    from crystal.app.about import about
+    from crystal.app.fixes import fix
+    from crystal.app.work import changed, how
+
+    store, dice, is_quick = machine.store, random.Random(5), True
+    calls = (
+        "SELECT c.what, p.cwd, s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
+        " JOIN projects p ON p.id = t.project JOIN sessions s ON s.id = t.session WHERE c.is_edit = ?"
+    )
+    edits, runs = store.rows(calls, (1,)), store.rows(calls, (0,))
+    questions: dict[str, list[Callable[[], object]]] = {
+        "about a file": [partial(about, machine, Path(what).name, project=cwd) for what, cwd, _ in edits],
+        "about a word": [partial(about, machine, what.split()[-1], project=cwd) for what, cwd, _ in runs],
+        "changed": [partial(changed, machine, session=name) for *_, name in edits],
+        "how": [partial(how, machine, " ".join(what.split()[:2]), project=cwd) for what, cwd, _ in runs],
+        "fix": [partial(fix, machine, f"{dice.choice(UNKNOWN)} {Path(what).stem}") for what, *_ in edits],
+    }
+    for kind, able in questions.items():
+        times = []
+        for question in dice.sample(able, min(len(able), QUESTIONS + 1)):
+            begun = time.process_time()
+            question()
+            times.append((time.process_time() - begun) * 1000)
+        middle, late = (sorted(times[1:])[int(share * (len(times) - 2))] for share in (0.5, 0.95))
+        print(f"{kind}: {middle:.1f} ms of CPU in the median, {late:.1f} at p95 (at most {QUESTION_MS} in the median)")
+        is_quick &= middle <= QUESTION_MS
+    return is_quick
+
+
 def told(found: Counter[tuple[str, str]]) -> bool:
     """Print the figures of each kind of line; whether they are good enough."""
     for kind in sorted({kind for kind, _ in found}):
@@ -258,7 +298,14 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="show what fix answers")
     for name in ("--sessions", "--repository", "--commits"):
         parser.add_argument(name, type=lambda path: Path(path).resolve())
+    parser.add_argument("--memory", type=Path, help="a home folder with a memory, of which questions are timed")
     given = parser.parse_args()
+    if given.memory is not None:
+        os.environ |= {"HOME": str(given.memory), "CRYSTAL_EMBEDDING_PROVIDER": "none"}
+        from crystal.app.context import open_reader
+
+        with open_reader() as machine:
+            sys.exit(0 if time_questions(machine) else 1)
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"HOME": home, "CRYSTAL_REFLECT_MODE": "off", "CRYSTAL_EMBEDDING_PROVIDER": "none"}
         os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -40,10 +40,10 @@ _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
 """Pattern of the line that git prints of a commit that it made."""
 _LIKE_A_FILE = re.compile(r"\S*[./]\S*")
 CALL_ROLES = ("tool_call", "tool_result")
-MAX_TEXTS, ENOUGH_TEXTS = 150, 20
-"""Texts that name the thing which are read, the best, and how many are enough if each was said many times."""
-MAX_EDITS = 200
-"""Edits of a file, the latest."""
+FEW_TEXTS, MAX_TEXTS, ENOUGH_TEXTS = 60, 150, 20
+"""Texts that name the thing which are read, the best: at first, and if they tell nothing; how many are enough."""
+MAX_EDITS = 60
+"""Sessions whose edits of a file are told, the latest."""
 MAX_FAILURES = 5
 """Errors for which a cure is looked for, the latest."""
 MAX_SESSIONS = 40
@@ -179,9 +179,9 @@ class _History:
         done = [event for store in self._machine.stores for one in self._names for event in self._edits(store, one)]
         if done:
             self._kind = "file"
-        said = [event for one in self._names for event in self._said(one, ENOUGH_TEXTS)]
+        said = [event for one in self._names for event in self._said(one, FEW_TEXTS, ENOUGH_TEXTS)]
         if not done and not said:  # much that was only read may hide all that was said
-            said = list(self._said(self._names[0], MAX_TEXTS))
+            said = list(self._said(self._names[0], MAX_TEXTS, MAX_TEXTS))
         return _merged([*done, *said, *self._fixed(said)])
 
     def told(self, events: Sequence[Event]) -> ThingHistory:
@@ -202,13 +202,17 @@ class _History:
             return
         rows = queries.changed_rows(store, since=name.since, before=name.until, projects=self._projects(store),
                                     keys=[hash_for(store)(file_name(name.path))])  # fmt: skip
-        rows = [one for one in rows if name.is_of(f"{one.cwd or ''}/{one.path}")][-MAX_EDITS:]
-        calls = queries.calls(store, {one.turn for one in rows}, self._machine.memory_of(store))
+        rows = [one for one in rows if name.is_of(f"{one.cwd or ''}/{one.path}")]
+        latest = dict[tuple[str, str], int]()
+        for one in reversed(rows):
+            latest.setdefault((one.session_id, one.path), one.turn)
+        told = dict(islice(latest.items(), MAX_EDITS))
+        calls = queries.calls(store, {*told.values()}, self._machine.memory_of(store))
         for one in rows:
-            if call := calls.get(one.turn):
+            if call := calls.get(told.get((one.session_id, one.path), 0)):
                 path = relative(one.path, one.cwd, one.folder)
-                yield Event("edited", path, call.request, call.at, call.session_id, call.uuid, call.project,
-                            call.device, 1, one.added, one.removed)  # fmt: skip
+                yield Event("edited", path, call.request, one.at or None, call.session_id, one.call.split(" ")[0],
+                            call.project, call.device, 1, one.added, one.removed)  # fmt: skip
 
     def _fixed(self, said: Iterable[Event]) -> Iterator[Event]:
         """Yield the cures of the error that the thing is, or of the latest errors that name it."""
@@ -232,12 +236,15 @@ class _History:
 
     # ------------------------------------------------------------------------------------------------ what was said
 
-    def _said(self, name: FileName, enough: int) -> Iterator[Event]:
-        """Yield what the texts tell that name the thing, each call and its result once; from ``enough`` texts on."""
+    def _said(self, name: FileName, most: int, enough: int) -> Iterator[Event]:
+        """Yield what the texts tell that name the thing, each call and its result once.
+
+        At most ``most`` texts are read; ``enough`` if each was said many times.
+        """
         words = " ".join(words_of(name.spoken(self._thing))).replace('"', " ")
         question = f'"{words}"' if " " in words else words
         filters = Filters(self._project)
-        sources, request = prepare_search(self._machine, question, MAX_TEXTS, filters, recency="off")
+        sources, request = prepare_search(self._machine, question, most, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
         found = search(exact, replace(request, enough=enough)).hits
         hits = [one for one in found if name.covers(one.timestamp) and self._pattern.search(one.text)]

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from itertools import takewhile
 
 from crystal.model.named_tuple import NamedTuple
@@ -124,7 +125,12 @@ def _told(group: Iterable[CommandRun]) -> Counter[str]:
 def words(text: str) -> set[str]:
     """Return the words of a text that matter, without their endings; a pull request is a PR."""
     found = _WORD.findall(_SHORT_FORMS.sub(r"\1\2\3\4", text).lower())
-    return {_ENDINGS.sub("", one) if len(one) >= 5 else one for one in found if len(one) > 1 and one not in _STOP}
+    return {_stem(one) for one in found if len(one) > 1 and one not in _STOP}
+
+
+@lru_cache(maxsize=1 << 14)
+def _stem(word: str) -> str:
+    return _ENDINGS.sub("", word) if len(word) >= 5 else word
 
 
 def steps(line: str) -> tuple[str, ...]:

@@ -20,12 +20,11 @@ def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
     """
     for part in _NEXT.split(command):
         try:
-            words = shlex.split(part)
+            words = shlex.split(part.removeprefix("git "))
         except ValueError:
             continue
         if words[:1] == ["cd"] and len(words) == 2:
             folder = posixpath.join(folder, words[1])
-        words = words[1:] if words[:1] == ["git"] else words
         paths = [word for word in words[1:] if not word.startswith("-")]
         if words[:1] == ["mv"] and len(paths) > 1 and not _UNCERTAIN.search(part):
             yield from _moved(folder, paths)
