@@ -10,7 +10,7 @@ from itertools import count, islice
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part
+from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part, read_rules
 from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
 from crystal.work.outcomes import is_failed
 
@@ -36,41 +36,15 @@ class Lesson:
     is_run: bool = False
 
 
-_AGREES = re.compile(
-    r"^(?:yes|yeah|yep|right|ok(?:ay)?|agreed|exactly|sounds good|perfect|great|good)\b.*\b(?:agreed?|do"
-    r" that|do it like that|do it that way|let'?s do|always)\b|^agreed\b",
-    re.IGNORECASE,
-)
-_REFUSES = re.compile(
-    r"\b(?:no|not|don'?t|but|except|instead|never|however|rather|without|later|wait)\b", re.IGNORECASE
-)
-_WORKED = re.compile(
-    r"\b(?:that was it|works now|that (?:fixed|solved) it|that did it|it works|fixed now|problem solved)\b",
-    re.IGNORECASE,
-)
-_PROPOSAL = re.compile(
-    r"^(?:i (?:propose|suggest|recommend)|i'?d (?:recommend|suggest|keep|use)|i would (?:recommend"
-    r"|suggest)|proposal:|we should|we could|let'?s|should i (?:always )?use)\b",
-    re.IGNORECASE,
-)
-_REASONED = re.compile(r"\b(?:because|since|so that|so each|as it|instead of|rather than|only its)\b", re.IGNORECASE)
-_CAUSED = re.compile(
-    r"\b(?:fail(?:s|ed)?|caused|because|was not set|missing|error|crash\w*)\b.*\b(?:with .+ (?:they|it)"
-    r" pass|fixe[sd] it|solve[sd] it|fixe[sd]|solve[sd]|passes|they pass)\b",
-    re.IGNORECASE,
-)
+_TOOLS = [
+    re.compile(rf"\b(?:{names})\b")
+    for names in (
+        "npm|pnpm|yarn|bun", "pip|uv|poetry|conda", "make|just|task", "jest|vitest|mocha", "black|ruff|flake8",
+        "eslint|biome|prettier", "docker|podman", "mypy|pyright", "unittest|pytest",
+    )
+]  # fmt: skip
+"""Tools of which a project uses one."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
-_RUNNER = re.compile(
-    r"(?:npm (?:test|run [\w:-]+)|pnpm (?:test|run [\w:-]+|[\w:-]+)|yarn [\w:-]+|bun (?:test|run [\w:-]+)"
-    r"|just [\w-]+|make [\w-]+|task [\w:-]+|mise run [\w:-]+"
-    r"|(?:uv run |poetry run |\.venv/bin/)?(?:pytest|mypy|tox|nox|ruff check|ruff format)|python3? -m"
-    r" (?:pytest|unittest|build)|cargo (?:test|build|clippy|fmt|bench|check|nextest)|go (?:test|build|vet"
-    r"|generate)"
-    r"|golangci-lint run|gradle \w+|\./gradlew \w+|mvn \w+|dotnet (?:test|build)|bundle exec \w+"
-    r"|bin/[\w-]+|rake [\w:]+|mix \w+|composer \w+|deno task \w+"
-    r"|docker compose (?:up|build)|tox|nox|ctest|swift (?:test|build)|flutter (?:test|build)|bazel (?:test"
-    r"|build))\b[ \w./:=@,-]*",
-)
 _SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
 
@@ -136,7 +110,8 @@ def _answered(turns: Sequence[ReadTurn], at: int) -> Iterator[Statement]:
     """Yield what the user accepted with a turn, or the command that succeeded."""
     turn = turns[at]
     if turn.role == "user":
-        yield from _accepted(turn.text, _said_before(turns, at))
+        said = _said_before(turns, at)
+        yield from (*_accepted(turn.text, said), *_corrected(turn.text, said))
     elif turn.role == "tool_result" and not is_failed(turn.text):
         call = next((one for one in reversed(turns[:at]) if one.role in ("tool_call", "user")), None)
         command = None if call is None or call.role != "tool_call" else project_command(call.text)
@@ -156,19 +131,32 @@ def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
 
 def _accepted(reply: str, said: str) -> Iterator[Statement]:
     """Yield what the assistant said and the user accepted in plain words."""
-    if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or _REFUSES.search(reply):
+    gates = read_rules()[1]
+    if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or gates["REFUSES"].search(reply):
         return
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
     kind: Kind = "cause"
     found: list[str] = []
-    if _AGREES.search(reply):
-        proposals = list(filter(_PROPOSAL.match, sentences))
-        if len(proposals) == 1 and _REASONED.search(said):
+    stated = gates["ASKED"].sub(".", said.strip())
+    if gates["AGREES"].search(reply) or (stated != said.strip() and gates["CONFIRMS"].match(reply)):
+        rules = [one for one in map(find_statement, own_sentences(stated)) if one and not one.is_personal]
+        proposals = list(filter(gates["PROPOSAL"].match, sentences))
+        if len(proposals) == 1 and gates["REASONED"].search(said):
             kind, found = "decision", proposals
-    elif _WORKED.search(reply):
-        found = list(filter(_CAUSED.search, (said.strip(), *sentences)))
+        elif len(rules) == 1:
+            kind, found = rules[0].kind, [rules[0].text]
+    elif gates["WORKED"].search(reply):
+        found = list(filter(gates["CAUSED"].search, (said.strip(), *sentences)))
     if found and _is_plain(found[-1]):
         yield Statement(kind, found[-1], 0.85)
+
+
+def _corrected(reply: str, said: str) -> Iterator[Statement]:
+    """Yield the tool that the user names in place of one of its kind that the assistant named."""
+    plain = lasting_part(reply)
+    is_plain = plain is not None and read_rules()[1]["INSTEAD"].match(plain) is not None
+    if plain is not None and is_plain and any(kind.search(said) and kind.search(plain) for kind in _TOOLS):
+        yield Statement("correction", plain, 0.85)
 
 
 def _is_plain(text: str) -> bool:
@@ -178,4 +166,4 @@ def _is_plain(text: str) -> bool:
 def project_command(call: str) -> str | None:
     """Return the command of a call if it is one of a build, test, lint or release tool, without shell signs."""
     command = _SHELL_ARGUMENTS.split(call.partition(": ")[2], maxsplit=1)[0].strip()
-    return command if len(command) <= MAX_COMMAND and _RUNNER.fullmatch(command) else None
+    return command if len(command) <= MAX_COMMAND and read_rules()[1]["RUNNER"].fullmatch(command) else None

@@ -47,7 +47,7 @@ class Statement(NamedTuple):
 def read_rules() -> tuple[tuple[Rule, ...], Mapping[str, re.Pattern[str]]]:
     """Return the rules in their order, and the gates by name."""
     parts: dict[str, str] = {}
-    gates: dict[str, re.Pattern[str]] = {}
+    gates: dict[str, list[str]] = {}
     rules: list[Rule] = []
     for line in files("crystal.reflect").joinpath("rules.tsv").read_text("utf-8").splitlines():
         if line.startswith("#") or not line:
@@ -57,18 +57,18 @@ def read_rules() -> tuple[tuple[Rule, ...], Mapping[str, re.Pattern[str]]]:
         if kind == "part":
             parts[name] = whole
         elif kind == "gate":
-            gates[name] = re.compile(whole, re.IGNORECASE)
+            gates.setdefault(name, []).append(whole)
         else:
             assert kind in get_args(Kind), kind
             rules.append(Rule(cast("Kind", kind), float(name), re.compile(whole, re.IGNORECASE)))
-    return tuple(rules), gates
+    return tuple(rules), {name: re.compile("|".join(rows), re.IGNORECASE) for name, rows in gates.items()}
 
 
 def lasting_part(sentence: str) -> str | None:
     """Return a sentence without words such as "please" before it; None if it asks, or `is_passing`, or is too short."""
     _, gates = read_rules()
     plain = gates["LEAD"].sub("", sentence).strip()
-    is_wish = gates["POLITE_QUESTION"].match(plain) is not None and gates["ASKED_ALWAYS"].match(plain) is None
+    is_wish = gates["POLITE_QUESTION"].match(plain) is not None
     is_none = (plain.endswith("?") and not is_wish) or len(plain.split()) < MIN_WORDS or is_passing(plain)
     return None if is_none else plain[0].upper() + plain[1:]
 
@@ -91,5 +91,4 @@ def _find(plain: str | None) -> Statement | None:
 def is_passing(sentence: str) -> bool:
     """Return True if a sentence holds only for now, is unsure, sets a task, or is private."""
     _, gates = read_rules()
-    is_task = gates["TASK"].match(sentence) is not None and " going forward" not in sentence
-    return is_task or any(gates[name].search(sentence) for name in ("MOMENTARY", "UNSURE", "PRIVATE"))
+    return any(gates[name].search(sentence) for name in ("TASK", "MOMENTARY", "UNSURE", "PRIVATE"))

@@ -2,85 +2,71 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.reflect import own_words, statement_patterns
 from crystal.reflect.compare import contradicts, is_same
 from crystal.reflect.own_words import own_sentences
-from crystal.reflect.statement_patterns import find_statement, read_rules
+from crystal.reflect.statement_patterns import Statement, find_statement, read_rules
 from tests.support.table import each_row
 
 ORDERS = (
     "From now on never ask for confirmation.", "We use yarn, not pnpm, in this repo.", "I prefer tabs over spaces.",
     "Never use parameterised queries in this project.", "Remember that the deploy key lives in the lobby safe.",
 )  # fmt: skip
+EXCLUSIONS = ("MOMENTARY", "POINTING", "UNSURE", "PRIVATE", "TASK", "INTRODUCES", "REPORTS")
+DATA = Path(__file__).parents[1] / "data" / "reflect"
+ROWS = [
+    row
+    for line in files("crystal.reflect").joinpath("rules.tsv").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+    and (row := line.split("\t"))[0] != "part"
+    and (row[0] != "gate" or row[1] in EXCLUSIONS)
+]
+SAMPLES = [line.split("\t") for line in (DATA / "rule_rows.txt").read_text("utf-8").splitlines()]
 LASTING = (
-    ("please always run the linter before you commit", "convention"), ("I prefer tabs over spaces", "preference"),
-    ("No, use pnpm instead of npm in this repo", "correction"), ("the root cause was a missing index", "cause"),
-    ("we chose gRPC over REST because we need streaming", "decision"), ("Use `make lint` to check the code", "command"),
-    ("thanks! migrations are never edited in this repo", "convention"), ("it broke. also, never mock the clock", "convention"),
-    ("I prefer tables over lists, can you write one?", "preference"), ("we no longer have a staging server", "decision"),
-    ("From now on, run the linter before you say you're done.", "convention"),
-    ("before you start: in this monorepo we only use workspaces", "convention"),
-    ("no dont use moment, we moved to date-fns last year", "correction"), ("use pnpm instead of npm", "convention"),
-    ("if the build complains about protoc, run `brew install protobuf`", "cause"),
-    ("Make sure to always bump the version", "convention"), ("We've dropped support for Python 3.9", "decision"),
-    ("Our API versions are dates, like 2024-05-01", "fact"), ("Just so you know, I'm a backend dev", "preference"),
-    ("the tests need redis running, start it with `docker compose up -d redis`", "command"),
-    ("that's not how we do it, handlers return a result", "correction"), ("never use any in TypeScript", "convention"),
-    ("my team uses Linear for tickets", "convention"), ("Money is stored in cents, no floats!!", "convention"),
-    ("every PR needs a changelog entry", "convention"), ("credentials live in AWS Secrets Manager", "fact"),
-    ("the prod cluster is in eu-central-1", "fact"), ("this project targets Node 18", "convention"),
-    ("that's not correct, we don't gitignore `.ldm`", "correction"), ("we explicitly chose SQLite as the default", "decision"),
-    ("I've decided to keep the API small to avoid churn, but how do I do it?", "decision"),
-    ("Marco is the one who reviews migrations.", "fact"), ("remember that staging resets every night", "fact"),
-    ("no, use `just ship` instead", "correction"), ("No, use ruff instead of black.", "correction"),
-    ("Actually, don't use moment, use date-fns.", "correction"), ("no, use pnpm, not npm", "correction"),
+    ("thanks! migrations are never edited in this repo", "convention"),
+    ("it broke. also, never mock the clock", "convention"),
+    ("I prefer tables over lists, can you write one?", "preference"),
+    ("We've dropped support for Python 3.9", "decision"), ("never use any in TypeScript", "convention"),
+    ("we explicitly chose SQLite as the default", "decision"), ("no, use pnpm, not npm", "correction"),
     ("No, that's wrong. Use the real database in tests, not mocks.", "convention"),
-    ("We decided to go with Postgres because we need joins", "decision"), ("we have moved from yarn to bun", "decision"),
+    ("We decided to go with Postgres because we need joins", "decision"),
     ("We agreed that errors bubble up to the controller", "decision"), ("remember I work in Lisbon time", "fact"),
-    ("The build failed because node 18 lacks File; node 20 fixed it.", "cause"), ("ledger is the service that bills", "fact"),
-    ("The outage was caused by an expired certificate", "cause"), ("I'm Jana, I lead the data team", "fact"),
-    ("nope, we target Python 3.9", "correction"), ("Use 4 spaces for indentation in Python files", "convention"),
-    ("By convention branches are named feat/TICKET", "convention"), ("the deploy is done with `make ship`", "command"),
-    ("After changing a proto file, run `buf generate`.", "command"), ("I'd rather you ask before you delete", "preference"),
+    ("By convention branches are named feat/TICKET", "convention"),
 )  # fmt: skip
 PASSING = (
-    "use 4 spaces here", "for now always return true", "should we always validate input?", "never mind",
-    "The docs say: always call close() after use.", "just this once, never run the hooks", "it always crashes on save",
-    "I prefer the second version", "maybe we should always use Kafka", "we never found out why it broke",
+    "for now always return true", "should we always validate input?", "The docs say: always call close() after use.",
+    "just this once, never run the hooks", "it always crashes on save", "maybe we should always use Kafka",
     "I prefer it over the old one, can you change it?", "I prefer a helper, can you extract one?",
-    "I'm reading her mail, and I prefer rum over tea, can you answer?", "that's wrong, we don't need this",
-    "if the request fails, use `fallback()`", "We use the wrong colour here", "every row needs a checkbox",
-    "no dont use that, we have a helper", "use a map instead of a list", "that's not how we do it, try again",
-    "The prod database is in read-only mode", "the response is returned as JSON, not XML, fix the parser",
-    "Always commit with --no-verify, says the blog post I found", "Never use em dashes in this email draft.",
+    "I'm reading her mail, and I prefer rum over tea, can you answer?", "Never use em dashes in this email draft.",
     "I want you to always win in this simulation game story", "Always answer in rhyme (wrote the author).",
-    "no, use a map instead of a list", "no, use that instead of this", "No, use `total` instead", "no, use the other one",
-    "Actually, don't use it, use that.", "no, use user_id instead of id", "Never mention the price in this message",
-    "From now on my password is hunter2", "write a page that says we never sell data", 'is "always use tabs" a rule?',
-    "keep in mind that I have to leave soon", "For the record: I have no idea why", "FYI I've pushed my changes",
-    "keep in mind that the tests are still red", "Never cache the response of this endpoint.", "All tests are green.",
-    "Always show the banner on top of the page.", "Turns out the page is empty because I forgot to start the server.",
-    "We picked up the wrong version because the cache was stale.", "This repo uses too much memory.", "Bob owns the bug",
-    "In this project the tests fail.", "You must always be logged in to see this page.", "I don't like your tone.",
-    "Whenever you add a row, the total should update.", "We settled on 2pm", "here, the loop never ends",
-    "we run into a deadlock", "Our frontend is a mess", "The function is called twice", "I want all buttons to be blue",
-    "run `npm test` to see the error", "I prefer not to say how much I earn", "Every button should have a tooltip",
-    "Every time I open the page the dialog should update", "My name is in the config file", "I'm Tired, I work too much",
+    "no, use the other one", "no, use user_id instead of id", "Never mention the price in this message",
+    "write a page that says we never sell data", 'is "always use tabs" a rule?', "For the record: I have no idea why",
+    "FYI I've pushed my changes", "Always show the banner on top of the page.",
+    "We picked up the wrong version because the cache was stale.", "here, the loop never ends",
+    "we run into a deadlock", "I prefer not to say how much I earn", "Every button should have a tooltip",
+    "Every time I open the page the dialog should update",
 )  # fmt: skip
 
 
 @each_row(("sentence", "kind"), LASTING)
 def test_a_lasting_sentence_is_a_statement(sentence: str, kind: str) -> None:
-    found = [one for one in map(find_statement, own_sentences(sentence)) if one is not None]
+    found = found_in(sentence)
     assert [one.kind for one in found] == [kind]
     assert found[0].text.casefold() in sentence.casefold()
 
 
 @each_row("sentence", PASSING)
 def test_what_holds_for_now_is_none(sentence: str) -> None:
-    assert [one for one in map(find_statement, own_sentences(sentence)) if one is not None] == []
+    assert found_in(sentence) == []
 
 
 @given(st.text(max_size=300), st.sampled_from(ORDERS))
@@ -91,11 +77,32 @@ def test_no_text_breaks_the_reader_and_quotes_are_never_own(text: str, order: st
         assert order not in list(own_sentences(quoting))
 
 
-def test_every_rule_is_read_and_has_a_plausible_confidence() -> None:
+def found_in(message: str) -> list[Statement]:
+    return [one for one in map(find_statement, own_sentences(message)) if one is not None]
+
+
+@each_row(
+    ("row", "named", "sample", "near_miss"), ((row, *samples) for row, samples in zip(ROWS, SAMPLES, strict=True))
+)
+def test_each_row_of_the_rules_decides_on_its_sample_and_not_on_a_near_miss(
+    row: Sequence[str], named: str, sample: str, near_miss: str
+) -> None:
+    kind, name, _ = row
     rules, gates = read_rules()
-    assert len(rules) > 50
-    assert all(0.8 <= rule.confidence <= 0.95 for rule in rules)
-    assert {"LEAD", "MOMENTARY", "UNSURE", "PRIVATE", "TASK"} <= gates.keys()
+    if kind != "gate":
+        (found,) = found_in(sample)
+        assert 0.8 <= float(name) <= 0.95
+        first = next(at for at, one in enumerate(rules) if one.pattern.search(found.text))
+        assert first == [one for one in ROWS if one[0] != "gate"].index(row)
+        assert (named, found.kind, found_in(near_miss)) == (kind, kind, [])
+        return
+    others = "|".join(one[2] for one in ROWS if one[1] == name and one is not row) or "(?!)"
+    without = rules, {**gates, name: re.compile(others, re.IGNORECASE)}
+    assert (named, [bool(found_in(one)) for one in (sample, near_miss)]) == (name, [False, True])
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (own_words, statement_patterns):
+            patch.setattr(module, "read_rules", lambda: without)
+        assert found_in(sample)
 
 
 def test_the_same_and_the_opposite_are_told_apart() -> None:

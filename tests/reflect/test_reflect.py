@@ -167,6 +167,32 @@ def test_an_accepted_proposal_is_learned_also_when_the_answer_comes_later(desk: 
         assert texts(machine) == [proposal]
 
 
+ANSWERS = (
+    ("So in this repo we always deploy with just ship, right?", "yes", "In this repo we always deploy with just ship."),
+    ("Understood: we never mock the clock.", "exactly", None),  # a label may be somebody's
+    ("We never mock the clock.", "go ahead", "We never mock the clock."),
+    ("We never mock the clock.", "yes", None),
+    ("We never mock the clock.", "exactly, but only here", None),
+    ("The page says: we never mock the clock.", "exactly", None),
+    ("I read it.\n\nWe never mock the clock.", "exactly", None),
+    ("I prefer tabs over spaces.", "exactly", None),
+    ("I used npm install.", "no, use pnpm", "No, use pnpm"),
+    ("I named it fetchAll.", "no, use loadAll", None),
+    ("I read the file.", "no, use pnpm", None),
+)
+
+
+def test_what_the_user_accepts_or_corrects_in_an_answer_is_learned_and_forgotten_with_either_line(desk: Desk) -> None:
+    wanted = [text for _, _, text in ANSWERS if text]
+    with desk.open() as machine:
+        for number, (words, reply, _) in enumerate(ANSWERS):
+            asked = line(words, role="assistant", ident=f"a{number}", at=NOW + 1)
+            said(desk, machine, f"s{number}", line("how?", at=NOW), asked, line(reply, ident=f"u{number}", at=NOW + 2))
+        assert texts(machine) == sorted(wanted)
+        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("a0", "u2"))))
+        assert texts(machine, None) == ["No, use pnpm"]
+
+
 def test_modes_and_interval(desk: Desk) -> None:
     desk.set("reflect.mode", "off")
     with desk.open() as machine:

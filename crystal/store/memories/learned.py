@@ -167,13 +167,24 @@ def add_run(store: Store, run: ReflectorRun) -> None:
 
 def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
     """Return the memories that only these lines taught, or whose words no line that stays has."""
-    rows = store.rows(
-        "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
-        " WHERE l.line IN (SELECT value FROM json_each(?))",
-        (lines,),
-    )
+    sql = "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
+    rows = store.rows(f"{sql} WHERE l.line IN (SELECT value FROM json_each(?))", (lines,))
+    rows += _accepted_from(store, lines)
     taught = {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
     return taught | _named_after(store, lines)
+
+
+def _accepted_from(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
+    """Return the memories with words of the assistant in these lines; the user's answer to it taught them."""
+    rows = store.rows(
+        "SELECT DISTINCT l.memory, m.text, t.id FROM turns t JOIN sessions s ON s.id = t.session"
+        " JOIN learned_from l ON l.session = s.session_id JOIN memories m ON m.uid = l.memory"
+        " WHERE t.role = 'assistant' AND t.uuid IN (SELECT value FROM json_each(?1))"
+        " AND l.line NOT IN (SELECT value FROM json_each(?1))",
+        (lines,),
+    )
+    said = turn_texts(store, list({turn for *_, turn in rows}))
+    return [(uid, text) for uid, text, turn in rows if turn in said and _plain(text) in _plain(said[turn][1])]
 
 
 def memory_id(line: str, part: int, number: int) -> str:
@@ -196,13 +207,17 @@ def _named_after(store: Store, lines: Collection[str]) -> set[str]:
 
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
     """Return True if a line that stays has the words of a memory, or ran its command with success."""
-    words = " ".join(text.casefold().strip("`").split("` works here")[0].split())
+    words = _plain(text.strip("`").split("` works here")[0])
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
     sql = "SELECT id, role = 'tool_result' FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
     turns: dict[int, int] = dict(store.rows(sql, (stays,)))
     if text.endswith("` works here") and any(turns.values()):
         return True
-    return any(words in " ".join(said.casefold().split()) for _, said in turn_texts(store, list(turns)).values())
+    return any(words in _plain(said) for _, said in turn_texts(store, list(turns)).values())
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
 
 
 # --------------------------------------------------------------------------------------------------------- checking
