@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from crystal.app.capture_engine import make_capture
@@ -205,14 +206,15 @@ class _Look:
 
     def __init__(self, capture: Capture, states: Sequence[ledger.TranscriptState]) -> None:
         own = [state for state in states if state.origin.device == capture.device]
-        self._capture, self._marks = capture, _watermarks(own)
+        self._capture, self._moved = capture, cache(partial(_watermarks, own))
+        self._marks = {state.path: state.mark for state in own}
         self._stamps = snapshots.file_stamps(capture.store)
         self._until = time.monotonic() + LOOK_SECONDS
 
     def at(self, found: finder.TranscriptFile, root: Root) -> AgentFile:
         """Return a file of conversations, with what is not captured of it."""
         if root.place.form == "lines":
-            mark = self._marks.get(found.name) or _mark_of_moved(self._marks, found)
+            mark = self._marks.get(found.name) or _mark_of_moved(self._moved(), found)
             if found.name not in self._marks and mark.offset - found.size in (0, 1):
                 return AgentFile(found, root, mark.offset, 0, is_readable=True)  # moved: its size is enough
             start, stop, error = unread_lines(found, mark, self._capture.cleaner)
@@ -226,14 +228,14 @@ class _Look:
 
 
 Watermarks = dict[Hashable, Watermark]
-"""The watermark of each file: by path; by device, inode and name: a link may give a folder another name; by name and
+"""The watermark of each file: by device, inode and name: a link may give a folder another name; by name and
 size, and by a name that only one has: after a move to another disk it may be the same file.
 """
 
 
 def _watermarks(states: Sequence[ledger.TranscriptState]) -> Watermarks:
     """Return how far the files of some transcripts are read."""
-    marks: Watermarks = {state.path: state.mark for state in states}
+    marks: Watermarks = {}
     named = [(state.path.rpartition(os.sep)[2], state.mark) for state in states]
     count = Counter(name for name, _ in named)
     for name, mark in named:
