@@ -14,6 +14,7 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.capture import finder
 from crystal.capture.backfill import PastFile, plan_file
+from crystal.capture.engine import Tally
 from crystal.capture.recognition import understood
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
@@ -56,16 +57,14 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield found
 
 
-def plan_exports(
-    machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], refusal: finder.Refusal
-) -> list[PastFile]:
+def plan_exports(machine: Machine, paths: Sequence[Path], *, named: Sequence[Path], tally: Tally) -> list[PastFile]:
     """Return the conversations in exports with messages that are not in the memory.
 
     Args:
         machine: This machine.
         paths: Files; those that are no exports are left out.
         named: Those that a person named: they must be exports.
-        refusal: Told of each other one that cannot be read.
+        tally: Gets each other one that cannot be read, and each of which a part cannot.
 
     Raises:
         UsageError: One of ``named`` is no export that is known.
@@ -78,11 +77,11 @@ def plan_exports(
         root = None if found is None else _root_of(path)
         if found is not None and root is not None:
             try:
-                plan += plan_file(capture, Container(found, root), named=True)
+                plan += plan_file(capture, Container(found, root), named=True, tally=tally)
             except SourceError as error:
                 if path in named:
                     raise
-                refusal(path, error)
+                tally.fail(path, error)
         elif path in named:
             raise UsageError(f"crystal does not know this export: {path}", hint=f"give {KNOWN_FORMS}")
     return plan

@@ -30,9 +30,8 @@ def import_(
         own = [path for path in files if is_export(path)]
         others = [path for path in files if path not in own]
         unread = Tally()
-        tally = import_with_bar(
-            machine, plan_exports(machine, others, named=given, refusal=unread.fail), again="the same command"
-        )
+        plan = plan_exports(machine, others, named=given, tally=unread)
+        tally = import_with_bar(machine, plan, again="the same command")
         tally.join(unread)
         with progress_bar("importing", sum(path.stat().st_size for path in own)) as advance:
             for path in own:

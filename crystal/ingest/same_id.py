@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from crystal.store import Store
 from crystal.store.capture import ledger, turns
 from crystal.transcript.line import digest
 from crystal.transcript.line_context import parse_completed, set_apart
-from crystal.transcript.reader import reader_of
+from crystal.transcript.reader import TranscriptReader, reader_of
 
 Words: TypeAlias = list[tuple[str, str]]
 """Role and text of each turn of a line."""
@@ -35,14 +35,15 @@ def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Tu
     from crystal.store.sessions.conversations import turns_of_lines  # noqa: PLC0415 - most turns ask nothing
 
     known = {uuid: [_words(one)] for uuid, one in turns_of_lines(store, asked).items()}
-    names = dict[int, str]()
+    names = dict[int, tuple[str, str]]()
     for at, (uuid, words) in _by_line(said, asked).items():
         others = known.setdefault(uuid, [words])
         if words not in others:
             others += _archived(store, ldm_home, segment, uuid)  # a newer crystal may read the same line otherwise
         if words not in others:
-            names[at] = f"{uuid[:MAX_ID]}-{digest([uuid, words])[:12]}"
-    return segment._replace(pieces=tuple(_named(piece, names) for piece in segment.pieces)) if names else segment
+            names[at] = uuid, f"{uuid[:MAX_ID]}-{digest([uuid, words])[:12]}"
+    reader = reader_of(segment.origin.harness)
+    return segment._replace(pieces=tuple(_named(piece, names, reader) for piece in segment.pieces))
 
 
 def _words(said: Iterable[tuple[str, str, str | None]]) -> Words:
@@ -66,10 +67,14 @@ def _archived(store: Store, ldm_home: Path, segment: Segment, uuid: str) -> list
     return [words for _, words in _by_line(said, {uuid}).values()]
 
 
-def _named(piece: SegmentPiece, names: dict[int, str]) -> SegmentPiece:
-    """Return a piece with the names of its lines; a record of a file that is rewritten has its id from crystal."""
-    lines = tuple(
-        (at, set_apart(line, names[at]) if at in names and parse_completed(line)[1].id is None else line)
-        for at, line in piece.lines
-    )
-    return piece if lines == piece.lines else piece._replace(lines=lines, kept=b"")
+def _named(piece: SegmentPiece, names: Mapping[int, tuple[str, str]], reader: TranscriptReader) -> SegmentPiece:
+    """Return a piece with the names of its lines, of those that have the id: not of what is told in another's line.
+
+    A record of a file that is rewritten has its id from crystal.
+    """
+    lines = list(piece.lines)
+    for place, (at, line) in enumerate(lines):
+        uuid, name = names.get(at, (None, ""))
+        if uuid is not None and reader.facts(line).uuid == uuid and parse_completed(line)[1].id is None:
+            lines[place] = at, set_apart(line, name)
+    return piece if tuple(lines) == piece.lines else piece._replace(lines=tuple(lines), kept=b"")

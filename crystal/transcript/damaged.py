@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
@@ -13,6 +13,8 @@ MAX_RECORD_BYTES = 4 << 20
 _FORWARDS = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
 """Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
+_LIST_NAME = lazy_pattern(rb'("[a-zA-Z_]+")\s*:\s*\[[^][]*\Z')
+_MAX_NAME = 1_000
 _CLOSING = bytes.maketrans(b"[{", b"]}")
 
 
@@ -35,27 +37,58 @@ def last_record_at(line: bytes) -> int:
     return start if parse_line(body[start:]) is not None else 0
 
 
-def parse_damaged(data: bytes) -> tuple[object, bytes]:
+def parse_damaged(data: bytes) -> tuple[object, int, int]:
     """Parse a damaged document that is a list of objects, or an object that has one: those before and after the damage.
 
     Returns:
-        What was parsed, None if nothing can be; and the bytes that were left out.
+        What was parsed, None if nothing can be; and which bytes were left out: the first, and the one behind the last.
     """
     places, open_ = _places(data)
-    low, high = 0, len(places)
-    while low < high:  # if it can be closed at a place, then at each one before
-        middle = (low + high + 1) // 2
-        low, high = (low, middle - 1) if _closed(data, places[middle - 1]) is None else (middle, high)
+    low = _last_closed(data, places)
     if not low:
-        return None, data
+        return _without_beginning(data)
     place = places[low - 1]
     is_cut = _parse(data + open_.translate(_CLOSING)[::-1]) is not None
     behind, start = ([], len(data)) if is_cut else _objects_at_end(data, place)
     is_behind_object = data[: place.end].endswith(b"}")
     if not behind and not is_behind_object:
-        return None, data
+        return None, 0, len(data)
     more = b",".join([b"", *behind] if is_behind_object else behind)
-    return _closed(data, place, more), data[place.end : start]
+    return _closed(data, place, more), place.end, start
+
+
+def _without_beginning(data: bytes) -> tuple[object, int, int]:
+    """Parse a document that begins damaged: the objects at the end of its list, and what follows them."""
+    for closing in (b"]", b"]}"):
+        behind, start = _objects_at_end(data, _Place(0, closing))
+        named = _LIST_NAME.search(data, max(0, start - _MAX_NAME), start) if len(closing) == 2 else None
+        if behind and (named or len(closing) == 1):
+            head = b"{" + named[1] + b":[" if named else b"["
+            return _parse(head + data[start:]) or _parse(head + b",".join(behind) + closing), 0, start
+    return None, 0, len(data)
+
+
+def parse_beginning(data: bytes) -> object:
+    """Parse what stands before the damage, as if everything that is open ended there; None if that is nothing."""
+    open_, places = bytearray(), list[_Place]()
+    for token in _FORWARDS.finditer(data):
+        sign = token[0]
+        if sign in (b"[", b"{"):
+            open_ += sign
+        elif sign in (b"]", b"}"):
+            del open_[-1:]
+            places.append(_Place(token.end(), bytes(open_).translate(_CLOSING)[::-1]))
+    low = _last_closed(data, places)
+    return _closed(data, places[low - 1]) if low else None
+
+
+def _last_closed(data: bytes, places: Sequence[_Place]) -> int:
+    """Return how many of the places are before the damage: if it can be closed at one, then at each one before."""
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (low, middle - 1) if _closed(data, places[middle - 1]) is None else (middle, high)
+    return low
 
 
 def _parse(data: bytes) -> object:

@@ -76,9 +76,12 @@ class Snapshot:
         """Return what its JSON is; if it is damaged, with the messages that are whole."""
         if self.parsed is not None or self.path.suffix != ".json":
             return self.parsed
-        found, self.rest = parse_damaged(self.data)
+        found, first, last = parse_damaged(self.data)
+        self.rest = self.data[first:last]
         if found is not None:
-            self.damaged.append(self.other_form("messages"))
+            told = self.other_form("messages")
+            words = f"{told.message}: bytes {first:,} to {last:,} cannot be read"
+            self.damaged.append(SourceError(words, hint=told.hint))
         return found
 
     @property

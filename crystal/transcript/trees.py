@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from crystal.model.named_tuple import NamedTuple
+from crystal.transcript.damaged import parse_beginning
 from crystal.transcript.line import Fields, digest, format_line
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
@@ -75,14 +76,29 @@ class ExportReader(MessageReader, SnapshotReader):
                     return
 
     def _trees(self, source: Snapshot) -> Iterator[tuple[Fields, Tree]]:
-        talks = source.parsed
-        if not isinstance(talks, list):
-            hint = "name the file conversations.json of the export"
-            raise SourceError(f"{source.path} is no list of conversations", hint=hint)
-        for talk in talks:
+        if "talks" not in source.found:
+            source.found["talks"] = _talks_in(source)
+        for talk in source.found["talks"]:
             tree = self.tree_of(talk) if isinstance(talk, dict) else None
             if tree is not None:
                 yield talk, tree
+
+
+def _talks_in(source: Snapshot) -> list[object]:
+    """Return the conversations of an export; of a damaged one those that are whole, and the beginning of another."""
+    talks = source.document
+    if talks is None and source.data.lstrip().startswith(b"["):
+        talks = []
+        source.damaged.append(SourceError(f"{source.path} is not complete JSON"))
+    if not isinstance(talks, list):
+        hint = "name the file conversations.json of the export"
+        raise SourceError(f"{source.path} is no list of conversations", hint=hint)
+    if source.rest:
+        talks = [*talks, parse_beginning(source.rest.lstrip(b"[, \r\n\t"))]
+        source.rest = b""  # else all of it is kept with each conversation
+    hint = "download the export again, then import it: only what is new is added"
+    source.damaged[:] = [SourceError(f"{one.message}; {hint}", hint=hint) for one in source.damaged]
+    return talks
 
 
 def _branches(tree: Tree, time_of: TimeOf, known: Known) -> Iterator[tuple[str, list[str]]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -146,7 +148,8 @@ def test_a_document_cut_anywhere_gives_the_messages_before(
     messages = [{"content": one, "more": [{"text": one}]} for one in words]
     whole = json.dumps(messages if is_list else {"id": "x", "none": [], "messages": messages, "last": {}}).encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    found, rest = parse_damaged(cut)
+    found, first, last = parse_damaged(cut)
+    rest = cut[first:last]
     if found is None:
         assert rest == cut
     else:
@@ -186,7 +189,8 @@ def test_a_document_damaged_in_one_message_gives_the_others(
     texts[number] = texts[number][:2] + "\0 \xff, " + texts[number][2:]
     listed = f"[{', '.join(texts)}]"
     whole = listed if is_list else f'{{"id": "x", "tools": [{{}}], "messages": {listed}, "more": [{{}}]}}'
-    found, rest = parse_damaged(whole.encode())
+    found, first, last = parse_damaged(whole.encode())
+    rest = whole.encode()[first:last]
     others = [{"content": one} for one in [*messages[:number], *messages[number + 1 :]]]
     told = found if is_list else found["messages"] if isinstance(found, dict) else None
     assert told == others or (found is None and not others)
@@ -196,7 +200,7 @@ def test_a_document_damaged_in_one_message_gives_the_others(
 def test_a_cut_document_of_brackets_alone_costs_no_more_than_its_length() -> None:
     data = b"[" * 1_000_000
     begun = time.process_time()
-    assert parse_damaged(data) == (None, data)
+    assert parse_damaged(data) == (None, 0, len(data))
     assert time.process_time() - begun < 10  # 0.3 s; with the square of it, half a minute
 
 
@@ -220,7 +224,9 @@ def test_a_file_that_was_cut_gives_its_whole_messages_and_is_named(home: Path) -
     doctor = " ".join(crystal("doctor").out.split())
     for path in cut:
         assert f"{path}: is not complete JSON" in told
-        assert f"{path}: is not complete JSON (what was read before is kept)" in doctor
+        assert re.search(
+            re.escape(f"{path}: is not complete JSON: bytes ") + r"[\d,]+ to [\d,]+ cannot be read", doctor
+        )
     assert "make it readable (chmod u+r)" in doctor
     assert "2 lines of Cline cannot be parsed" in doctor
     for path, whole in cut.items():
@@ -231,6 +237,39 @@ def test_a_file_that_was_cut_gives_its_whole_messages_and_is_named(home: Path) -
 
 
 # -- with the program ------------------------------------------------------------------------------------------------
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[: len(data) * 7 // 8],
+    "cut in its first conversation": lambda data: data[:2000],
+    "begun broken": lambda data: b"\xff" + data[1:],
+    "broken in a conversation": lambda data: data[:1000] + b"\0{" + data[1002:],
+    "without its beginning": lambda data: data[1000:],
+}
+
+
+def test_a_damaged_export_gives_what_is_whole_and_the_whole_one_later_the_rest(home: Path) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    archive = home / "export.zip"
+    for harness, (name, damage) in itertools.product(("claude-ai", "chatgpt"), DAMAGE.items()):
+        [(sample, _)] = [one for one in samples.sample_files(harness) if one[1].endswith("conversations.json")]
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr("conversations.json", damage(sample.read_bytes()))
+        for _ in range(2):
+            done = crystal("import", str(archive))
+            assert "download the export again" in done.err, (harness, name, done.err)
+    found = samples.captured()[1]
+    expected = [turn for harness in ("claude-ai", "chatgpt") for turn in samples.expected(harness)[1]]
+    texts = [one["text"] for one in expected]
+    assert {*texts}.issuperset(one["text"] for one in found)
+    assert len(found) > 6
+    for harness in ("claude-ai", "chatgpt"):
+        samples.lay_out(harness, home)
+        assert crystal(*samples.import_command(harness, home)).code == 0
+    assert crystal("verify").code == 0
+    found = samples.captured()[1]
+    assert {one["text"] for one in found} == {*texts}
+    assert len({str(one) for one in found}) == len(found)  # a branch may go on in the session that it came from
 
 
 def test_a_damaged_thread_of_zed_is_named_and_hides_no_other(home: Path) -> None:
@@ -302,7 +341,7 @@ def test_a_change_of_an_unknown_kind_is_kept_and_counted() -> None:
 def test_many_messages_behind_the_damage_cost_no_more_each() -> None:
     def spent(count: int) -> float:
         begun = time.process_time()
-        found, _ = parse_damaged(b"[{},x" + b",{}" * count + b"]")
+        found, *_ = parse_damaged(b"[{},x" + b",{}" * count + b"]")
         assert found == [{}] * (count + 1)
         return time.process_time() - begun
 
