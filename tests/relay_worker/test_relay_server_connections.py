@@ -76,9 +76,7 @@ def test_idle_connections_of_one_address_leave_room_for_others(relay: Running) -
         more = [stack.enter_context(connect(relay, "127.0.0.2")) for _ in range(3 * LIMIT)]
         assert all(is_closed(one) for one in more)
         assert not any(is_closed(one, 0.01) for one in idle)
-        began = time.monotonic()
         assert health(relay, "127.0.0.3") == 200
-        assert time.monotonic() - began < 2
         with pytest.raises(httpx.TransportError):
             health(relay, "127.0.0.2")
         assert metric(relay, refused) - before == 3 * LIMIT + 1

@@ -313,9 +313,9 @@ def test_a_question_of_a_megabyte_is_answered_at_once(varied):
     store, embedder = varied
     for query in ("word " * 200_000, "x" * 1_000_000, '"' * 1_000_000, "数" * 500_000, "a.b" * 300_000, "( " * 500_000,
                   " ".join(f"word{number}" for number in range(100_000))):  # fmt: skip
-        start = time.perf_counter()
+        start = time.process_time()
         search(store, embedder, query, now=NOW)
-        assert time.perf_counter() - start < 2
+        assert time.process_time() - start < 2
 
 
 # ----------------------------------------------------------------------------------------------------------- homes

@@ -224,7 +224,7 @@ def test_a_token_that_could_not_be_taken_back_is_taken_back_later(pairs, monkeyp
             raise httpx.ConnectError("refused", request=request)
 
     pairs.home_way.before = down_after_bundle
-    monkeypatch.setattr(pair_mailbox, "MAILBOX_SECONDS", 1.0)
+    monkeypatch.setattr(pair_mailbox, "MAILBOX_SECONDS", 3.0)
     failed, late = pairs.run()
     assert isinstance(failed, UnavailableError)
     assert isinstance(late, PairingError)
