@@ -51,6 +51,7 @@ def sync(
         for path in listed.named(files or [], this_home()):
             one = listed.compared(path)
             answers = _asked(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=as_json)
+            one.change(answers).check_unchanged()  # a file that cannot be written is not listed
             listed.note(one.path)
             done.append((one, one.run(answers)))
         embed_soon(machine)

@@ -345,6 +345,11 @@ def test_a_write_protected_file_is_refused_and_the_memories_stay(agents: Path) -
         assert f"{agents} is write-protected" in done.err
         assert f"chmod u+w {agents}" in done.err
     assert (agents.read_bytes(), texts()) == (before, agents_texts)
+    agents.rename(agents.with_name("kept.md"))
+    assert crystal("files", "remove", str(agents), "--yes").code == 0
+    agents.with_name("kept.md").rename(agents)
+    assert sync(str(agents), "--yes").code == 2
+    assert str(agents) not in crystal("files", "status").out, "the next run would fail for the other files, too"
     agents.chmod(0o640)
-    assert sync("--yes").code == 0
+    assert sync(str(agents), "--yes").code == 0
     assert "okapis drink cocoa" in texts()
