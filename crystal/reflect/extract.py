@@ -130,7 +130,10 @@ def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
 
 
 def _accepted(reply: str, said: str) -> Iterator[Statement]:
-    """Yield what the assistant said and the user accepted in plain words."""
+    """Yield what the assistant said and the user accepted in plain words.
+
+    A lasting statement must be all that the assistant said: otherwise the answer may be to something else.
+    """
     gates = read_rules()[1]
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or gates["REFUSES"].search(reply):
         return
@@ -139,12 +142,12 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
     found: list[str] = []
     stated = gates["ASKED"].sub(".", said.strip())
     if gates["AGREES"].search(reply) or (stated != said.strip() and gates["CONFIRMS"].match(reply)):
-        rules = [one for one in map(find_statement, own_sentences(stated)) if one and not one.is_personal]
+        rule = find_statement(stated) if list(own_sentences(stated)) == [stated] else None
         proposals = list(filter(gates["PROPOSAL"].match, sentences))
         if len(proposals) == 1 and gates["REASONED"].search(said):
             kind, found = "decision", proposals
-        elif len(rules) == 1:
-            kind, found = rules[0].kind, [rules[0].text]
+        elif rule is not None and not rule.is_personal:
+            kind, found = rule.kind, [rule.text]
     elif gates["WORKED"].search(reply):
         found = list(filter(gates["CAUSED"].search, (said.strip(), *sentences)))
     if found and _is_plain(found[-1]):

@@ -176,6 +176,8 @@ ANSWERS = (
     ("The page says: we never mock the clock.", "exactly", None),
     ("I read it.\n\nWe never mock the clock.", "exactly", None),
     ("I prefer tabs over spaces.", "exactly", None),
+    ("We never mock the clock. Shall I commit this?", "go ahead", None),
+    ("We never mock the clock. I will commit this now.", "go ahead", None),
     ("I used npm install.", "no, use pnpm", "No, use pnpm"),
     ("I named it fetchAll.", "no, use loadAll", None),
     ("I read the file.", "no, use pnpm", None),
