@@ -125,7 +125,7 @@ def list_models() -> list[ModelRow]:
 
 
 def _row_of(found: ModelManifest) -> ModelRow:
-    known = KNOWN.get(found.name.removesuffix("-float32"))
+    known = KNOWN.get(found.name)
     about = known.about if known else f"at most {found.most_tokens} tokens of a text"
     files = found.dimension, found.size, found.weights, found.licence, found.origin, found.verified
     return ModelRow(found.name, "installed", about, *files)

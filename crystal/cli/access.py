@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from crystal.app.context import Machine, default_paths, now_ms, open_reader
+from crystal.app.projects import granted_project
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.cli.render import one_line, say
+from crystal.credentials.access import SCOPES, Grant, add_grant, make_grant, read_grants, revoke_grant
+from crystal.credentials.access_log import AccessLog
+from crystal.credentials.access_requests import RequestList
 from crystal.errors import UsageError
-
-if TYPE_CHECKING:
-    from crystal.app.context import Machine
-    from crystal.credentials.access import Grant
-    from crystal.model.granted import GrantedProject
+from crystal.model.granted import GrantedProject
+from crystal.timewords.parse import clock, local, parse_when
 
 commands = typer.Typer(
     help="Manage tokens for this memory over HTTP, see crystal mcp --http.", no_args_is_help=True, rich_markup_mode=None
@@ -44,12 +49,6 @@ def make(
 
     The token goes into the header: Authorization: Bearer TOKEN
     """
-    import sys
-
-    from crystal.app.context import now_ms, open_reader
-    from crystal.cli import render
-    from crystal.credentials.access import make_grant
-
     now, scopes = now_ms(), _scopes(scope or "read")
     with open_reader() as machine:
         grant, token = make_grant(
@@ -58,9 +57,9 @@ def make(
     if as_json:
         print_json({"token": token, **_row(grant, now)})
         return
-    render.say(token)
+    say(token)
     words = f"crystal: {grant.label} may {_words(grant)}; {_until(grant, now)}. The token is shown only now."
-    render.say(words, stream=sys.stderr)
+    say(words, stream=sys.stderr)
 
 
 @commands.command("approve")
@@ -74,11 +73,6 @@ def approve(
     expires: Expires = DAYS,
 ) -> None:
     """Approve the sign-in of an assistant (needs a server: crystal mcp --http --oauth)."""
-    from crystal.app.context import now_ms, open_reader
-    from crystal.cli import render
-    from crystal.credentials.access import add_grant
-    from crystal.credentials.access_requests import RequestList
-
     now, end = now_ms(), _end(expires, now_ms())
     with open_reader() as machine:
         requests, projects = RequestList(machine.places.access_requests), _projects(machine, project)
@@ -86,12 +80,11 @@ def approve(
         scopes = _scopes(scope or "read")
         grant = add_grant(machine.places.access, asked.hashed, label or asked.client, scopes, projects, now, end)
         requests.remove(asked)
-    at = render.one_line(asked.host)
-    render.say(f"{render.one_line(grant.label)}, at {at}, may {_words(grant)}; {_until(grant, now)}")
+    at = one_line(asked.host)
+    say(f"{one_line(grant.label)}, at {at}, may {_words(grant)}; {_until(grant, now)}")
 
 
 def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject, ...]:
-    from crystal.app.projects import granted_project
 
     return tuple(dict.fromkeys(granted_project(machine.stores, one) for one in names or ()))
 
@@ -99,57 +92,41 @@ def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject
 @commands.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List who may ask, for what, and until when."""
-    from crystal.app.context import default_paths, now_ms
-    from crystal.cli import render
-    from crystal.credentials.access import read_grants
-
     now, found = now_ms(), read_grants(default_paths().access)
     if as_json:
         print_json({"access": [_row(one, now) for one in found]})
         return
     for one in found:
-        render.say(f"{one.id}  {render.one_line(one.label)}: {_words(one)}; {_until(one, now)}")
+        say(f"{one.id}  {one_line(one.label)}: {_words(one)}; {_until(one, now)}")
     if not found:
-        render.say("nobody may ask over HTTP; to allow it: crystal access make --label NAME")
+        say("nobody may ask over HTTP; to allow it: crystal access make --label NAME")
 
 
 @commands.command("revoke")
 def revoke(name: Annotated[str, typer.Argument(help="Its label or its id.", metavar="NAME")]) -> None:
     """Refuse a token from now on, also where a program uses it already."""
-    from crystal.app.context import default_paths
-    from crystal.cli import render
-    from crystal.credentials.access import revoke_grant
-
     gone = revoke_grant(default_paths().access, name)
-    render.say(f"revoked: {render.one_line(gone.label)} ({gone.id})")
+    say(f"revoked: {one_line(gone.label)} ({gone.id})")
 
 
 @commands.command("log")
 def log(limit: Limit = "20", as_json: AsJson = False) -> None:
     """Show who asked for what, and how it ended, the latest last; never the words."""
-    from crystal.app.context import default_paths, now_ms
-    from crystal.cli import render
-    from crystal.credentials.access_log import AccessLog
-    from crystal.timewords.parse import clock
-
     number = whole_number(limit, "--limit")
     if number < 1:
         raise UsageError(f"--limit is {number}", hint="use 1 or more")
     found, now = AccessLog(default_paths().access_log).read()[-number:], now_ms()
     if as_json:
-        import msgspec
-
         print_json({"log": msgspec.to_builtins(found)})
         return
     for one in found:
-        who, what = render.one_line(one.label) or "without a token", render.one_line(one.what) or "-"
-        render.say(f"{clock(one.at, now)}  {who}  {what}  {one.outcome}  {one.ms} ms  {one.address}")
+        who, what = one_line(one.label) or "without a token", one_line(one.what) or "-"
+        say(f"{clock(one.at, now)}  {who}  {what}  {one.outcome}  {one.ms} ms  {one.address}")
     if not found:
-        render.say("nobody has asked over HTTP yet")
+        say("nobody has asked over HTTP yet")
 
 
 def _scopes(text: str) -> tuple[str, ...]:
-    from crystal.credentials.access import SCOPES
 
     given = [word.strip().lower() for word in text.split(",")]
     wrong = [word for word in given if word not in SCOPES]
@@ -160,8 +137,6 @@ def _scopes(text: str) -> tuple[str, ...]:
 
 def _end(text: str, now: int) -> int | None:
     """Return when a token ends; a span, which elsewhere is so long ago, is so long from now."""
-    from crystal.timewords.parse import parse_when
-
     if text.strip().lower() == "never":
         return None
     at = parse_when(text, now=now, name="--expires")
@@ -172,7 +147,6 @@ def _end(text: str, now: int) -> int | None:
 
 
 def _words(grant: Grant) -> str:
-    from crystal.cli.render import one_line
 
     places = ", ".join(one_line(f"{one.name} ({one.folders[0]})") for one in grant.projects)  # another may get its name
     where = f"in {places} alone" if places else "everywhere"
@@ -180,7 +154,6 @@ def _words(grant: Grant) -> str:
 
 
 def _until(grant: Grant, now: int) -> str:
-    from crystal.timewords.parse import local
 
     if grant.expires_at is None:
         return "never expires"

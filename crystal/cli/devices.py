@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from crystal.app.context import open_kept_machine, open_reader
+from crystal.app.sync import devices as wired
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row, print_json
@@ -70,8 +71,6 @@ def rename(
     new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
 ) -> None:
     """Rename a device, also in everything captured on it."""
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         peer = wired.rename(machine, old, new)
     say(f"{one_line(old)} is {one_line(peer.name)} now")
@@ -80,8 +79,6 @@ def rename(
 @commands.command("revoke", short_help="Accept nothing more from a lost or stolen device.")
 def revoke(name: Name, *, yes: Yes = False) -> None:
     """Accept nothing more from a device that was lost, stolen or given away. Other devices are not affected."""
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         shown = one_line(find_device(machine, name).name)
         consequence = f"home accepts nothing more from {shown}, and sends it nothing, until it is paired again"
@@ -99,8 +96,6 @@ def revoke(name: Name, *, yes: Yes = False) -> None:
 @commands.command("rotate", short_help="Give a device new keys.")
 def rotate(name: Name) -> None:
     """Give a device new keys; it gets them at its next sync, and the old ones end then."""
-    from crystal.app.sync import devices as wired
-
     with open_kept_machine() as machine:
         peer = wired.rotate(machine, name)
     say(f"{one_line(peer.name)} gets keys of generation {peer.generation} with the next poll and its next sync")

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from crystal.app import memory_changes
 from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.memories import remember as keep
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
@@ -20,6 +22,7 @@ from crystal.cli.options import AsJson, Limit, OnlyProject, unknown_project, who
 from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet, validity_words
 from crystal.errors import NotFoundError, UsageError
+from crystal.memories.rules import is_as_given
 from crystal.model.recall import Filters, FormerMemory, Remembered
 from crystal.store.search.scope import scope_of
 from crystal.text.harmless import harmless
@@ -93,13 +96,10 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Change a memory. Its former version is kept."""
-    from crystal.app.background import embed_soon
-    from crystal.app.memory_changes import edit as change
-
     words = read_words(text) if text else None
     with open_machine() as machine:
-        one = change(machine, memory, text=words, category=category, key=key, project=project)
-        embed_soon(machine)
+        one = memory_changes.edit(machine, memory, text=words, category=category, key=key, project=project)
+        _embed_soon(machine)
     if words is not None:
         note(*left_out(one, words))
     _tell("changed", [one], as_json=as_json)
@@ -119,22 +119,17 @@ def history(memory: Ident, as_json: AsJson = False) -> None:
 @commands.command()
 def deprecate(memory: Idents, as_json: AsJson = False) -> None:
     """Hide memories from lists and searches. To delete them for good: crystal forget."""
-    from crystal.app.memory_changes import deprecate as hide
-
     with open_machine() as machine:
-        found = [hide(machine, ident) for ident in memory]
+        found = [memory_changes.deprecate(machine, ident) for ident in memory]
     _tell("deprecated", found, as_json=as_json)
 
 
 @commands.command()
 def restore(memory: Idents, as_json: AsJson = False) -> None:
     """Show hidden memories again."""
-    from crystal.app.background import embed_soon
-    from crystal.app.memory_changes import revive
-
     with open_machine() as machine:
-        found = [revive(machine, ident) for ident in memory]
-        embed_soon(machine)
+        found = [memory_changes.revive(machine, ident) for ident in memory]
+        _embed_soon(machine)
     _tell("restored", found, as_json=as_json)
 
 
@@ -209,14 +204,11 @@ def remember(
     as_json: AsJson = False,
 ) -> None:
     """Remember something. Secrets are removed first; the same text again only refreshes the memory."""
-    from crystal.app.background import embed_soon
-    from crystal.app.memories import remember as keep
-
     words = read_words(text)
     with open_machine() as machine:
         notes = unknown_project(machine, project)
         one = keep(machine, words, category=category, project=project, key=key)
-        embed_soon(machine)
+        _embed_soon(machine)
     note(*notes, *left_out(one, words))
     if as_json:
         print_json({"memory": record(one)})
@@ -225,10 +217,14 @@ def remember(
     say(f"remembered as {one.id}{known}: {described(one)}")
 
 
+def _embed_soon(machine: Machine) -> None:
+    from crystal.app.background import embed_soon  # loads capture, which a list does not need
+
+    embed_soon(machine)
+
+
 def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
     """Return a note if something was taken out of a text that is kept."""
-    from crystal.memories.rules import is_as_given
-
     return () if is_as_given(kept.text, asked) else ("secrets and private parts were removed from the text",)
 
 

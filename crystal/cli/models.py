@@ -48,7 +48,6 @@ from crystal.errors import NotConfiguredError, UsageError
 from crystal.store.search.vectors import serving_generation
 
 if TYPE_CHECKING:
-    from crystal.embedding.local.build import InstallOptions
     from crystal.evaluate.questions import Score
     from crystal.evaluate.trial import ModelScore, Trial
 
@@ -107,44 +106,20 @@ def install(
         str, typer.Argument(help="A name from the list, a folder, or OWNER/MODEL of the hub.", metavar="MODEL")
     ],
     name: Annotated[str | None, typer.Option("--name", help="Its name on this machine.", metavar="NAME")] = None,
-    float32: Annotated[bool, typer.Option("--float32", help="Keep 32-bit weights instead of 8-bit ones.")] = False,
-    sha256: Annotated[
-        str | None,
-        typer.Option("--sha256", help="With OWNER/MODEL: the hash that its weights must have.", metavar="HEX"),
-    ] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option("--pooling", help="mean, cls or lasttoken, if its files do not say.", metavar="HOW"),
-    ] = None,
-    query_prefix: Annotated[
-        str | None, typer.Option("--query-prefix", help="Text that it expects before a question.", metavar="TEXT")
-    ] = None,
-    document_prefix: Annotated[
-        str | None, typer.Option("--document-prefix", help="Text that it expects before a passage.", metavar="TEXT")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", help="Read at most N tokens of a text.", metavar="N", min=8, max=8192)
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Install a model on this machine: fetch it, verify it, make it run. It is not used before `crystal models use`.
 
     A name or OWNER/MODEL is fetched from the model hub. A folder needs `model.onnx` and `tokenizer.json`.
     """
-    from crystal.embedding.local.build import InstallOptions
-
     place = _place(model)
-    _check(pooling, sha256, model, place)
-    options = InstallOptions(
-        name or _usual_name(model, place, float32), not float32, pooling, query_prefix, document_prefix, max_tokens
-    )
-    found = _install(model, place, options, sha256)
+    found = _install(model, place, name or _usual_name(model, place))
     if as_json or context.obj:
         print_json(_json_manifest(found))
         return
     say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
-    if not float32 and found.weights == "float32":
+    if found.weights == "float32":
         note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")
     say(f"try it on your memory: crystal models use {found.name} --eval")
 
@@ -158,35 +133,20 @@ def _place(model: str) -> Path | None:
     return path.absolute() if is_path else None
 
 
-def _usual_name(model: str, place: Path | None, float32: bool) -> str:
+def _usual_name(model: str, place: Path | None) -> str:
     if model in KNOWN:
-        return f"{model}-float32" if float32 else model
+        return model
     return (place.resolve().name if place else model.rpartition("/")[2]).lower().replace(" ", "-")[:64]
 
 
-def _check(pooling: str | None, sha256: str | None, model: str, place: Path | None) -> None:
-    from crystal.embedding.local.build import POOLINGS
-
-    if pooling is not None and pooling not in POOLINGS:
-        raise UsageError(f"--pooling is {pooling!r}", hint=f"use one of: {', '.join(POOLINGS)}")
-    if sha256 is None:
-        return
-    if len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef"):
-        raise UsageError(f"--sha256 is {sha256[:80]!r}, which is not a SHA-256", hint="64 hexadecimal digits")
-    if place is not None or (model in KNOWN and KNOWN[model].sha256):
-        hint = "leave it out"
-        raise UsageError("--sha256 is only for a hub model whose hash crystal does not know", hint=hint)
-
-
-def _install(model: str, place: Path | None, options: InstallOptions, sha256: str | None) -> ModelManifest:
+def _install(model: str, place: Path | None, name: str) -> ModelManifest:
     from crystal.embedding.local.install import install_folder, install_from_hub
 
     config = this_config()
-    home = config.places.models
     if place is not None:
-        return install_folder(home, place, options, now_ms())
+        return install_folder(config.places.models, place, name, now_ms())
     known = KNOWN.get(model) or KnownModel(model, model)
-    return install_from_hub(home, known, options, config.models_hub_url, now_ms(), sha256=sha256)
+    return install_from_hub(config.places.models, known, name, config.models_hub_url, now_ms())
 
 
 def _json_manifest(found: ModelManifest) -> dict[str, Any]:
@@ -239,13 +199,6 @@ def use(
     questions: Annotated[
         int, typer.Option("--questions", help="With --eval: ask at most N questions.", min=10, max=5000, metavar="N")
     ] = 100,
-    turns: Annotated[
-        int, typer.Option("--turns", help="With --eval: search at most N turns.", min=10, max=50_000, metavar="N")
-    ] = 500,
-    seconds: Annotated[
-        float,
-        typer.Option("--seconds", help="With --eval: how long each model may work.", min=1, max=86_400, metavar="N"),
-    ] = 120,
     as_json: AsJson = False,
 ) -> None:
     """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.
@@ -259,7 +212,7 @@ def use(
     _check_usable(target)
     report: dict[str, Any] = {"model": target.name}
     if evaluate:
-        trial = _evaluate(target, questions, turns, seconds)
+        trial = _evaluate(target, questions)
         report["eval"] = _json_trial(trial)
         if not as_json:
             _print_trial(trial)
@@ -305,11 +258,12 @@ def _check_usable(target: ModelChoice) -> None:
     check_key(target)
 
 
-def _evaluate(target: ModelChoice, questions: int, turns: int, seconds: float) -> Trial:
+def _evaluate(target: ModelChoice, questions: int) -> Trial:
     from crystal.evaluate.trial import Size
 
+    size = Size(questions)
     with bar_shown() as show:
-        return try_on_memory(target, Size(questions, turns, seconds), lambda done, _: show("trying", done, turns))
+        return try_on_memory(target, size, lambda done, _: show("trying", done, size.turns))
 
 
 def _after(target: ModelChoice, *, now: bool) -> dict[str, Any]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from crystal.app.context import open_machine, open_reader
+from crystal.app.reflect import Learned, call_wrong, keep_learned, never_learn, state_of, unreviewed
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, look_of, one_line, say
 from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
+from crystal.model.recall import Remembered
+from crystal.store.memories.learned import ReflectorRun
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
-
-if TYPE_CHECKING:
-    from crystal.app.reflect import Learned
-    from crystal.model.recall import Remembered
-    from crystal.store.memories.learned import ReflectorRun
 
 QUOTE = 160
 
@@ -31,10 +29,8 @@ def reflect(
     """Learn from what was said since the last time. The worker does it by itself; see `crystal memories review`."""
     from crystal.app.background import is_reflection_due
     from crystal.app.reflect import reflect as learn
-    from crystal.app.reflect import unreviewed
     from crystal.capture.lock import ENRICH_LOCK, try_lock
     from crystal.reflect.by_model import PART
-    from crystal.store.memories.learned import ReflectorRun
     from crystal.store.problems import find_problem
 
     with open_machine() as machine:
@@ -77,8 +73,6 @@ def review(
     as_json: AsJson = False,
 ) -> None:
     """Review what was learned: on a terminal one key each, else a list. The options act by id and may be repeated."""
-    from crystal.app.reflect import unreviewed
-
     named = {"k": keep or [], "w": wrong or [], "n": never or []}
     if any(named.values()):
         _judge(named, as_json=as_json)
@@ -96,16 +90,15 @@ def review(
             say(*learned_lines(one, moment), "")
 
 
-def _verdicts() -> dict[str, tuple[str, Callable[..., Remembered]]]:
-    """Return what each key makes of a memory, in a word and as a function."""
-    from crystal.app.reflect import call_wrong, keep_learned, never_learn
-
-    return {"k": ("kept", keep_learned), "w": ("wrong", call_wrong), "n": ("never learned again", never_learn)}
+VERDICTS: dict[str, tuple[str, Callable[..., Remembered]]] = {
+    "k": ("kept", keep_learned), "w": ("wrong", call_wrong), "n": ("never learned again", never_learn),
+}  # fmt: skip
+"""The verdict that each key gives a memory, in a word and as a function."""
 
 
 def _judge(named: dict[str, list[str]], *, as_json: bool) -> None:
     with open_machine() as machine:
-        done = {what: [act(machine, ident) for ident in named[key]] for key, (what, act) in _verdicts().items()}
+        done = {what: [act(machine, ident) for ident in named[key]] for key, (what, act) in VERDICTS.items()}
     if as_json:
         print_json({what.replace(" ", "_"): [record(one) for one in ones] for what, ones in done.items()})
     else:
@@ -130,7 +123,7 @@ def _answer(memory: Remembered) -> str | None:
     if key not in tuple("kewn"):
         return {"s": "skipped", "q": "q"}.get(key)
     words = [typer.prompt("the text", default=memory.text)] if key == "e" else []
-    what, act = _verdicts()["k" if key == "e" else key]
+    what, act = VERDICTS["k" if key == "e" else key]
     try:
         with open_machine() as machine:
             act(machine, memory.id, *words, seen=memory.updated_at)
@@ -152,8 +145,6 @@ def as_record(one: Learned) -> dict[str, object]:
 
 def learned_lines(one: Learned, moment: int) -> Iterable[str]:
     """Yield a memory with how sure it is and the words that taught it."""
-    from crystal.app.reflect import state_of
-
     look, memory = look_of(sys.stdout), one.memory
     where = "everywhere" if memory.project is None else f"project {one_line(memory.project)}"
     times = "once" if one.confirmed == 1 else f"{one.confirmed} times"

@@ -139,7 +139,8 @@ def try_model(  # noqa: PLR0913 - what a trial needs, by name
     made, rate = _embed(new, moments, size.seconds, progress, clock)
     if len(made) < MIN_MOMENTS:
         raise UnavailableError(
-            f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds", hint="allow more: --seconds"
+            f"the model embedded {len(made)} turns in {size.seconds:.0f} seconds",
+            hint="choose a smaller one: crystal models list",
         )
     is_cut, moments = len(made) < len(moments), moments[: len(made)]
     asked = [one for one in moments if one.question]

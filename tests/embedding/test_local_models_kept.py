@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from crystal.embedding.local.build import InstallOptions
 from crystal.embedding.local.encoder import LocalEmbedder
 from crystal.embedding.local.install import install_folder
 from crystal.embedding.local.manifest import ModelManifest, installed_models, read_manifest
@@ -15,8 +14,8 @@ from crystal.errors import DamagedError, UsageError
 from tests.support.tiny_models import write_tiny
 
 
-def install(tmp_path: Path, folder: Path, name: str = "tiny", **options: object) -> ModelManifest:
-    return install_folder(tmp_path / "models", folder, InstallOptions(name, **options), 1)
+def install(tmp_path: Path, folder: Path, name: str = "tiny") -> ModelManifest:
+    return install_folder(tmp_path / "models", folder, name, 1)
 
 
 def test_what_is_installed_is_for_its_owner_alone_and_whole(tmp_path):
@@ -68,7 +67,6 @@ def test_installing_twice_is_harmless_and_another_model_takes_no_name_that_is_ta
 KILLED = """
 import os, sys, pathlib
 from crystal.embedding.local import install
-from crystal.embedding.local.build import InstallOptions
 at = int(sys.argv[3])
 def trace(frame, event, arg, seen=[0]):
     if frame.f_code.co_filename == install.__file__ and event == "line":
@@ -77,7 +75,7 @@ def trace(frame, event, arg, seen=[0]):
             os._exit(9)
     return trace
 sys.settrace(trace)
-install.install_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), InstallOptions("tiny", is_int8=False), 1)
+install.install_folder(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "tiny", 1)
 """
 
 
@@ -97,5 +95,5 @@ def test_an_installation_killed_at_any_line_leaves_nothing_that_counts(tmp_path)
         if done.returncode == 0:
             break
     assert ended == {0, 9}
-    install_folder(home, source, InstallOptions("tiny", is_int8=False), 1)
+    install_folder(home, source, "tiny", 1)
     assert [path.name for path in home.iterdir()] == ["tiny"]

@@ -20,11 +20,15 @@ import numpy as np
 from crystal.config.paths import system_errors
 from crystal.embedding.local.encoder import Array, Encoder, runtime_errors
 from crystal.embedding.local.extra import import_package
+from crystal.embedding.local.known_models import KnownModel
 from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, hash_file, hold_file
 from crystal.errors import UsageError
 
-INT8_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
-GRAPHS = ("onnx/model.onnx", "model.onnx")
+GRAPHS = (
+    *("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx"),
+    *("onnx/model.onnx", "model.onnx"),
+)
+"""Graphs in order of preference: those with 8-bit weights come first."""
 LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 POOLINGS = ("mean", "cls", "lasttoken")
 _POOLING_KEYS = {f"pooling_mode_{name}": name for name in POOLINGS} | {
@@ -57,25 +61,17 @@ SAMPLES = (
 
 
 @dataclass(frozen=True, slots=True)
-class InstallOptions:
-    """Settings of a model's installation; None leaves a value to the model's own files."""
-
-    name: str
-    is_int8: bool = True
-    pooling: str | None = None
-    query_prefix: str | None = None
-    document_prefix: str | None = None
-    most_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A folder with a model, where it came from, its licence, and what its files were compared with."""
+    """A folder with a model, where it came from, its licence, and what its files were compared with.
+
+    ``known`` has what its files may leave out.
+    """
 
     folder: Path
     origin: str
     licence: str
     verified: str
+    known: KnownModel | None = None
 
 
 def has_external_data(graph: str, name: str) -> bool:
@@ -83,7 +79,7 @@ def has_external_data(graph: str, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(graph)}(_data(_\d+)?|\.data)", name) is not None
 
 
-def build_model(source: ModelSource, made: Path, options: InstallOptions, now: int) -> ModelManifest:
+def build_model(source: ModelSource, made: Path, name: str, now: int) -> ModelManifest:
     """Copy a model into the empty folder ``made``, round its weights and try it.
 
     Raises:
@@ -92,15 +88,15 @@ def build_model(source: ModelSource, made: Path, options: InstallOptions, now: i
         DamagedError: A file cannot be understood.
     """
     with system_errors(source.folder):
-        graph = _find_graph(source.folder, is_int8=options.is_int8)
+        graph = _find_graph(source.folder)
         _copy_tokenizer(source.folder, made)
-        draft = _read_settings(source, graph, options, now)
+        draft = _read_settings(source, graph, name, now)
         shutil.copyfile(graph, made / GRAPH)
         for data in graph.parent.iterdir():
             if has_external_data(graph.name, data.name):
                 shutil.copyfile(data, made / data.name)
         found, vectors = _try_model(made, draft)
-        if options.is_int8 and found.weights == "float32":
+        if found.weights == "float32":
             found = _with_rounded_weights(made, found, vectors)
         for licence in (source.folder / name for name in LICENCES):
             if licence.is_file():
@@ -109,9 +105,8 @@ def build_model(source: ModelSource, made: Path, options: InstallOptions, now: i
         return replace(found, files={path.name: hold_file(path) for path in sorted(made.iterdir())})
 
 
-def _find_graph(folder: Path, *, is_int8: bool) -> Path:
-    names = (*INT8_GRAPHS, *GRAPHS) if is_int8 else (*GRAPHS, *INT8_GRAPHS)
-    graph = next((folder / name for name in names if (folder / name).is_file()), None)
+def _find_graph(folder: Path) -> Path:
+    graph = next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
     if graph is None:
         hint = "export it: optimum-cli export onnx --model FOLDER OUT (docs/how-to/choose-a-model.md)"
         raise UsageError(f"{folder} has no model.onnx or onnx/model.onnx", hint=hint)
@@ -187,16 +182,19 @@ def _round_weights(graph: Path, target: Path) -> None:
 # ------------------------------------------------------------------------------------------------- settings files
 
 
-def _read_settings(source: ModelSource, graph: Path, options: InstallOptions, now: int) -> ModelManifest:
+def _read_settings(source: ModelSource, graph: Path, name: str, now: int) -> ModelManifest:
+    known = source.known
     query_prefix, document_prefix = _read_prefixes(source.folder)
+    if known is not None and known.query_prefix is not None and known.document_prefix is not None:
+        query_prefix, document_prefix = known.query_prefix, known.document_prefix
     return ModelManifest(
-        name=options.name,
+        name=name,
         dimension=1,
         weights="float32" if graph.name == GRAPH else "as given",
-        pooling=options.pooling or _read_pooling(source.folder),
-        most_tokens=options.most_tokens or _read_length(source.folder),
-        query_prefix=query_prefix if options.query_prefix is None else options.query_prefix,
-        document_prefix=document_prefix if options.document_prefix is None else options.document_prefix,
+        pooling=_read_pooling(source.folder),
+        most_tokens=(known and known.most_tokens) or _read_length(source.folder),
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
         output="",
         token_output=None,
         is_batched=True,
@@ -218,7 +216,8 @@ def _read_pooling(folder: Path) -> str:
     named = sorted({_POOLING_KEYS.get(key, key) for key in asked} or {"mean"})
     if len(named) != 1 or named[0] not in POOLINGS:
         words = f"its pooling is {' and '.join(named)}"
-        raise UsageError(words, hint=f"crystal knows {', '.join(POOLINGS)}: --pooling")
+        hint = f"crystal knows {', '.join(POOLINGS)}; write one into 1_Pooling/config.json"
+        raise UsageError(words, hint=hint)
     return str(named[0])
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crystal.embedding.local.build import GRAPHS, INT8_GRAPHS, ModelSource, has_external_data
+from crystal.embedding.local.build import GRAPHS, ModelSource, has_external_data
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.known_models import KnownModel
 from crystal.embedding.local.manifest import TOKENIZER, hash_file
@@ -28,9 +28,7 @@ DESCRIPTIONS = (
 """The small files that say how a model is used."""
 
 
-def fetch_model(
-    target: Path, model: KnownModel, hub_url: str, *, is_int8: bool, graph_sha256: str | None
-) -> ModelSource:
+def fetch_model(target: Path, model: KnownModel, hub_url: str) -> ModelSource:
     """Download what a model needs to run into ``target``.
 
     Args:
@@ -53,22 +51,21 @@ def fetch_model(
     with _translated_errors(model.repository, hub_url):
         info = hub.HfApi(**place).model_info(model.repository, revision=model.revision, files_metadata=True)
         listed = {file.rfilename: file for file in info.siblings or []}
-        graph = _find_graph(model, listed, is_int8=is_int8)
-        known = {**model.sha256, **({graph: graph_sha256.lower()} if graph_sha256 else {})}
+        graph = _find_graph(model, listed)
         data = [name for name in listed if has_external_data(graph, name)]
         for name in [*(name for name in DESCRIPTIONS if name in listed), graph, *data]:
             path = hub.hf_hub_download(model.repository, name, revision=info.sha, local_dir=target, **place)
-            _check_file(Path(path), listed[name], known.get(name))
+            _check_file(Path(path), listed[name], model.sha256.get(name))
     told = info.card_data.get("license") if info.card_data else None
     licence = model.licence or str(told or "not told")[:100]
     origin = f"{model.repository} at {shown(hub_url)}, commit {info.sha}"
-    checked = ", ".join(f"{name} by SHA-256 {digest}" for name, digest in known.items())
-    return ModelSource(target, origin, licence, checked or "the hub's own list; crystal has no hash to compare")
+    checked = ", ".join(f"{name} by SHA-256 {digest}" for name, digest in model.sha256.items())
+    return ModelSource(target, origin, licence, checked or "the hub's own list; crystal has no hash to compare", model)
 
 
-def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_int8: bool) -> str:
-    """Choose a graph: the one with a known hash, else one with 8-bit weights if that is wanted."""
-    names: tuple[str, ...] = (*model.sha256, *(INT8_GRAPHS if is_int8 else ()), *GRAPHS)
+def _find_graph(model: KnownModel, listed: Mapping[str, Any]) -> str:
+    """Choose a graph: the one with a known hash, else the first of ``GRAPHS``."""
+    names = (*model.sha256, *GRAPHS)
     graph = next((name for name in names if name.endswith(".onnx") and name in listed), None)
     if graph is None or TOKENIZER not in listed:
         missing = "model.onnx" if graph is None else TOKENIZER

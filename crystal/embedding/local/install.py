@@ -10,11 +10,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from crystal.config.paths import alone_in, make_private_dir, sync_folder, system_errors, write_private
-from crystal.embedding.local.build import LICENCES, InstallOptions, ModelSource, build_model
+from crystal.embedding.local.build import LICENCES, ModelSource, build_model
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.hub import fetch_model
 from crystal.embedding.local.known_models import KNOWN, KnownModel
@@ -24,31 +23,20 @@ from crystal.errors import DamagedError, NotConfiguredError, NotFoundError, Usag
 UNFINISHED = ".unfinished-"
 
 
-def install_folder(home: Path, folder: Path, options: InstallOptions, now: int) -> ModelManifest:
+def install_folder(home: Path, folder: Path, name: str, now: int) -> ModelManifest:
     """Install the model in a folder, which is only read."""
     if not folder.is_dir():
         hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
         raise UsageError(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
-    has_licence = any((folder / name).is_file() for name in LICENCES)
+    has_licence = any((folder / file).is_file() for file in LICENCES)
     licence = "in its LICENSE" if has_licence else "not stated"
     source = ModelSource(folder, str(folder), licence, "nothing: a folder of your own")
-    return _install(home, options, now, lambda _: source)
+    return _install(home, name, now, lambda _: source)
 
 
-def install_from_hub(
-    home: Path, model: KnownModel, options: InstallOptions, hub_url: str, now: int, *, sha256: str | None = None
-) -> ModelManifest:
-    """Install a model of the hub; ``sha256`` is a hash that its graph must have."""
-    if options.query_prefix is None:
-        options = replace(options, query_prefix=model.query_prefix)
-    if options.document_prefix is None:
-        options = replace(options, document_prefix=model.document_prefix)
-    options = replace(options, most_tokens=options.most_tokens or model.most_tokens)
-
-    def fetch(target: Path) -> ModelSource:
-        return fetch_model(target, model, hub_url, is_int8=options.is_int8, graph_sha256=sha256)
-
-    return _install(home, options, now, fetch)
+def install_from_hub(home: Path, model: KnownModel, name: str, hub_url: str, now: int) -> ModelManifest:
+    """Install a model of the hub."""
+    return _install(home, name, now, lambda target: fetch_model(target, model, hub_url))
 
 
 def remove_model(home: Path, name: str) -> None:
@@ -67,11 +55,11 @@ def remove_model(home: Path, name: str) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
-def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
+def _install(home: Path, name: str, now: int, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
     """Fetch a model, build it beside its place and move it there."""
     for package in ("onnxruntime", "tokenizers"):
         import_package(package)
-    place = home / checked_name(options.name)
+    place = home / checked_name(name)
     make_private_dir(home)
     with alone_in(home), system_errors(place):
         for left in home.glob(f"{UNFINISHED}*"):
@@ -81,7 +69,7 @@ def _install(home: Path, options: InstallOptions, now: int, fetch: Callable[[Pat
             fetched, made = working / "fetched", working / "made"
             fetched.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            found = build_model(fetch(fetched), made, options, now)
+            found = build_model(fetch(fetched), made, name, now)
             if _is_installed(home, found):
                 return read_manifest(home, found.name)
             _make_durable(made, found)
