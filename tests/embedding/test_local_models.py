@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
 import zipfile
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +36,20 @@ def install(tmp_path: Path, folder: Path, name: str = "tiny") -> ModelManifest:
     return install_folder(tmp_path / "models", folder, name, 1)
 
 
+@contextlib.contextmanager
+def whole_weights() -> Iterator[None]:
+    """Let models keep their 32-bit weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "MIN_COSINE", 1.1)
+        yield
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     source = write_tiny(folder / "source")
     install(folder, source)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "MIN_COSINE", 1.1)
+    with whole_weights():
         install(folder, source, "whole")
     return folder / "models"
 
@@ -192,9 +201,9 @@ def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path,
 
 
 @pytest.mark.slow
-def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "MIN_COSINE", 1.1)
-    found = install(tmp_path, write_tiny(tmp_path / "source"))
+def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path):
+    with whole_weights():
+        found = install(tmp_path, write_tiny(tmp_path / "source"))
     assert found.weights == "float32"
     assert (tmp_path / "models" / "tiny" / "model.onnx").read_bytes() == tiny_graph()
     assert sorted(found.files) == ["model.onnx", "tokenizer.json"]
@@ -215,7 +224,8 @@ def test_pooling_prefixes_and_length_are_read_from_the_folder(tmp_path):
     )
     (source / "config_sentence_transformers.json").write_text('{"prompts": {"query": "retry ", "passage": "the "}}')
     (source / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
-    found = install(tmp_path, source)
+    with whole_weights():
+        found = install(tmp_path, source)
     assert (found.pooling, found.query_prefix, found.document_prefix, found.most_tokens) == ("cls", "retry ", "the ", 9)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     states = forward(tiny_weights(), ids_of("retry deploy"))
@@ -232,7 +242,8 @@ def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
     made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
     made.enable_padding(length=20)
     made.save(str(source / "tokenizer.json"))
-    install(tmp_path, source)
+    with whole_weights():
+        install(tmp_path, source)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     wanted = forward(tiny_weights(), ids_of("the deploy failed")).mean(0)
     assert vector(embedder.embed_query("the deploy failed")) @ wanted / np.linalg.norm(wanted) > 0.9999
