@@ -24,9 +24,10 @@ else:
             """Return the class."""
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace.pop(field) for field in fields if field in namespace}
+            tails = {len(fields) - at: tuple(defaults.values())[-at:] for at in range(1, len(defaults) + 1)}
             namespace.update((field, property(itemgetter(at))) for at, field in enumerate(fields))
             namespace.update(
-                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, __new__=_new,
+                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, _tails=tails, __new__=_new,
                 _make=classmethod(_make), _replace=_replace, _asdict=_asdict, __getnewargs__=_values,
             )  # fmt: skip
             namespace.setdefault("__repr__", _repr)
@@ -34,7 +35,8 @@ else:
 
     def _new(cls, *values, **named):
         if named or len(values) != len(cls._fields):
-            values = _completed(cls, values, named)
+            tail = None if named else cls._tails.get(len(values))
+            values = _completed(cls, values, named) if tail is None else values + tail
         return tuple.__new__(cls, values)
 
     def _completed(cls, values, named):

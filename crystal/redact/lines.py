@@ -9,9 +9,9 @@ A line may hold a hundred thousand strings, so what is known of each stands in a
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, filterfalse, pairwise
+from itertools import accumulate, chain, compress, filterfalse, pairwise, repeat
 from operator import add, sub
 
 from crystal.redact.names import strength
@@ -51,10 +51,15 @@ class JsonStrings:
     """Strings of a JSON line in order, keys among them; the n-th stands at ``line[starts[n]:ends[n]]``."""
 
     def __init__(
-        self, source: bytes, starts: list[int], ends: list[int], names_of: Callable[[], dict[int, bytes]]
+        self,
+        source: bytes,
+        starts: list[int],
+        ends: list[int],
+        names_of: Callable[[], dict[int, bytes]],
+        texts: list[bytes] | None = None,
     ) -> None:
         self._source, self.line = source, readable(source)
-        self.starts, self.ends, self._names_of = starts, ends, names_of
+        self.starts, self.ends, self._names_of, self._all_texts = starts, ends, names_of, texts
         self._places = [0, *accumulate(map(len(STRING_END).__add__, map(sub, ends, starts)))]
         self._left_to_ask = MAX_GROUP + len(source) // _ASKED
         self._answers: dict[bytes, bool] = {}
@@ -105,9 +110,11 @@ class JsonStrings:
         """Return the text that strings are read as."""
         return STRING_END.join(self._texts(group, self.line))
 
-    def _texts(self, group: range, source: bytes) -> Iterator[bytes]:
+    def _texts(self, group: range, source: bytes) -> Sequence[bytes]:
+        if self._all_texts is not None and source is self.line:
+            return self._all_texts[group.start : group.stop]
         places = map(slice, self.starts[group.start : group.stop], self.ends[group.start : group.stop])
-        return map(source.__getitem__, places)
+        return [*map(source.__getitem__, places)]
 
     def names_in(self, group: range) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the place of the strings under them in the group."""
@@ -132,7 +139,7 @@ class JsonStrings:
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
         named = self.names_in(group)
-        strings = [*self._texts(group, self._source)]
+        strings = self._texts(group, self._source)
         others = set(strings) if len(named) < len(strings) else set()
         gone = {*filterfalse(_HARMLESS.fullmatch, (one for one in others if len(one) >= _MIN_SECRET))}
         if self._left_to_ask >= 0:
@@ -167,51 +174,62 @@ def strings_of(source: bytes) -> JsonStrings | None:
     line = readable(source)
     if line.lstrip(_SPACES)[:1] not in (b"{", b"[", b'"'):
         return None
-    gaps, lengths = _parts(line)
-    if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(gaps)):
+    gaps, lengths, texts = _parts(line)
+    if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(set(gaps))):
         return None
     outside = accumulate(map((1).__add__, map(len, gaps)))
     starts = [*map(add, outside, accumulate(map((1).__add__, lengths), initial=0))][:-1]
     ends = [*map(add, starts, lengths)]
-    if b" " in line or b"\t" in line or b"\r" in line:
-        gaps = b'"'.join(gaps).translate(None, _SPACES).split(b'"')
-    return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps))
+    for number in compress(range(len(starts)), map(bytes.__contains__, texts or (), repeat(_BLANK))):
+        texts[number] = line[starts[number] : ends[number]]
+    return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps, texts), texts)
 
 
-def _parts(line: bytes) -> tuple[list[bytes], list[int]]:
-    """Return what stands between the strings of a line, and how long each string is."""
+def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
+    """Return what stands between the strings of a line, how long each is, and the strings with their escapes blanked.
+
+    The strings are None where most of the line is in few of them.
+    """
     if len(line) > max(LARGE, line.count(b'"') * _MANY_BYTES):  # slower, without a copy
         quotes = (found.start() for found in _QUOTE.finditer(line) if found[0] == b'"')
         spans = list(pairwise([-1, *quotes, len(line)]))
-        return [line[before + 1 : at] for before, at in spans[::2]], [at - before - 1 for before, at in spans[1::2]]
+        gaps = [line[before + 1 : at] for before, at in spans[::2]]
+        return gaps, [at - before - 1 for before, at in spans[1::2]], None
     # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
-    parts = line.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
-    return parts[::2], [*map(len, parts[1::2])]
+    blanked = line.replace(b"\\\\", _BLANK).replace(b'\\"', _BLANK)
+    parts = blanked.split(b'"')
+    gaps, texts = parts[::2], parts[1::2]
+    return gaps, [*map(len, texts)], texts
 
 
+_BLANK = b"\xfd\xfd"
 _MANY_BYTES = 64
 """A huge line with more bytes than this between two quotes has a copy that is larger than its columns."""
 
 
-def _telling_names(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
+def _telling_names(
+    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], texts: list[bytes] | None
+) -> dict[int, bytes]:
     """Return the names that tell of a secret, by the number of the value that stands under each.
 
     Each different key is judged once.
     """
-    colons = {gap for gap in set(gaps) if gap[:1] == b":"}
-    numbers = [*compress(range(len(starts)), map(colons.__contains__, gaps[1:-1]))]
-    places = map(slice, map(starts.__getitem__, numbers), map(ends.__getitem__, numbers))
-    keys = [*map(line.__getitem__, places)]
+    plain = {gap: gap.translate(None, _SPACES) for gap in set(gaps)}
+    gaps = [*map(plain.__getitem__, gaps)]
+    colons = {gap for gap in plain.values() if gap[:1] == b":"}
+    values = [*compress(range(1, len(starts) + 1), map(colons.__contains__, gaps[1:-1]))]
+    if texts is None:
+        keys = [line[starts[value - 1] : ends[value - 1]] for value in values]
+    else:
+        keys = [*map(texts.__getitem__, map((-1).__add__, values))]
     different = set(keys)
-    telling = {key for key in different if strength(key[:_MAX_NAME]) is not None}
-    names: dict[int, bytes] = {}
-    for number, key in compress(zip(numbers, keys, strict=True), map(telling.__contains__, keys)):
-        if gaps[number + 1] in _VALUE_BEHIND:
-            names[number + 1] = key[:_MAX_NAME]
-            if gaps[number + 1] == b":[":
-                names |= dict.fromkeys(_rest_of_list(gaps, number + 1), key[:_MAX_NAME])
+    telling = {key: key[:_MAX_NAME] for key in different if strength(key[:_MAX_NAME]) is not None}
+    told = compress(zip(values, keys, strict=True), map(telling.__contains__, keys))
+    names = {value: telling[key] for value, key in told if gaps[value] in _VALUE_BEHIND}
+    for value in [value for value in names if gaps[value] == b":["] if b":[" in colons else ():
+        names |= dict.fromkeys(_rest_of_list(gaps, value), names[value])
     if not different.isdisjoint(_VALUE_KEYS):
-        names |= _owners(line, starts, ends, gaps, zip(numbers, keys, strict=True))
+        names |= _owners(line, starts, ends, gaps, zip(map((-1).__add__, values), keys, strict=True))
     return names | _flags(line, starts, ends, gaps)
 
 

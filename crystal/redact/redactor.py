@@ -196,7 +196,9 @@ class Redactor:
             view = read(inner)
             text = inner if view is None else view.text
             try:
-                found = self._examine(text, {0: name} if name else {}, RedactionWork(len(text), work), again)
+                share = RedactionWork(len(text), work)
+                share.spend(FINDING if name else 0)
+                found = self._examine(text, {0: name} if name else {}, share, again)
             except TooDenseError:
                 found = [Cut(0, len(text), "dense", DENSE, text)]
             found = _moved(found, view, at)
@@ -207,9 +209,11 @@ class Redactor:
 
     def _group_cuts(self, joined: bytes, names: dict[int, bytes], reserve: RedactionWork, again: bool) -> list[Cut]:
         """Look at strings of a JSON line, as they stand between their quotes and joined by ``STRING_END``."""
+        work = RedactionWork(len(joined), reserve)
+        work.spend(len(names) * FINDING)
         view = unescaped(joined)
         text = joined if view is None else view.text
-        return _moved(self._examine(text, names, RedactionWork(len(text), reserve), again), view, 0)
+        return _moved(self._examine(text, names, work, again), view, 0)
 
     def _examine(self, text: bytes, names: dict[int, bytes], work: RedactionWork, again: bool) -> list[Cut]:
         """Look at a text; after the first time, only what stands near a marker may have changed.
@@ -223,7 +227,6 @@ class Redactor:
         if MARKER.fullmatch(text):
             return []
         cuts: list[Cut] = []
-        work.spend(len(names) * FINDING)
         if self._may_hold(masked(text)):
             work.spend(_LEAF)
             near = near_markers(text) if again else None

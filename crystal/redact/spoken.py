@@ -10,9 +10,11 @@ from crystal.redact.regex_engines import Lazy, compiled, scanner
 from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
+_ENGLISH = ("password", "passwd")
+"""Words that ``named.py`` finds before ``:`` and ``=``."""
 _LATIN = (
     *("mot de passe", "mot-de-passe", "passwort", "kennwort", "contraseña", "contrasena", "parola d'ordine", "senha"),
-    *("palavra-passe", "palavra passe", "wachtwoord", "hasło", "password", "passwd"),
+    *("palavra-passe", "palavra passe", "wachtwoord", "hasło"),
 )
 _SHORT = ("pw", "mdp", "clave", "parola", "haslo")
 """Words that mean something else, too: the value must mix letters and digits."""
@@ -33,7 +35,7 @@ def _raw(words: tuple[str, ...]) -> bytes:
 
 _APART_RAW = rb"(?:[\s:=\"'`\\]|\\+[nrt]|\xef\xbc\x9a|\\+u(?i:ff1a))"
 _NO_WORD = rb"(?:^|[^\w.$-]|\\[nrt])"
-_LATIN_RAW = rb"(?i:" + _raw(_LATIN[:-2]) + rb")"
+_LATIN_RAW = rb"(?i:" + _raw(_LATIN) + rb")"
 _IS_RAW = rb"(?i:passw(?:or)?d)\s+(?:" + _raw(tuple(word for word in _IS if word != "to")) + rb")\s"
 _SHORT_RAW = _NO_WORD + rb"(?i:" + _raw(_SHORT) + rb")" + _APART_RAW
 SPOKEN_WORDS = (_raw(_OTHER), _LATIN_RAW, _IS_RAW, _SHORT_RAW)
@@ -45,11 +47,17 @@ SPOKEN_HINTS = (
     _SHORT_RAW + rb"+[^\s\"'`]*[0-9]",
 )
 _PATTERN = (
-    rb"(?:(?<![\w.$-])(?P<short>(?i:" + _any_of(_SHORT) + rb"))|(?P<latin>(?i:" + _any_of(_LATIN) + rb"))|"
+    rb"(?:(?<![\w.$-])(?P<short>(?i:" + _any_of(_SHORT) + rb"))|(?P<latin>(?i:" + _any_of((*_LATIN, *_ENGLISH)) + rb"))|"
     rb"(?P<other>" + _any_of(_OTHER) + rb"))"
     rb"(?:\s{0,3}(?:[:=]|\xef\xbc[\x9a\x9d])\s{0,3}|\s{1,3}(?i:" + _any_of(_IS) + rb")\s{0,3}:?\s{1,3}"
     rb"|(?(other)\s?(?:" + _any_of(("は", "が", "是", "为", "為", "은", "는")) + rb")?\s?|(?(short)\s|(?!))))"
     rb"(?:[\"'`]|" + _any_of(("«", "「", "“", "„")) + rb"\s?)?(?P<v>[^\s\"'`\x00\xff]{4,128})"
+)
+_BEGINNINGS = (
+    rb"(?:^|[^A-Za-z0-9_.$-])(?i:" + _any_of(_SHORT) + rb")[\s:=\xef]",
+    rb"(?i:" + _any_of(_LATIN) + rb")",
+    rb"(?i:" + _any_of(_ENGLISH) + rb")(?:\s*\xef|\s+(?i:" + _any_of(_IS) + rb")[\s:])",
+    _any_of(_OTHER),
 )
 _ASIAN = Lazy(rb"[\xe3-\xef][\x80-\xbf]{2}|" + _any_of(("»", "”", "“")))
 """The end of a value: a letter or a sign of a language that writes no spaces, or a quote."""
@@ -60,11 +68,11 @@ _MIN_MIXED = 6
 
 def spoken_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords that follow the word for them."""
-    search, at = scanner((rb"(?i:" + _any_of((*_SHORT, *_LATIN)) + rb")", _any_of(_OTHER))), 0
+    search, at = scanner(_BEGINNINGS), 0
     while (word := search(text, at)) is not None:
         work.spend(2 * CALL)
-        at = word.end()
-        found = compiled(_PATTERN).match(text, word.start())
+        at = word.end() - 1  # what stands before the next word may be the end of this one
+        found = compiled(_PATTERN).match(text, word.start()) or compiled(_PATTERN).match(text, word.start() + 1)
         if found is None:
             continue
         work.spend(FINDING // 2)
