@@ -27,8 +27,8 @@ else:
             tails = {len(fields) - at: tuple(defaults.values())[-at:] for at in range(1, len(defaults) + 1)}
             namespace.update((field, property(itemgetter(at))) for at, field in enumerate(fields))
             namespace.update(
-                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, _tails=tails, __new__=_new,
-                _make=classmethod(_make), _replace=_replace, _asdict=_asdict, __getnewargs__=_values,
+                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, _tails=tails,
+                __new__=_new, _make=classmethod(_make), _replace=_replace, _asdict=_asdict, __getnewargs__=_values,
             )  # fmt: skip
             namespace.setdefault("__repr__", _repr)
             return type(name, (tuple, *(base for base in bases if base is not NamedTuple)), namespace)

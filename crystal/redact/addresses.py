@@ -41,7 +41,7 @@ _PLAIN_PASSWORDS = Lazy(
 
 _BASIC = rb"""(?x) \b(?i:basic)[\t\x20]{1,64}
     (?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"""
-_AUTHORIZATION = rb"""(?xi) authorization["'`\]]?\s{0,64}[:=,]{1,8}\s{0,64}["'`]?
+_AUTHORIZATION = rb"""(?xi) authorization["'`\]]{0,2}\s{0,64}[:=,]{1,8}\s{0,64}["'`]?
     (?:(?:token|bot|apikey|api-key|key|digest|bearer|basic|hmac|splunk|genie(?:key)?|sso-key|klaviyo-api-key)
     [\s:=]{1,64})? (?P<v>[^\s"'`,\x00\xff]{8,})"""
 _COOKIE = rb"""(?xi) \b(?:set-)?cookie["'`]?\s{0,64}[:=]\s{0,64}["'`]?
@@ -75,13 +75,14 @@ def pgpass_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 def _is_pgpass(found: re.Match[bytes]) -> bool:
     """Return whether a line of five parts is one of .pgpass: at another port only if its last part looks random."""
     value, port = found["v"], found["port"]
-    if is_stand_in(value) or _FILE_HOST.match(found["host"]):
+    if is_stand_in(value) or _FILE_HOST.match(found["host"]) or _IPV6.fullmatch(found.group().strip(b"\"' \t\r")):
         return False
     if port in (b"*", b"6432") or port.startswith(b"543"):
         return True
     return len(value) >= 6 and _DIGIT_AND_LETTER.search(value) is not None
 
 
+_IPV6 = Lazy(rb"(?:[0-9a-fA-F]{1,4}:){5,7}[0-9a-fA-F:]{0,12}")
 _DIGIT_AND_LETTER = Lazy(rb"[0-9].*[A-Za-z]|[A-Za-z].*[0-9]")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 
 from crystal.redact.judge import is_quoted_password, is_stand_in
@@ -22,10 +23,16 @@ _CALLS = (
     rb"getConnection\(|@tcp\(|\.(?i:with_?|set_?)?(?i:password)\(|String::from\(|pass(?i:word|phrase)?[-_]?command",
     rb"echo\s" + _REST_RAW + rb">+\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)|(?i:wi-?fi|wlan)[ -](?i:passw)",
     rb"(?i:user(?:[ -]?name)?)[ \t]+[^\s:=\\]+[ \t]*" + _NEXT_RAW + rb"[ \t]*(?i:password)[ \t]",
-    rb"\s(?:-b|--cookie)[\s=]+\\*[\"']|(?i:sess(?:ion)?(?:_?id)?|sid|cookie)\\*\"\s?,(?:\s|\\[nrt])*\\*\"(?i:value)",
+    rb"\s(?:-b|--cookie)[\s=]+\\*[\"']?[^\s=;\"'\\]+=",
+    rb"(?i:sess(?:ion)?(?:_?id)?|sid|cookie)\\*\"\s?,(?:\s|\\[nrt])*\\*\"(?i:value)",
     rb"(?i:user)\s+[\w.-]+\s+(?i:on)\s|[0-9]>\s*AUTH\s|redis-cli|AUTH\s[^\n\\]+" + _NEXT_RAW + rb"\s*\+?OK",
-    rb"\]:[0-9]{2,5}\s|wpa-psk\s|(?:\b|\\[nrt])psk=|snmp-server\s|(?i:pwd|password)=\{",
-    rb"(?:\b|\\[nrt])PIN(?: code| is)?\s?[:=]|masterauth",
+    rb"\]:[0-9]{2,5}\s|wpa-psk\s|(?:\b|\\[nrt])psk\s{0,3}=|snmp-server\s|(?i:pwd|password)=\{",
+    rb"(?:\b|\\[nrt])PIN(?: code)?(?: is)?[:=\s]|masterauth",
+    rb"ssh-keygen\s|ldappasswd\s|\bwandb\s+login|\bngrok\s|cloudflared\s|codecov\s|[uU]nseal\s|BW_SESSION=|unlock\s",
+    rb"\bK10[0-9a-f]{8}|sonar\.login=|\bmkpasswd\s|-file=<\(|\bhttps?\s" + _REST_RAW + rb"bearer\s",
+    rb"-keychain\s|http-basic\.|put-parameter|keyvault\s|secretsmanager\s|\ssecrets\s+set|\brar\s|unrar\s|caddy\s",
+    rb"\.login\(|\bjwt\.|\bbcrypt|crypt\.crypt\(|(?:hash|check|verify|make)_?[pP]assword\(",
+    rb"(?i:password|passwd)[\\\"'\]]+\)\s*\.(?:fill|type|send|set)|--with-token|\senv\s+add\s",
     rb"(?:\b|\\[nrt])pass\s*[:=]\s*\\*[\"']?[^\s\"',;&\\]*[0-9!@#$%^*]|(?:\b|\\[nrt])send(?:_user)?\s+(?:--\s+)?\\*\"",
 )
 """Hints at passwords in calls, in other files of configuration and in sessions of a terminal."""
@@ -56,9 +63,16 @@ COMMAND_HINTS = (
     *COMMAND_WORDS[1:5],
     *_CALLS,
 )
-_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]{3,})"
+_VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]+)"
+_UNUSUAL = rb"(?=[^\s\"']{0,80}[\d!@#$%^&*])"
+_COOKIE_NAME = rb"[^=;\s\"'\\]{1,64}="
+_COOKIES = (
+    rb"(?:" + _COOKIE_NAME + rb"[^;\s\"'\x00\xff]{0,15};\s?){0,20}"
+    rb"" + _COOKIE_NAME + rb"(?P<v>[^;\s\"'\x00\xff]{16,}(?:;\s?[^;\s\"'\x00\xff]{1,512}){0,20})"
+)
 _READER = (
     rb"(?:sudo\s(?:[^|;&\n\xff]{0,80}?\s)?(?:-[A-Za-z]{0,5}S\b|--stdin)|(?:password|token)-stdin|secret\s{1,9}put"
+    rb"|auth\s{1,9}login\s[^|;&\n\xff]{0,60}?--with-token|env\s{1,9}add\s{1,9}[A-Z]"
     rb"|passwd\s[^|;&\n\xff]{0,60}?--stdin|vncpasswd|kinit|cryptsetup|smbpasswd|gpg\s[^"
     rb"|;&\n\xff]{0,120}?--passphrase-fd)"
 )
@@ -71,6 +85,10 @@ _MACROS = {
     b"<user>": rb"[\"']?[^\s:\"'=/]{1,80}:",
     b"<oracle>": rb"(?P<v>[^\s\"'@/\\\x00\xff]{3,})",
     b"<reader>": _READER,
+    b"<string>": rb"[\"'][^\"'\x00\xff]{1,200}[\"']",
+    b"<unusual>": _UNUSUAL,
+    b"<phrase>": rb"(?=[^\"'\n]{0,80}[\d\x20!@#$%^&*])[^\"'\n\\\x00\xff]{3,128}",
+    b"<cookies>": _COOKIES,
 }
 
 
@@ -114,12 +132,38 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
                 before = text[max(0, found.start() - _BEFORE_OPTION) : found.start()]
                 if commands and not _is_option_of(commands, ends, before):
                     continue
-                if _is_password(found) and not _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
-                    yield Span(*found.span("v"), "password", ADDRESS)
+                place = found.start("v"), _end_of_argument(text, found)
+                if _is_password(found, text[slice(*place)]):
+                    yield Span(*place, "password", ADDRESS)
 
 
-def _is_password(found: re.Match[bytes]) -> bool:
-    return is_quoted_password(found["v"]) if "q" in found.re.groupindex else not is_stand_in(found["v"])
+_IN_QUOTES = {quote: Lazy(rb"(?:[^%b\n\\\xff]|\\[^nr]){0,256}(?=%b)" % (quote, quote)) for quote in (b'"', b"'")}
+_ESCAPED = Lazy(rb"(?:\\[^nrtu\"'\s\xff][^\s\"'\\\xff]{0,256}){0,16}")
+_GOES_ON = (b" ", b"\t", b"\\", b'"', b"'")
+
+
+def _end_of_argument(text: bytes, found: re.Match[bytes]) -> int:
+    """Return where the argument ends that a password begins: at its closing quote, or behind escaped signs."""
+    end = found.end("v")
+    if text[end : end + 1] not in _GOES_ON:
+        return end
+    before = text[found.start() : found.start("v")]
+    quote, at = max(((quote, before.rfind(quote)) for quote in _IN_QUOTES), key=itemgetter(1))
+    if at >= 0 and before.count(quote) % 2 and not before.endswith(b"\\", 0, at):
+        rest = _IN_QUOTES[quote].match(text, end)
+    else:
+        rest = _ESCAPED.match(text, end)
+    return rest.end() if rest else end
+
+
+def _is_password(found: re.Match[bytes], value: bytes) -> bool:
+    if len(value) < _MIN_PASSWORD or _OWNER.fullmatch(found.group().split()[-1].strip(b"\"'")):
+        return False
+    is_quoted = len(value) > len(found["v"]) or "q" in found.re.groupindex
+    return is_quoted_password(value) if is_quoted else not is_stand_in(value)
+
+
+_MIN_PASSWORD = 3
 
 
 def _is_option_of(commands: tuple[bytes, ...], ends: bytes, before: bytes) -> bool:

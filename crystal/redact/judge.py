@@ -11,7 +11,11 @@ from functools import lru_cache
 from crystal.redact.regex_engines import Lazy
 
 _RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
-_WORDY_PART = Lazy(rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[A-Za-z]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}")
+_WORDY_PART = Lazy(
+    rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[A-Za-z]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}|[A-Z]{2,}\d{1,2}"
+    rb"|(?:[A-Z]?[a-z]{1,3}|[A-Z]{2,4})\d{2,5}(?:[A-Z][a-z]{3,})+"
+)
+"""The last two: ``INT16``, ``Ed25519PrivateKey``."""
 _PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
 _MOMENT = Lazy(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
 _STAND_IN = Lazy(
@@ -53,10 +57,12 @@ _ONLY_A_NAME = Lazy(
 
 _CODE = Lazy(
     rb"""(?x)
+    (?!\w+(?:\.\w+)+(?:\d\d|\d[!\#$%^*])[!\#$%^*]*$)               # Two.words42!
     [A-Za-z_$@&*!][\w$]*(?:\?\.|\.|->|::)[A-Za-z_$][\w$]*          # a.b, a->b, a::b, a?.b
     | [&*!]?[A-Za-z_$][\w$.:]*[(\[<{]                               # call(, item[, Type<
     | [&*!]?[A-Za-z_$][\w$]*[)\]}>,;?|:]+$                          # end of an expression
-    | [(\[{<|&=!>] | //|/\*|\#$ | \\                                  # anything that opens or joins code
+    | ![^\d]*$ | !=|![01][,)}\]] | [A-Za-z_$]{1,2},[A-Za-z_$]       # not a; minified: {a:!0,b:c,d}
+    | [(\[{<|&=>] | //|/\*|\#$ | \\                                   # anything that opens or joins code
     """,
 )
 _PROSE = Lazy(
@@ -146,7 +152,9 @@ def is_bare_password(value: bytes, *, tight: bool) -> bool:
         return False
     if (_ONLY_A_NAME if tight else _STEM).match(value) and not looks_random(value):
         return False
-    return tight if _ONLY_LETTERS.fullmatch(value) else len(value) >= 4
+    if _ONLY_LETTERS.fullmatch(value):
+        return tight and not _VARIABLE.fullmatch(value)
+    return len(value) >= 4
 
 
 def _is_no_password(value: bytes) -> bool:
@@ -155,3 +163,5 @@ def _is_no_password(value: bytes) -> bool:
 
 _SPACE = Lazy(rb"\s")
 _ONLY_LETTERS = Lazy(rb"[A-Za-z_]+")
+_VARIABLE = Lazy(rb"[a-z]{2,}(?:[A-Z][a-z]+){0,3}Pass(?:word|phrase)")
+"""``explicitPassword``"""

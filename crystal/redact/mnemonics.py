@@ -148,15 +148,16 @@ def _in_run(text: bytes, starts: Sequence[int], work: RedactionWork) -> Iterator
         first, end = joined.start(), joined.end() + 1
         if end - first <= MAX_WORDS:
             row = [(words[at].lower(), starts[at], starts[at] + len(words[at])) for at in range(first, end)]
-            yield from _phrases(row, work)
+            yield from _phrases(row, [b"-" in gap for gap in gaps[first : end - 1]], work)
 
 
-def _phrases(run: list[tuple[bytes, int, int]], work: RedactionWork) -> Iterator[Span]:
-    """Yield the phrases in a run of words, each with its start and its end."""
+def _phrases(run: list[tuple[bytes, int, int]], hyphens: list[bool], work: RedactionWork) -> Iterator[Span]:
+    """Yield the phrases in a run of words, each with its start and its end, divided by hyphens or by none."""
     at = 0
     while at + SIZES[-1] <= len(run):
         work.spend(FINDING)
         size = next((size for size in SIZES if _is_phrase([word for word, _, _ in run[at : at + size]], size)), 0)
+        size = size if len({*hyphens[at : at + size - 1]}) == 1 else 0
         if size:
             yield Span(run[at][1], run[at + size - 1][2], "recovery-phrase", FORMAT)
         at += size or 1

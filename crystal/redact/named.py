@@ -37,7 +37,7 @@ _OPERATOR = Lazy(
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_OPENING = Lazy(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
+_OPENING = Lazy(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuNRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
 _BARE = Lazy(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
 _BARE_REST = Lazy(rb"""[^\s"'`\x00\xff]{0,4096}""")
 _LINE_HEAD = Lazy(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
@@ -158,7 +158,7 @@ def _is_working_folder(found: _Assignment) -> bool:
     if _WORKING_FOLDER.fullmatch(found.name) is None:
         return False
     at = found.operator.end()
-    return found.before == b"$" or found.text[at : at + 1] in b"/~.:$"
+    return found.before == b"$" or found.text[at : at + 1] in b"/~.:$" or found.text.startswith(b"cwd", at)
 
 
 def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> tuple[int, int] | None:
@@ -218,7 +218,7 @@ def _is_no_value(found: _Assignment, quoted: _Quoted) -> bool:
 
 
 _MIN_REPEATED = 6
-_TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$")
+_TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$|[A-Z][a-z]{3,}[A-Z][A-Za-z][A-Z][a-z]{3,}$")
 
 
 def _quoted(text: bytes, at: int) -> _Quoted | None:
@@ -324,15 +324,31 @@ def _beside(text: bytes, start: int, work: RedactionWork) -> Span | None:
     value_at = _WORD_VALUE.match(text, found.end()) if found else None
     if found is None or value_at is None:
         return None
-    value = _value_beside(found, _until_escape(value_at.group()))
+    begin = value_at.start()
+    name = found["flag"] or found["declared"]
+    whole = _whole_argument(text, begin) if name or found["sql"] else None
+    value = None if whole is None else _value_beside(found, whole)
+    word = _until_escape(value_at.group())
+    if value is None and (whole is None or _DIGIT.search(word)):  # else the words in the quotes are a sentence
+        value = _value_beside(found, word)
     if value is None or is_stand_in(value):
         return None
     work.spend(FINDING)
-    begin = value_at.start()
-    name = found["flag"] or found["declared"]
     return Span(
         begin, _end_of(text, begin, value), _kind(name) if name and strength(name) != "password" else "password", NAMED
     )
+
+
+def _whole_argument(text: bytes, begin: int) -> bytes | None:
+    """Return an argument in quotes that a word does not fill: it has spaces or escaped quotes in it."""
+    if text[begin - 1 : begin] not in _SHELL_QUOTES or text[begin - 2 : begin - 1] == b"\\":
+        return None
+    quoted = _quoted(text, begin - 1)
+    return quoted.value if quoted and b"\n" not in quoted.value and _IN_QUOTES_ONLY.search(quoted.value) else None
+
+
+_SHELL_QUOTES = (b'"', b"'")
+_IN_QUOTES_ONLY = Lazy(rb"[\s\"'`]")
 
 
 def _value_beside(found: re.Match[bytes], word: bytes) -> bytes | None:
@@ -341,18 +357,20 @@ def _value_beside(found: re.Match[bytes], word: bytes) -> bytes | None:
         value = word.rstrip(b".,;:!?)")
         good = _UNUSUAL.search(value) is not None and is_bare_password(value, tight=False)
     elif found["sql"] or found["netrc"]:
-        value = word.rstrip(b";)")
+        value = word if _SPACE.search(word) else word.rstrip(b";)")
         good = is_quoted_password(value)
     else:
-        value = word.rstrip(b",;)]")
+        value = word if _SPACE.search(word) else word.rstrip(b",;)]")
         good = _is_argument_secret(found["flag"] or found["declared"], value)
     return value if good else None
 
 
 def _is_argument_secret(name: bytes, value: bytes) -> bool:
     strong = strength(name)
-    if strong is None or value[:1] == b"-" or value.lower() in _FLAG_PROSE or _ARGUMENT.fullmatch(value):
+    if strong is None or value[:1] == b"-" or value.lower().rstrip(b".") in _FLAG_PROSE or _ARGUMENT.fullmatch(value):
         return False
+    if _SPACE.search(value):
+        return strong == "password" and is_quoted_password(value)
     return _good_bare(strong, value, tight=True)
 
 
@@ -361,6 +379,7 @@ _ARGUMENT = Lazy(rb"[a-z_]+=[A-Za-z_.]+")
 """``type=str``, in a list of arguments of which the flag is one."""
 
 _FLAG_PROSE = frozenset(
-    b"to is and or for the with from flag option options argument instead when if in on as via must can will".split()
+    b"""to is and or for the with from flag option options argument instead when if in on as via must can will
+    once""".split()
 )
 """Words that follow a flag in a sentence about it."""

@@ -9,7 +9,7 @@ from crystal.redact.names import KEY_NAME, PASSWORD_NAME, SECRET_NAME
 
 _ESCAPED = rb"|\\+[nrt\"'])"
 _GAP = rb"(?:[\s\"'`\\)\]]" + _ESCAPED + rb"*"
-_FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]" + _ESCAPED + rb"*(?:[rbfuRBFU]{1,2}\\*[\"'])?"
+_FILLER = rb"(?:[\s\"'`\\=>:\[(|+\-]" + _ESCAPED + rb"*(?:[rbfuNRBFU]{1,2}\\*[\"'])?"
 _APART = rb"(?:[\s\"',]" + _ESCAPED + rb"+"
 _SPACE = rb"(?:\s|\\+[nrt])+"
 _RUN = rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\\\-\x80-\xfe]"
@@ -42,7 +42,7 @@ _NESTED = rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
 _DECLARED_BLOCK = rb"[\"'\\]+\s*\{[^{}]*\bdefault\s*="
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
-_QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuRBFU]{1,2}\\*[\"'])"
+_QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuNRBFU]{1,2}\\*[\"'])"
 _PAD = rb"(?:\s|\\+[nrt])*"
 _BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
 _INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"

@@ -11,7 +11,7 @@ from crystal.redact.spans import NAMED, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 _ENGLISH = ("password", "passwd")
-"""Words that ``named.py`` finds before ``:`` and ``=``."""
+"""Words before which ``=`` is read by ``named.py``, unless a quote follows that may never be closed."""
 _LATIN = (
     *("mot de passe", "mot-de-passe", "passwort", "kennwort", "contraseña", "contrasena", "parola d'ordine", "senha"),
     *("palavra-passe", "palavra passe", "wachtwoord", "hasło"),
@@ -47,7 +47,11 @@ SPOKEN_HINTS = (
     _SHORT_RAW + rb"+[^\s\"'`]*[0-9]",
 )
 _PATTERN = (
-    rb"(?:(?<![\w.$-])(?P<short>(?i:" + _any_of(_SHORT) + rb"))|(?P<latin>(?i:" + _any_of((*_LATIN, *_ENGLISH)) + rb"))|"
+    rb"(?:(?<![\w.$-])(?P<short>(?i:"
+    + _any_of(_SHORT)
+    + rb"))|(?P<latin>(?i:"
+    + _any_of((*_LATIN, *_ENGLISH))
+    + rb"))|"
     rb"(?P<other>" + _any_of(_OTHER) + rb"))"
     rb"(?:\s{0,3}(?:[:=]|\xef\xbc[\x9a\x9d])\s{0,3}|\s{1,3}(?i:" + _any_of(_IS) + rb")\s{0,3}:?\s{1,3}"
     rb"|(?(other)\s?(?:" + _any_of(("は", "が", "是", "为", "為", "은", "는")) + rb")?\s?|(?(short)\s|(?!))))"
@@ -56,7 +60,7 @@ _PATTERN = (
 _BEGINNINGS = (
     rb"(?:^|[^A-Za-z0-9_.$-])(?i:" + _any_of(_SHORT) + rb")[\s:=\xef]",
     rb"(?i:" + _any_of(_LATIN) + rb")",
-    rb"(?i:" + _any_of(_ENGLISH) + rb")(?:\s*\xef|\s+(?i:" + _any_of(_IS) + rb")[\s:])",
+    rb"(?i:" + _any_of(_ENGLISH) + rb")(?:\s*(?::|\xef|=[\"'`\s])|\s+(?i:" + _any_of(_IS) + rb")[\s:])",
     _any_of(_OTHER),
 )
 _ASIAN = Lazy(rb"[\xe3-\xef][\x80-\xbf]{2}|" + _any_of(("»", "”", "“")))

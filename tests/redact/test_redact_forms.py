@@ -16,6 +16,7 @@ import pytest
 from mnemonic import Mnemonic
 
 from crystal.redact import Redactor, mnemonics
+from crystal.redact.command_passwords import command_rows
 from crystal.redact.encoded import MIN_ANYWHERE, MIN_LITERAL
 from crystal.redact.formats import FORMATS, LONG_LITERALS, SHORT_LITERALS, format_literals
 from crystal.redact.regex_engines import scanner
@@ -50,6 +51,25 @@ def test_a_row_takes_its_sample_and_leaves_the_near_miss(kind: str, positive: st
     for around in ("see {} there", "鍵は\u3000{}\u3000です", "“{}”"):  # a line has these signs as escapes
         assert found(around.format(filled(positive))) == {kind: 1}
         assert found(around.format(filled(negative))) == {}
+
+
+def test_every_row_of_the_table_of_commands_has_a_sample_that_goes_and_one_that_stays() -> None:
+    assert [row[0] for row in samples.COMMAND_ROWS] == [literal.decode() for literal, *_ in command_rows()]
+
+
+@each_row(("row", "positive", "negative"), [(at, *row[1:]) for at, row in enumerate(samples.COMMAND_ROWS)])
+def test_a_row_of_the_commands_takes_its_sample_and_leaves_the_near_miss(
+    row: int, positive: str, negative: str
+) -> None:
+    taken, kept = (
+        filled(text.replace("{p}", "hunter2x9")).replace("\\n", "\n").replace("\\\\", "\\")
+        for text in (positive, negative)
+    )
+    own = re.search(command_rows()[row][3], taken.encode())
+    assert own is not None
+    assert own["v"].decode() not in REDACTOR.clean_text(taken)[0]
+    assert found(taken)
+    assert found(kept) == {}
 
 
 ENCODABLE = [

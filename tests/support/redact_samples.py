@@ -55,6 +55,14 @@ ROWS = [
 ``{a20}`` stands for 20 letters and digits. So no token stands in the repository."""
 
 
+COMMAND_ROWS = [
+    tuple(row.split("\t"))
+    for row in (Path(__file__).parent.parent / "data" / "redact" / "command_rows.txt").read_text("utf-8").splitlines()
+]
+"""For each row of the table of commands: its literal, a sample and a near miss; ``{p}`` stands for a password, and
+``\\n`` for the end of a line."""
+
+
 def filled(template: str, seed: int = 7) -> str:
     """Return what a template stands for."""
     return re.sub(
