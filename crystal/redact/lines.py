@@ -180,8 +180,9 @@ def strings_of(source: bytes) -> JsonStrings | None:
     outside = accumulate(map((1).__add__, map(len, gaps)))
     starts = [*map(add, outside, accumulate(map((1).__add__, lengths), initial=0))][:-1]
     ends = [*map(add, starts, lengths)]
-    for number in compress(range(len(starts)), map(bytes.__contains__, texts or (), repeat(_BLANK))):
-        texts[number] = line[starts[number] : ends[number]]
+    if texts is not None:
+        for number in compress(range(len(texts)), map(bytes.__contains__, texts, repeat(_BLANK))):
+            texts[number] = line[starts[number] : ends[number]]
     return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps, texts), texts)
 
 
