@@ -105,7 +105,7 @@ class Running:
             time.sleep(UNTIL_WRITTEN)
             os.killpg(process.pid, end)
             try:
-                out, _ = process.communicate(timeout=SECONDS)
+                out, _ = process.communicate(timeout=3 * SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise

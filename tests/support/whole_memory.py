@@ -64,7 +64,7 @@ class Memory:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=300,
             check=False,
         )
 
