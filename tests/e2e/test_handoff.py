@@ -113,12 +113,13 @@ def files_of(program: Program) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in found}
 
 
-def is_told_once(program: Program) -> None:
+def is_told_once(program: Program, *then: str) -> None:
     """Check what the model of a program was sent when the session had gone on: all that was said, in order, once."""
-    sent = json.dumps(program.last_request("what is basalt"), ensure_ascii=False)
-    for text in ("run the command", PRINTED, COMMAND, RESULT, "what is basalt"):
+    sent = json.dumps(program.last_request(then[-1]), ensure_ascii=False)
+    for text in ("run the command", PRINTED, COMMAND, RESULT, *then):
         assert sent.count(text) == 1, (text, sent)
-    assert sent.index("run the command") < sent.index(RESULT) < sent.index(PRINTED) < sent.index("what is basalt")
+    places = [sent.index(text) for text in ("run the command", RESULT, PRINTED, *then)]
+    assert places == sorted(places)
 
 
 def is_new_alone(memory: Memory, before: Said, session: str) -> None:
@@ -146,11 +147,16 @@ def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str,
     assert memory.said() == before, "what was handed over is stored already"
 
     assert BASALT in second.go_on(done["command"], "what is basalt")
-    is_told_once(second)
+    is_told_once(second, "what is basalt")
     memory.verify()
     is_new_alone(memory, before, done["new_session"])
     assert files
     assert files_of(first) == files, "the files of the one that was left were changed"
+
+    back = json.loads(memory.crystal("handoff", done["new_session"], "--to", source, "--json"))
+    assert QUARTZ in first.go_on(back["command"], "what is quartz")
+    is_told_once(first, "what is basalt", BASALT, "what is quartz")
+    memory.verify()
 
 
 @every_pair
@@ -176,9 +182,12 @@ def test_it_goes_on_on_another_machine(source: str, to: str, tmp_path: Path, mod
         folder = str(second.running.project)
         done = json.loads(laptop.crystal("handoff", session, "--to", to, "--project", folder, "--json"))
         assert BASALT in second.go_on(done["command"], "what is basalt")
-        is_told_once(second)
+        is_told_once(second, "what is basalt")
         laptop.verify()
         laptop.crystal("relay", "sync")
         wait_until(lambda: BASALT in desktop.crystal("search", f'"{BASALT}"'), "the desktop to find what is new")
         is_new_alone(desktop, before, done["new_session"])
         assert files_of(first) == files
+        for memory in (laptop, desktop):
+            brief = memory.crystal("handoff", done["new_session"], "--brief")
+            assert brief.index(COMMAND) < brief.index(RESULT) < brief.index(BASALT)
