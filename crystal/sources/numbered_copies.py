@@ -14,8 +14,8 @@ from pathlib import Path
 from crystal.sources.file_content import read_content, text_of
 
 _NUMBERED = re.compile(r"(?P<stem>.+?)(?: [2-9]| \([1-9]\))(?P<suffix>\.\w+)")
-_MIN_SHARED = 0.8
-"""So much of the longer text must be lines of the other, too."""
+_MIN_SHARED = 0.9
+"""So much of the longer text must be words of the other, too."""
 
 
 def numbered_copies(root: Path, files: Collection[str], now_ns: int) -> Iterator[tuple[str, str]]:
@@ -37,11 +37,11 @@ def _text(root: Path, path: str, now_ns: int) -> str:
 
 
 def _shared(one: str, other: str) -> float:
-    """Return how much of the longer text is in lines of both, from 0 to 1."""
-    lines, others = (Counter(line.strip() for line in text.splitlines()) for text in (one, other))
-    longer = max(_length(lines), _length(others))
-    return _length(lines & others) / longer if longer else 0.0
+    """Return how much of the longer text is in words of both, from 0 to 1."""
+    words, others = Counter(one.split()), Counter(other.split())
+    longer = max(_length(words), _length(others))
+    return _length(words & others) / longer if longer else 0.0
 
 
-def _length(lines: Counter[str]) -> int:
-    return sum(len(line) * count for line, count in lines.items())
+def _length(words: Counter[str]) -> int:
+    return sum(len(word) * count for word, count in words.items())

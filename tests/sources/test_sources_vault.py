@@ -67,6 +67,8 @@ def test_a_numbered_copy_is_known_by_what_it_says(tmp_path: Path) -> None:
     for name in ("a/Note", "a/Note 2", "a/Note (1)", "Part", "Part 1", "Part 2", "Alone 2", "Plan"):
         folder.write(f"{name}.md", other if "2" in name else said)
     folder.write("Plan 2.md", b"another plan\n" * 9)
+    folder.write("Talk.md", b"What was said in the meeting with Anna")
+    folder.write("Talk 2.md", b"What was said in the meeting with Bert")
     folder.write("Empty.md", b"")
     folder.write("Empty 2.md", b"")
     with quick_store(tmp_path / "a.db") as store:
