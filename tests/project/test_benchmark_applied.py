@@ -60,17 +60,3 @@ def answer_from(task: str, told: str) -> str:
     good = {"three times": "RETRIES = 3", "trunk": "git push origin HEAD:trunk", "day-month-year": "05.03.2026"}
     words = next(one for one in good if one in decision_words(task))
     return good[words] if words in told else "I do not know."
-
-
-@pytest.mark.slow
-def test_a_program_is_given_the_server_the_tool_and_the_instructions(tmp_path: Path) -> None:
-    program = tmp_path / "claude"
-    program.write_text(
-        f"#!{sys.executable}\nimport json, sys\nservers = json.loads(sys.argv[sys.argv.index('--mcp-config') + 1])['mcpServers']\n"
-        "told = 'crystal_search' in open('CLAUDE.md').read() and 'mcp' in servers.get('crystal', {}).get('args', [])\n"
-        "print(json.dumps({'type': 'result', 'result': 'RETRIES = 3 trunk 05.03.2026' if told else ''}))\n"
-    )
-    program.chmod(0o755)
-    out = run("--claude", str(program))
-    assert f"with crystal   {TASKS} of {TASKS}" in out
-    assert f"without        0 of {TASKS}" in out
