@@ -201,9 +201,12 @@ def brought_in(fixed: KnownFix) -> set[str]:
 def ask_fix(machine: Machine, *, is_shown: bool) -> bool:
     """Ask about each failure that was cured, with what came later hidden; the first answers must be right."""
     from crystal.app import fixes
-    from crystal.store.sessions.conversations import turn_texts
+    from crystal.store.sessions.turn_texts import turn_texts
+    from crystal.store.work.index import hash_for
+    from crystal.store.work.queries import failures_with
+    from crystal.work.errors import error_lines
 
-    store, fixes.MAX_FIXES = machine.store, ALL_RUNS
+    store, fixes.MAX_FIXES, hash_of = machine.store, ALL_RUNS, hash_for(machine.store)
     found: Counter[str] = Counter()
     for turn, result, at in store.rows(
         "SELECT c.turn, c.result, t.ts FROM work_calls c JOIN turns t ON t.id = c.turn"
@@ -217,8 +220,10 @@ def ask_fix(machine: Machine, *, is_shown: bool) -> bool:
         ended = f"SELECT id FROM main.sessions WHERE last_at < {int(at)}"
         store.execute(f"CREATE TEMP VIEW turns AS SELECT * FROM main.turns WHERE session IN ({ended})")
         best = next(iter(fixes.fix(machine, text)), None)
+        known = failures_with(store, {hash_of(line.plain) for line in error_lines(text)}, None)
         store.execute("DROP VIEW temp.turns")
         found["questions"] += 1
+        found["came before"] += bool(known)
         if best is None:
             continue
         same = [one for error, one in real.items() if plain(error) == plain(best.error)]
@@ -231,7 +236,8 @@ def ask_fix(machine: Machine, *, is_shown: bool) -> bool:
     spoken = sum(bool(fixes.fix(machine, text)) for text in controls)
     precision, coverage = found["right"] / max(1, found["answered"]), found["answered"] / max(1, found["questions"])
     print(f"fix: precision {precision:.3f} (at least {FIX_PRECISION}) of {found['answered']} answers")
-    print(f"fix: coverage {coverage:.3f} of {found['questions']} failures that were cured")
+    came = f"{found['came before']} had an error that had come before"
+    print(f"fix: coverage {coverage:.3f} of {found['questions']} failures that were cured; {came}")
     print(f"fix: {spoken} of {len(controls)} unrelated errors answered")
     return precision >= FIX_PRECISION and not spoken
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 
 from crystal.hook.matching import plain_line
 from crystal.model.named_tuple import NamedTuple
@@ -11,6 +13,7 @@ from crystal.model.recall import Validity, ValidityState
 from crystal.work.blame import SLACK_MS
 from crystal.work.calls import ToolCall
 
+Lines = AbstractSet[bytes]
 MAX_NAMES = 8
 """Files of one text that are looked at."""
 _NAME = re.compile(
@@ -115,11 +118,17 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
 
 
 def _judge_lost_lines(
-    call: ToolCall, added: set[bytes], lines: set[bytes], *, is_here: bool, versions: Sequence[FileVersion], path: str
+    call: ToolCall,
+    added: Lines,
+    lines: Lines,
+    *,
+    is_here: bool,
+    versions: Sequence[FileVersion],
+    path: str,
 ) -> Validity | None:
     """Return what became of an edit of whose lines some are not in the file any more."""
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
-    best = max((has for _, has in known), key=lambda has: len(added & has), default=set())
+    best = max((has for _, has in known), key=lambda has: len(added & has), default=frozenset[bytes]())
     if not (is_here or added & best):
         return None
     by, first = _last_loss(added, known, lines), _first_gain(added, known)
@@ -136,18 +145,16 @@ def has_replaced(later: ToolCall, call: ToolCall, text: bytes) -> bool:
     return bool(is_after and plain_lines(later.added) & lines_in(text))
 
 
-def _are_all_in(lines: set[bytes], text: set[bytes]) -> bool:
+def _are_all_in(lines: Lines, text: Lines) -> bool:
     return bool(lines) and lines <= text
 
 
-def _first_gain(added: set[bytes], known: Sequence[tuple[FileVersion, set[bytes]]]) -> FileVersion | None:
+def _first_gain(added: Lines, known: Sequence[tuple[FileVersion, Lines]]) -> FileVersion | None:
     """Return the first version that brought in lines of an edit."""
     return next((one for one, has in known if len(added & has) > len(added & lines_in(one.old or b""))), None)
 
 
-def _last_loss(
-    added: set[bytes], known: Sequence[tuple[FileVersion, set[bytes]]], lines: set[bytes]
-) -> FileVersion | None:
+def _last_loss(added: Lines, known: Sequence[tuple[FileVersion, Lines]], lines: Lines) -> FileVersion | None:
     """Return the last version that removed lines of an edit; None if some went, or came back, after it.
 
     A commit of another branch may lack the lines without having removed them.
@@ -174,12 +181,15 @@ def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten
 
 def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Validity]:
     """Yield the names that were in a file before its later versions, and are not in it any more."""
-    had, has = (set(_WORD.findall(text or b"")) for text in (versions[0].old, now.text))
     for name in names:
-        word = name.encode()
-        if word in had and word not in has:
-            without = [one for one in versions if one.text is not None and word not in _WORD.findall(one.text)]
+        if _has_word(versions[0].old, name) and not _has_word(now.text, name):
+            without = [one for one in versions if one.text is not None and not _has_word(one.text, name)]
             yield _caused("gone", f"{name} in {now.path}", without[0] if without else None)
+
+
+def _has_word(text: bytes | None, name: str) -> bool:
+    word = name.encode()
+    return text is not None and word in text and word in _WORD.findall(text)  # the pattern is slow
 
 
 def _gone(path: str, versions: Sequence[FileVersion]) -> Validity:
@@ -208,6 +218,7 @@ def plain_lines(lines: Iterable[str]) -> set[bytes]:
     return {plain.encode("utf-8", "surrogatepass") for line in lines if (plain := plain_line(line))}
 
 
-def lines_in(text: bytes) -> set[bytes]:
+@lru_cache(maxsize=16)
+def lines_in(text: bytes) -> frozenset[bytes]:
     """Return the lines of a whole file as they are compared, all of them; much faster."""
-    return {line.rstrip(b",;") for line in text.translate(_QUOTES, _SPACES).split(b"\n")}
+    return frozenset({line.rstrip(b",;") for line in text.translate(_QUOTES, _SPACES).split(b"\n")})
