@@ -29,6 +29,7 @@ REST_NS = 20_000_000
 MAX_WAITS = 5
 JOURNAL_SUFFIX = "-journal"
 _LOG_HEAD_BYTES = 32
+_HEAD_BYTES = 100
 _JOURNAL_MARK = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _MAX_NAME = 64
 _numbers = itertools.count()
@@ -65,6 +66,7 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
         # After the state: what the owner begins to write from here on changes it.
         if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
             raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+        _refuse_cut(path, opened)
         system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
         stack.callback(_quietly, system.unregister)
         with _errors_named(path):
@@ -119,6 +121,18 @@ def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
     status = os.fstat(opened[""].fileno())
     head = os.pread(opened[LOG_SUFFIX].fileno(), _LOG_HEAD_BYTES, 0) if LOG_SUFFIX in opened else b""
     return status.st_size, status.st_mtime_ns, head
+
+
+def _refuse_cut(path: Path, opened: Mapping[str, BinaryIO]) -> None:
+    """Refuse a database that is shorter than it says: SQLite takes what is missing of a page for zeros."""
+    head, status = os.pread(opened[""].fileno(), _HEAD_BYTES, 0), os.fstat(opened[""].fileno())
+    page, count = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    size = count * (page if page > 1 else 1 << 16)
+    is_size_known = head[24:28] == head[92:96] and len(head) == _HEAD_BYTES
+    has_log = LOG_SUFFIX in opened and os.fstat(opened[LOG_SUFFIX].fileno()).st_size > 0  # the rest may be in it
+    if is_size_known and not has_log and status.st_size < size:
+        words = f"{path} is cut off: it has {status.st_size:,} of {size:,} bytes"
+        raise SourceError(words, hint="put a whole copy in its place; crystal then reads it by itself")
 
 
 def _head(path: Path, folders: Folders, count: int) -> bytes:

@@ -159,6 +159,25 @@ def test_an_owner_that_locks_everyone_out_is_read_all_the_same(tmp_path: Path, m
     connection.close()
 
 
+def test_a_database_that_was_cut_is_named_and_never_read_as_if_it_was_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with owner(path, "delete") as connection:
+        connection.execute("CREATE TABLE left (n, text)").fetchall()
+        connection.executemany("INSERT INTO left VALUES (?, ?)", [(number, "x" * 900) for number in range(20)])
+    whole = path.read_bytes()
+    for size in range(200, len(whole), 500):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SourceError, match=f"is cut off: it has {size:,} of {len(whole):,} bytes"):
+            list(rows_of(path))
+    path.write_bytes(whole)
+    assert len(rows_of(path)) == 20
+
+
+def rows_of(path: Path) -> list[tuple[Any, ...]]:
+    with opened_database(path, ANYWHERE) as rows:
+        return list(rows("SELECT * FROM left"))
+
+
 def test_a_log_of_another_database_is_named_and_harms_nothing(tmp_path: Path) -> None:
     path, stranger = tmp_path / "a.db", tmp_path / "b.db"
     with owner(path, "wal") as connection:
