@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shlex
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crystal.app.context import Machine, open_kept_machine, open_machine
-from crystal.app.relay_links import relay_address, relay_client
+from crystal.app.relay_links import key_places, relay_address, relay_client
 from crystal.cli.render import note, one_line, say
 from crystal.errors import UsageError
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.errors import NotAtRelayError
 from crystal.sync.keys.bundle import OFFLINE_PREFIX
+from crystal.sync.keys.forms import parse_key
+from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
 if TYPE_CHECKING:  # SPAKE2 loads when somebody pairs, not for every command of the relay
     from crystal.app.sync.pair_device import Invitation, Joined
@@ -37,17 +40,25 @@ def pair(
         str | None,
         typer.Option("--again", help="Give a known device a new token, in one string.", metavar="NAME"),
     ] = None,
+    shared: Annotated[
+        str | None,
+        typer.Option("--shared", help="Add a device that has the root key; print its token.", metavar="NAME"),
+    ] = None,
 ) -> None:
     """Let another machine join this home: show a code, valid for ten minutes and one attempt."""
     from crystal.app.sync import pair_home
 
-    if again is not None and (offline or name is not None):
+    if shared is not None and (offline or name is not None):
+        raise UsageError("--shared goes alone", hint="crystal relay pair --shared NAME")
+    if again is not None and (offline or name is not None or shared is not None):
         raise UsageError("--again goes alone", hint="crystal relay pair --again NAME")
     with open_kept_machine() as machine:
         pair_home.prepare(machine)
         _note_loopback(machine)
         with relay_client(machine) as client:
-            if again is not None:
+            if shared is not None:
+                _say_shared(pair_home.pair_shared(machine, client, shared), machine)
+            elif again is not None:
                 _say_offline(pair_home.pair_again(machine, client, again))
             elif offline:
                 _say_offline(pair_home.pair_offline(machine, client, name=name))
@@ -92,9 +103,21 @@ def _say_offline(paired: Paired) -> None:
     secret = str(paired.secret)
     say(secret)
     _draw(secret.upper())
+    _say_how(paired, f"anyone with it can join as {one_line(paired.peer.name)}; give it to: crystal relay join")
+
+
+def _say_shared(paired: Paired, machine: Machine) -> None:
+    name, relay = one_line(paired.peer.name), str(machine.config.relay_url)
+    command = shlex.join(["crystal", "relay", "join", "--shared", "--name", name, "--relay", relay])
+    where = "the root in CRYSTAL_RELAY_KEY and this token in CRYSTAL_RELAY_TOKEN, or both on standard input"
+    say(str(paired.secret))
+    _say_how(paired, f"on {name}, with {where}:", f"  {command}")
+
+
+def _say_how(paired: Paired, *lines: str) -> None:
+    """Print to standard error what to do with a secret that is carried by hand, and the words to compare."""
     sys.stdout.flush()
-    how = f"anyone with it can join as {one_line(paired.peer.name)}; give it to: crystal relay join"
-    say(how, f"words:  {' '.join(paired.words)}", stream=sys.stderr)
+    say(*lines, f"words:  {' '.join(paired.words)}", stream=sys.stderr)
     note(*paired.notes)
 
 
@@ -114,10 +137,22 @@ def join(
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace an existing key; crystal keeps a backup of it.")
     ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="This machine has the root key; see relay pair --shared.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="With --shared: what home calls this machine.", metavar="NAME")
+    ] = None,
 ) -> None:
     """Join a home; the code, or the string that home shows, comes from standard input."""
+    if name is not None and not shared:
+        raise UsageError("--name goes with --shared", hint="home gives the name otherwise: crystal relay pair --name")
     with open_machine() as machine:
-        _say_joined(machine, _join(machine, relay, ca_file, over=replace))
+        if shared:
+            joined = _join_shared(machine, relay, name, over=replace)
+        else:
+            joined = _join(machine, relay, ca_file, over=replace)
+        _say_joined(machine, joined)
 
 
 def _join(machine: Machine, relay: str | None, ca_file: Path | None, *, over: bool) -> Joined:
@@ -175,6 +210,29 @@ def read_all(prompt: str) -> str:
     while lines[-1]:
         lines.append(_typed(""))
     return "\n".join(lines)
+
+
+def _join_shared(machine: Machine, relay: str | None, name: str | None, *, over: bool) -> Joined:
+    from crystal.app.sync.pair_device import join_shared
+
+    url = relay or machine.config.relay_url
+    if not url:
+        raise UsageError("the relay's address is missing", hint="crystal relay join --shared --relay URL")
+    places = key_places(machine)
+    key, token, is_complete = None, None, False
+    with contextlib.suppress(KeyMissingError):
+        read_key(places)
+        read_token(places)
+        is_complete = True
+    if not is_complete or over:
+        words = read_all("root key and token, a line each, then an empty line: ").split()
+        tokens = [word for word in words if word.startswith("crt_")]
+        keys = [word for word in words if word not in tokens]
+        if len(tokens) > 1 or len(keys) > 1:
+            raise UsageError("standard input holds more than one key and one token", hint="one a line, nothing else")
+        token = RelayToken(tokens[0]) if tokens else None
+        key = parse_key(keys[0], name="the key on standard input") if keys else None
+    return join_shared(machine, url, name or machine.config.device, key=key, token=token, over=over)
 
 
 def _say_joined(machine: Machine, joined: Joined) -> None:

@@ -20,7 +20,7 @@ from crystal.sync.keys.word_codes import paper_words
 from tests.support.command import Terminal
 from tests.support.over_httpx import down
 from tests.support.pairing_boxes import ROOT, URL, Pairs
-from tests.support.relay_commands import On, check_json, joined, on, pairs, site
+from tests.support.relay_commands import On, check_json, deliver, in_stream, joined, on, pairs, poll, say, site
 
 __all__ = ["on", "pairs", "site"]
 
@@ -110,10 +110,33 @@ def test_pairing_is_for_a_home(pairs: Pairs, on: On) -> None:
 @pytest.mark.slow
 def test_a_relay_that_is_down_is_exit_code_4(pairs: Pairs, on: On) -> None:
     pairs.home_way.before = down
-    for words in (("pair",), ("pair", "--offline"), ("poll",)):
+    for words in (("pair",), ("pair", "--offline"), ("pair", "--shared", "x"), ("poll",)):
         assert on(pairs.home, "relay", *words).code == 4, words
     with pairs.home.open() as machine:
         assert all_peers(machine.store) == []
+
+
+@pytest.mark.slow
+def test_a_shared_root_needs_only_the_token(pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on(pairs.home, "relay", "pair", "--shared", "laptop")
+    token = shown.out.strip()
+    assert (shown.code, token.startswith("crt_")) == (0, True)
+    done = on(pairs.device, "relay", "join", "--shared", "--relay", URL, typed=f"{token}\n{ROOT.hex()}\n")
+    assert done.code == 0, done.err
+    words = re.search(r"words:\s+(.+)", done.out)
+    assert words is not None
+    assert words[1] in shown.err
+    with pairs.device.open() as machine:
+        assert read_key(relay_links.key_places(machine)).key == RelayKey("root", ROOT)
+        peer = home_peer(machine.store)
+    with pairs.home.open() as machine:
+        (own,) = all_peers(machine.store)
+    assert peer is not None
+    assert own.device_id == peer.device_id
+    say(pairs, "note")
+    deliver(pairs)
+    poll(pairs)
+    assert in_stream(pairs).last_seq == 1
 
 
 def test_a_qr_code_is_drawn_only_for_eyes(pairs: Pairs, on: On, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
-from crystal.sync.keys.derive import checked_secret, device_secret, new_root, shared_prefix
+from crystal.sync.keys.derive import checked_secret, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import KEY_PREFIX, RelayKey, armor, format_key, parse_key, parse_key_file, unarmor
 from tests.support.table import each_row
 
@@ -86,7 +86,11 @@ def test_a_broken_source_of_randomness_makes_no_root(broken) -> None:
         new_root(broken)
 
 
-def test_a_root_gives_streams_of_its_own() -> None:
+def test_a_shared_root_gives_every_name_its_device() -> None:
+    ids = {shared_device_id(ROOT, name) for name in ("laptop", "Laptop", "mini", "")}
+    assert len(ids) == 4
+    assert {len(device) for device in ids} == {16}
+    assert shared_device_id(ROOT, "cafe\u0301") == shared_device_id(ROOT, "café")
     up, down = shared_prefix(ROOT, DEVICE, "up"), shared_prefix(ROOT, DEVICE, "down")
     assert up != down
     assert len(up) == len(down) == 8

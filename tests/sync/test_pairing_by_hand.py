@@ -1,4 +1,4 @@
-"""Pairing by one string, and what home gives besides keys."""
+"""Pairing by one string or one shared root, and what home gives besides keys."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from datetime import datetime, timezone
 
 import pytest
 
+from crystal.app import relay_links
 from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.sync import pair_device, pair_home
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.home import poll_relay
 from crystal.errors import UsageError
 from crystal.store.sync import outbox
-from crystal.store.sync.relay_peers import all_peers
+from crystal.store.sync.relay_peers import all_peers, home_peer
 from crystal.sync.client import RelayClient
+from crystal.sync.keys.forms import parse_key
+from crystal.sync.keys.places import RelayToken
 from tests.support.docs_sample import write_sample
 from tests.support.over_httpx import OverHttpx
-from tests.support.pairing_boxes import URL, Pairs
+from tests.support.pairing_boxes import ROOT, URL, Pairs
 from tests.support.pairing_state import device_state, invited, is_joined, nothing_left
 from tests.support.table import each_row
 
@@ -40,6 +43,40 @@ def test_an_offline_string_makes_the_device_once_and_again(pairs: Pairs) -> None
     with pairs.home.open() as machine, pairs.client() as client:
         assert pair_home.pair_offline(machine, client, name="barn").peer.name == "barn-2"
         assert pair_home.pair_offline(machine, client, name=None).peer.name == "device"
+
+
+@pytest.mark.slow
+def test_machines_that_share_the_root_find_each_other_by_name(pairs: Pairs) -> None:
+    with pairs.home.open() as machine, pairs.client() as client:
+        paired = pair_home.pair_shared(machine, client, "laptop")
+    key, token = parse_key(ROOT.hex()), RelayToken(str(paired.secret))
+    with pairs.device.open() as machine:
+        joined = pair_device.join_shared(machine, URL, "laptop", key=key, token=token)
+        assert joined.words == paired.words
+        peer = home_peer(machine.store)
+        assert peer is not None
+        theirs = relay_links.relay_keys(machine).secret(peer.device_id, 1)
+    with pairs.home.open() as machine:
+        (own,) = all_peers(machine.store)
+        assert (own.device_id, own.up_prefix, own.down_prefix) == (peer.device_id, peer.up_prefix, peer.down_prefix)
+        assert relay_links.relay_keys(machine).secret(own.device_id, 1) == theirs
+        with pairs.client() as client:
+            again = pair_home.pair_shared(machine, client, "laptop")
+    assert again.peer.id == own.id
+    assert len(pairs.valid_tokens()) == 1
+    assert pair_home.shared_ids(ROOT, "lapdog") != pair_home.shared_ids(ROOT, "laptop")
+
+
+@pytest.mark.slow
+def test_a_shared_root_from_the_environment_is_not_written_down(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pairs.home.open() as machine, pairs.client() as client:
+        paired = pair_home.pair_shared(machine, client, "laptop")
+    monkeypatch.setenv("CRYSTAL_RELAY_KEY", ROOT.hex())
+    monkeypatch.setenv("CRYSTAL_RELAY_TOKEN", str(paired.secret))
+    with pairs.device.open() as machine:
+        pair_device.join_shared(machine, URL, "laptop", key=None, token=None)
+        assert not list(machine.places.data_dir.glob("relay.*key*"))
+        assert home_peer(machine.store) is not None
 
 
 PEM = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"

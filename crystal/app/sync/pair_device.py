@@ -19,7 +19,7 @@ from crystal.app.context import Machine, now_ms
 from crystal.app.mirror import device_mirror
 from crystal.app.relay_links import key_places, link_to_home, relay_keys
 from crystal.app.sync.devices import clean_name, free_name
-from crystal.app.sync.pair_home import JOIN_PREFIX, words_of_bundle
+from crystal.app.sync.pair_home import JOIN_PREFIX, shared_ids, words_of_bundle
 from crystal.app.sync.pair_mailbox import PairingMailbox
 from crystal.app.sync.roles import take_own_outbox
 from crystal.config.edit import set_value, unset_value
@@ -41,7 +41,7 @@ from crystal.sync.keys.bundle import (
     encode_answer,
     parse_offline,
 )
-from crystal.sync.keys.derive import Random
+from crystal.sync.keys.derive import Random, device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import (
@@ -54,7 +54,7 @@ from crystal.sync.keys.places import (
     write_key,
     write_token,
 )
-from crystal.sync.keys.word_codes import PairingCode, parse_code
+from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
 AUTHORITY_FILE = "relay-ca.pem"
 DONE_SECONDS = 30.0
@@ -149,7 +149,7 @@ def join(
         tell("the code is right")
         given = decode_bundle(mailbox.take())
         bundle = _as_seen_from_here(machine, given, url)
-        joined = keep(machine, bundle, over=over)
+        joined = keep(machine, bundle, over=over, key=bundle.key, token=RelayToken(bundle.token))
         name = bundle.device_name or clean_name(machine.config.device) or "device"
         mailbox.send(encode_answer(BundleReceipt(name, proposed_agent(machine.config), digest_of(given))))
     except BaseException:
@@ -168,7 +168,38 @@ def join_offline(machine: Machine, bundle: Bundle, *, over: bool = False) -> Joi
     """
     check_free(machine, over=over, same=bundle.key)
     bundle = _as_seen_from_here(machine, bundle, bundle.url)
-    return keep(machine, bundle, words_of_bundle(bundle), over=over)
+    token = RelayToken(bundle.token)
+    return keep(machine, bundle, words_of_bundle(bundle), over=over, key=bundle.key, token=token)
+
+
+def join_shared(
+    machine: Machine, url: str, name: str, *, key: RelayKey | None, token: RelayToken | None, over: bool = False
+) -> Joined:
+    """Join with the root that all machines share.
+
+    Args:
+        machine: This machine.
+        url: The relay's address.
+        name: What home calls this machine: ``crystal relay pair --shared NAME``.
+        key: The root; None takes the one that is kept here.
+        token: The token that home showed; None takes the one that is kept here.
+        over: Put them in the place of others; those stay beside them.
+
+    Raises:
+        UsageError, NotConfiguredError: This machine cannot join, or one of the two is missing.
+    """
+    parse_address(url, allow_insecure=machine.config.relay_insecure_http)
+    places = key_places(machine)
+    found = key or read_key(places).key
+    if found.kind != "root":
+        raise UsageError("the key here is one device's, not a root", hint="give home's root on standard input")
+    _refuse_home(machine)
+    if key is not None:
+        check_free(machine, over=over, same=key)
+    device_id, up, down = shared_ids(found.secret, name)
+    secret = device_secret(found.secret, device_id, 1)
+    bundle = Bundle(url, (token or read_token(places)).reveal(), device_id, 1, secret, up, down, "home", name)
+    return keep(machine, bundle, words_of_bits(up, 4), over=over, key=key, token=token)
 
 
 def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) -> None:
@@ -180,7 +211,7 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     """
     _refuse_home(machine)
     places = key_places(machine)
-    check_writable(places, "unset it and join again")
+    check_writable(places, "unset it and join again, or share one root on all machines: crystal relay join --shared")
     try:
         key = read_key(places).key
     except KeyMissingError:
@@ -259,7 +290,15 @@ def is_leftover(store: Store, key: RelayKey) -> bool:
     return key.kind == "device" and all(peer.heard_at is None for peer in own)
 
 
-def keep(machine: Machine, bundle: Bundle, words: tuple[str, ...] = (), *, over: bool) -> Joined:
+def keep(
+    machine: Machine,
+    bundle: Bundle,
+    words: tuple[str, ...] = (),
+    *,
+    over: bool,
+    key: RelayKey | None,
+    token: RelayToken | None,
+) -> Joined:
     """Store a bundle. It can be done again after a crash at any point, with this bundle or another one.
 
     Args:
@@ -267,21 +306,21 @@ def keep(machine: Machine, bundle: Bundle, words: tuple[str, ...] = (), *, over:
         bundle: What home gave.
         words: What both sides show.
         over: Put key and token in the place of others; those stay beside them.
+        key: The key to store: the bundle's or a shared root; None where it is kept already.
+        token: The same for the token.
     """
     places, file = key_places(machine), machine.places.config_file
     notes = _keep_authority(machine, bundle)
     with contextlib.suppress(KeyMissingError):
         over = over or is_leftover(machine.store, read_key(places).key)
-    written = [
-        write_key(places, bundle.key, replace=over),
-        write_token(places, RelayToken(bundle.token), replace=over),
-    ]
+    written = [write_key(places, key, replace=over)] if key is not None else []
+    written += [write_token(places, token, replace=over)] if token is not None else []
     notes += [f"the former key is kept in {one.backup}" for one in written if one.backup]
     set_value(file, "relay.url", bundle.url)
     set_value(file, "role", "device")
     # The last manifest of another home does not apply to this one: its serial numbers start over.
     device_mirror(machine.places).memo.unlink(missing_ok=True)
-    home, past = _write_home(machine, bundle)
+    home, past = _write_home(machine, bundle, key)
     return Joined(home, bundle.url, words, None, past, tuple(notes))
 
 
@@ -297,7 +336,7 @@ def _keep_authority(machine: Machine, bundle: Bundle) -> list[str]:
     return []
 
 
-def _write_home(machine: Machine, bundle: Bundle) -> tuple[str, int]:
+def _write_home(machine: Machine, bundle: Bundle, key: RelayKey | None) -> tuple[str, int]:
     """Record home and queue the past in one transaction; return home's name here and the amount of the past."""
     store = machine.store
     homes = all_peers(store, "home")
@@ -314,7 +353,8 @@ def _write_home(machine: Machine, bundle: Bundle) -> tuple[str, int]:
         else:
             name = known.name
             relay_peers.set_in_use(store, known.id)
-            relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
+            if key is not None and key.kind == "device":  # a root gives the keys of all generations
+                relay_peers.set_generation(store, known.id, bundle.generation, bundle.generation)
             if known.heard_at is not None:
                 return name, 0
         rows = past.begin(store)

@@ -1,4 +1,4 @@
-"""Pair a device, on the home machine: a code through the relay's mailbox, or one string without it.
+"""Pair a device, on the home machine: a code through the relay's mailbox, one string without it, or one shared root.
 
 Each way takes a device through the states of docs/spec/pairing.md. It is written down before it gets a token, under a
 name that says so, and gets its own name with the answer. So a crash in between leaves a device that can be seen and
@@ -24,7 +24,7 @@ from crystal.store.sync import relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, digest_of, encode_bundle, format_offline
-from crystal.sync.keys.derive import Random, device_secret, new_root
+from crystal.sync.keys.derive import Random, device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import KeyMissingError, write_key
@@ -43,7 +43,7 @@ class Paired:
         peer: The device.
         words: What both sides show.
         notes: What the user should know, such as a name that was taken.
-        secret: What is carried to the device by hand: the offline string; None when nothing is.
+        secret: What is carried to the device by hand: the offline string, or the token; None when nothing is.
     """
 
     peer: Peer
@@ -151,6 +151,32 @@ def pair_again(machine: Machine, client: RelayClient, name: str) -> Paired:
     return Paired(peer, words_of_bundle(bundle), notes, format_offline(bundle))
 
 
+def pair_shared(machine: Machine, client: RelayClient, name: str) -> Paired:
+    """Admit a device that holds the root itself; return the token that it also needs. Each call makes another token.
+
+    Raises:
+        RelayUnavailableError, RelayDeniedError: The relay cannot be asked: it makes the device's token.
+        UsageError, NotConfiguredError: This machine is no home, or the name cannot be used.
+    """
+    prepare(machine)
+    device_id, up, down = shared_ids(relay_keys(machine).root, checked_name(name))
+    words = words_of_bits(up, 4)
+    known = next((peer for peer in all_peers(machine.store, "device") if peer.device_id == device_id), None)
+    if known is None:
+        if free_name(machine.store, name, machine.config.device) != name:
+            hint = "choose another name, the same on both machines"
+            raise UsageError(f"another machine is called {name}", hint=hint)
+        with _admitted(machine, client, device_id, up, down) as peer:
+            token = give_token(machine, client, peer)
+            return Paired(_settle(machine, peer, name), words, (), token)
+    if known.revoked_at is not None:
+        raise UsageError(f"{known.name} was revoked", hint="give the device another name, on both machines")
+    if known.name.startswith(UNFINISHED):  # an earlier run was cut off before it gave the name
+        known = _settle(machine, known, free_name(machine.store, name, machine.config.device))
+    token = give_token(machine, client, known)
+    return Paired(known, words, ("its former token no longer works",), token)
+
+
 def _settle(machine: Machine, peer: Peer, name: str) -> Peer:
     with machine.store.transaction():
         return relay_peers.settle_peer(machine.store, peer.id, name)
@@ -249,3 +275,12 @@ def joined_string(code: str, url: str) -> str:
 def words_of_bundle(bundle: Bundle) -> tuple[str, ...]:
     """Return four words for a bundle that was carried by hand."""
     return words_of_bits(digest_of(bundle), 4)
+
+
+def shared_ids(root: bytes, name: str) -> tuple[bytes, bytes, bytes]:
+    """Return what a machine that holds the root derives from its name: its id, and the first 8 bytes of its streams.
+
+    None of them is secret; the words of such a pairing are made of the second.
+    """
+    device_id = shared_device_id(root, name)
+    return device_id, shared_prefix(root, device_id, "up"), shared_prefix(root, device_id, "down")

@@ -6,6 +6,7 @@ a value follows, so that no two inputs can be the same bytes. Source: docs/adr/0
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from typing import Literal
 
@@ -49,8 +50,18 @@ def device_secret(root: bytes, device_id: bytes, generation: int) -> bytes:
     return _expand(root, b"crystal-relay/1 device\0" + device_id + generation.to_bytes(4, "big"), SECRET_BYTES)
 
 
+def shared_device_id(root: bytes, device_name: str) -> bytes:
+    """Return the id, 16 bytes, of a device that holds the root itself. Home and device derive it from the name alone.
+
+    For users who put one key on all machines; a paired device gets a random id.
+    """
+    _check("root", root, SECRET_BYTES)
+    name = unicodedata.normalize("NFC", device_name).encode("utf-8")
+    return _expand(root, b"crystal-relay/1 shared device-id\0" + name, DEVICE_ID_BYTES)
+
+
 def shared_prefix(root: bytes, device_id: bytes, direction: Literal["up", "down"]) -> bytes:
-    """Return the first 8 bytes of the ids of streams that follow from the root and a device id alone."""
+    """Return the first 8 bytes of the stream ids of a device with a ``shared_device_id``."""
     _check("root", root, SECRET_BYTES)
     _check("device_id", device_id, DEVICE_ID_BYTES)
     label = f"crystal-relay/1 shared prefix {direction}\0".encode("ascii")
