@@ -106,6 +106,7 @@ def install(
         str, typer.Argument(help="A name from the list, a folder, or OWNER/MODEL of the hub.", metavar="MODEL")
     ],
     name: Annotated[str | None, typer.Option("--name", help="Its name on this machine.", metavar="NAME")] = None,
+    float32: Annotated[bool, typer.Option("--float32", help="Keep 32-bit weights instead of 8-bit ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Install a model on this machine: fetch it, verify it, make it run. It is not used before `crystal models use`.
@@ -113,13 +114,13 @@ def install(
     A name or OWNER/MODEL is fetched from the model hub. A folder needs `model.onnx` and `tokenizer.json`.
     """
     place = _place(model)
-    found = _install(model, place, name or _usual_name(model, place))
+    found = _install(model, place, name or _usual_name(model, place, float32), float32)
     if as_json or context.obj:
         print_json(_json_manifest(found))
         return
     say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
     say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
-    if found.weights == "float32":
+    if found.weights == "float32" and not float32:
         note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")
     say(f"try it on your memory: crystal models use {found.name} --eval")
 
@@ -133,20 +134,20 @@ def _place(model: str) -> Path | None:
     return path.absolute() if is_path else None
 
 
-def _usual_name(model: str, place: Path | None) -> str:
+def _usual_name(model: str, place: Path | None, float32: bool) -> str:
     if model in KNOWN:
-        return model
+        return f"{model}-float32" if float32 else model
     return (place.resolve().name if place else model.rpartition("/")[2]).lower().replace(" ", "-")[:64]
 
 
-def _install(model: str, place: Path | None, name: str) -> ModelManifest:
+def _install(model: str, place: Path | None, name: str, float32: bool) -> ModelManifest:
     from crystal.embedding.local.install import install_folder, install_from_hub
 
     config = this_config()
     if place is not None:
-        return install_folder(config.places.models, place, name, now_ms())
+        return install_folder(config.places.models, place, name, now_ms(), is_float32=float32)
     known = KNOWN.get(model) or KnownModel(model, model)
-    return install_from_hub(config.places.models, known, name, config.models_hub_url, now_ms())
+    return install_from_hub(config.places.models, known, name, config.models_hub_url, now_ms(), is_float32=float32)
 
 
 def _json_manifest(found: ModelManifest) -> dict[str, Any]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sys
 import zipfile
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +30,8 @@ TEXTS = ["the deploy failed", "retry", "abc def the the deploy", "zebra quick fo
 pytest.importorskip("onnxruntime")
 
 
-def install(tmp_path: Path, folder: Path, name: str = "tiny") -> ModelManifest:
-    return install_folder(tmp_path / "models", folder, name, 1)
-
-
-@contextlib.contextmanager
-def whole_weights() -> Iterator[None]:
-    """Let models keep their 32-bit weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "MIN_COSINE", 1.1)
-        yield
+def install(tmp_path: Path, folder: Path, name: str = "tiny", *, is_float32: bool = False) -> ModelManifest:
+    return install_folder(tmp_path / "models", folder, name, 1, is_float32=is_float32)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     source = write_tiny(folder / "source")
     install(folder, source)
-    with whole_weights():
-        install(folder, source, "whole")
+    install(folder, source, "whole", is_float32=True)
     return folder / "models"
 
 
@@ -198,12 +187,13 @@ def test_a_graph_that_came_with_8_bits_is_preferred_and_taken_as_it_is(tmp_path,
     (source / "model_quantized.onnx").write_bytes((home / "tiny" / "model.onnx").read_bytes())
     found = install(tmp_path, source)
     assert (found.weights, found.is_batched) == ("as given", False)
+    assert install(tmp_path, source, "whole", is_float32=True).weights == "float32"
 
 
 @pytest.mark.slow
-def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path):
-    with whole_weights():
-        found = install(tmp_path, write_tiny(tmp_path / "source"))
+def test_weights_stay_whole_where_8_bits_change_the_vectors_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "MIN_COSINE", 1.1)
+    found = install(tmp_path, write_tiny(tmp_path / "source"))
     assert found.weights == "float32"
     assert (tmp_path / "models" / "tiny" / "model.onnx").read_bytes() == tiny_graph()
     assert sorted(found.files) == ["model.onnx", "tokenizer.json"]
@@ -224,8 +214,7 @@ def test_pooling_prefixes_and_length_are_read_from_the_folder(tmp_path):
     )
     (source / "config_sentence_transformers.json").write_text('{"prompts": {"query": "retry ", "passage": "the "}}')
     (source / "sentence_bert_config.json").write_text('{"max_seq_length": 9}')
-    with whole_weights():
-        found = install(tmp_path, source)
+    found = install(tmp_path, source, is_float32=True)
     assert (found.pooling, found.query_prefix, found.document_prefix, found.most_tokens) == ("cls", "retry ", "the ", 9)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     states = forward(tiny_weights(), ids_of("retry deploy"))
@@ -242,8 +231,7 @@ def test_a_tokenizer_of_any_kind_is_read_by_the_library(tmp_path):
     made.post_processor = tokenizers.processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 2), ("[SEP]", 3)])
     made.enable_padding(length=20)
     made.save(str(source / "tokenizer.json"))
-    with whole_weights():
-        install(tmp_path, source)
+    install(tmp_path, source, is_float32=True)
     embedder = LocalEmbedder(tmp_path / "models", "tiny", 1)
     wanted = forward(tiny_weights(), ids_of("the deploy failed")).mean(0)
     assert vector(embedder.embed_query("the deploy failed")) @ wanted / np.linalg.norm(wanted) > 0.9999

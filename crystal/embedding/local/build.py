@@ -24,11 +24,8 @@ from crystal.embedding.local.known_models import KnownModel
 from crystal.embedding.local.manifest import GRAPH, TOKENIZER, ModelManifest, hash_file, hold_file
 from crystal.errors import UsageError
 
-GRAPHS = (
-    *("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx"),
-    *("onnx/model.onnx", "model.onnx"),
-)
-"""Graphs in order of preference: those with 8-bit weights come first."""
+INT8_GRAPHS = ("onnx/model_quantized.onnx", "onnx/model_int8.onnx", "model_quantized.onnx", "model_int8.onnx")
+FLOAT32_GRAPHS = ("onnx/model.onnx", "model.onnx")
 LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 POOLINGS = ("mean", "cls", "lasttoken")
 _POOLING_KEYS = {f"pooling_mode_{name}": name for name in POOLINGS} | {
@@ -79,8 +76,8 @@ def has_external_data(graph: str, name: str) -> bool:
     return re.fullmatch(rf"{re.escape(graph)}(_data(_\d+)?|\.data)", name) is not None
 
 
-def build_model(source: ModelSource, made: Path, name: str, now: int) -> ModelManifest:
-    """Copy a model into the empty folder ``made``, round its weights and try it.
+def build_model(source: ModelSource, made: Path, name: str, now: int, *, is_float32: bool = False) -> ModelManifest:
+    """Copy a model into the empty folder ``made``, round its weights unless ``is_float32``, and try it.
 
     Raises:
         UsageError: The folder has no model that crystal can run.
@@ -88,7 +85,7 @@ def build_model(source: ModelSource, made: Path, name: str, now: int) -> ModelMa
         DamagedError: A file cannot be understood.
     """
     with system_errors(source.folder):
-        graph = _find_graph(source.folder)
+        graph = _find_graph(source.folder, is_float32=is_float32)
         _copy_tokenizer(source.folder, made)
         draft = _read_settings(source, graph, name, now)
         shutil.copyfile(graph, made / GRAPH)
@@ -96,7 +93,7 @@ def build_model(source: ModelSource, made: Path, name: str, now: int) -> ModelMa
             if has_external_data(graph.name, data.name):
                 shutil.copyfile(data, made / data.name)
         found, vectors = _try_model(made, draft)
-        if found.weights == "float32":
+        if found.weights == "float32" and not is_float32:
             found = _with_rounded_weights(made, found, vectors)
         for licence in (source.folder / name for name in LICENCES):
             if licence.is_file():
@@ -105,8 +102,13 @@ def build_model(source: ModelSource, made: Path, name: str, now: int) -> ModelMa
         return replace(found, files={path.name: hold_file(path) for path in sorted(made.iterdir())})
 
 
-def _find_graph(folder: Path) -> Path:
-    graph = next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
+def graph_names(*, is_float32: bool) -> tuple[str, ...]:
+    """Return where a model's graph may be, the best first."""
+    return (*FLOAT32_GRAPHS, *INT8_GRAPHS) if is_float32 else (*INT8_GRAPHS, *FLOAT32_GRAPHS)
+
+
+def _find_graph(folder: Path, *, is_float32: bool) -> Path:
+    graph = next((folder / name for name in graph_names(is_float32=is_float32) if (folder / name).is_file()), None)
     if graph is None:
         hint = "export it: optimum-cli export onnx --model FOLDER OUT (docs/how-to/choose-a-model.md)"
         raise UsageError(f"{folder} has no model.onnx or onnx/model.onnx", hint=hint)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crystal.embedding.local.build import GRAPHS, ModelSource, has_external_data
+from crystal.embedding.local.build import ModelSource, graph_names, has_external_data
 from crystal.embedding.local.extra import import_package
 from crystal.embedding.local.known_models import KnownModel
 from crystal.embedding.local.manifest import TOKENIZER, hash_file
@@ -28,15 +28,14 @@ DESCRIPTIONS = (
 """The small files that say how a model is used."""
 
 
-def fetch_model(target: Path, model: KnownModel, hub_url: str) -> ModelSource:
+def fetch_model(target: Path, model: KnownModel, hub_url: str, *, is_float32: bool = False) -> ModelSource:
     """Download what a model needs to run into ``target``.
 
     Args:
         target: An empty folder.
         model: Its repository, and the hashes that are known.
         hub_url: The address of the hub or a mirror of it.
-        is_int8: Prefer a graph with 8-bit weights, if the repository has one.
-        graph_sha256: The hash that the graph must have.
+        is_float32: Prefer a graph with 32-bit weights; otherwise one with 8-bit weights, if there is one.
 
     Raises:
         NotConfiguredError: The package ``huggingface_hub`` is missing.
@@ -51,7 +50,7 @@ def fetch_model(target: Path, model: KnownModel, hub_url: str) -> ModelSource:
     with _translated_errors(model.repository, hub_url):
         info = hub.HfApi(**place).model_info(model.repository, revision=model.revision, files_metadata=True)
         listed = {file.rfilename: file for file in info.siblings or []}
-        graph = _find_graph(model, listed)
+        graph = _find_graph(model, listed, is_float32=is_float32)
         data = [name for name in listed if has_external_data(graph, name)]
         for name in [*(name for name in DESCRIPTIONS if name in listed), graph, *data]:
             path = hub.hf_hub_download(model.repository, name, revision=info.sha, local_dir=target, **place)
@@ -63,9 +62,9 @@ def fetch_model(target: Path, model: KnownModel, hub_url: str) -> ModelSource:
     return ModelSource(target, origin, licence, checked or "the hub's own list; crystal has no hash to compare", model)
 
 
-def _find_graph(model: KnownModel, listed: Mapping[str, Any]) -> str:
-    """Choose a graph: the one with a known hash, else the first of ``GRAPHS``."""
-    names = (*model.sha256, *GRAPHS)
+def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_float32: bool) -> str:
+    """Choose a graph: the one with a known hash, else the first of ``graph_names``."""
+    names = (*model.sha256, *graph_names(is_float32=is_float32))
     graph = next((name for name in names if name.endswith(".onnx") and name in listed), None)
     if graph is None or TOKENIZER not in listed:
         missing = "model.onnx" if graph is None else TOKENIZER

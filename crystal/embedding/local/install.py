@@ -23,7 +23,7 @@ from crystal.errors import DamagedError, NotConfiguredError, NotFoundError, Usag
 UNFINISHED = ".unfinished-"
 
 
-def install_folder(home: Path, folder: Path, name: str, now: int) -> ModelManifest:
+def install_folder(home: Path, folder: Path, name: str, now: int, *, is_float32: bool = False) -> ModelManifest:
     """Install the model in a folder, which is only read."""
     if not folder.is_dir():
         hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
@@ -31,12 +31,18 @@ def install_folder(home: Path, folder: Path, name: str, now: int) -> ModelManife
     has_licence = any((folder / file).is_file() for file in LICENCES)
     licence = "in its LICENSE" if has_licence else "not stated"
     source = ModelSource(folder, str(folder), licence, "nothing: a folder of your own")
-    return _install(home, name, now, lambda _: source)
+    return _install(home, name, now, is_float32, lambda _: source)
 
 
-def install_from_hub(home: Path, model: KnownModel, name: str, hub_url: str, now: int) -> ModelManifest:
+def install_from_hub(
+    home: Path, model: KnownModel, name: str, hub_url: str, now: int, *, is_float32: bool = False
+) -> ModelManifest:
     """Install a model of the hub."""
-    return _install(home, name, now, lambda target: fetch_model(target, model, hub_url))
+
+    def fetch(target: Path) -> ModelSource:
+        return fetch_model(target, model, hub_url, is_float32=is_float32)
+
+    return _install(home, name, now, is_float32, fetch)
 
 
 def remove_model(home: Path, name: str) -> None:
@@ -55,7 +61,7 @@ def remove_model(home: Path, name: str) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
-def _install(home: Path, name: str, now: int, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
+def _install(home: Path, name: str, now: int, is_float32: bool, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
     """Fetch a model, build it beside its place and move it there."""
     for package in ("onnxruntime", "tokenizers"):
         import_package(package)
@@ -69,7 +75,7 @@ def _install(home: Path, name: str, now: int, fetch: Callable[[Path], ModelSourc
             fetched, made = working / "fetched", working / "made"
             fetched.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            found = build_model(fetch(fetched), made, name, now)
+            found = build_model(fetch(fetched), made, name, now, is_float32=is_float32)
             if _is_installed(home, found):
                 return read_manifest(home, found.name)
             _make_durable(made, found)
