@@ -48,7 +48,13 @@ def everything() -> tuple[int, list[str], list[str]]:
         return machine.store.value("SELECT count(*) FROM turns"), texts, memories
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=() if one in ("memory-crystal", "context-embeddings") else pytest.mark.slow)
+        for one in MAKERS
+    ],
+)
 def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str, ready: None) -> None:
     path = MAKERS[name](home)
     before = fingerprints(path.parent)
@@ -112,6 +118,7 @@ def test_a_memory_keeps_its_category_and_its_time(home: Path, ready: None) -> No
     assert memory["created_at"].startswith("2026-02-01")
 
 
+@pytest.mark.slow
 def test_a_database_that_was_made_again_knows_what_came(home: Path, ready: None) -> None:
     for name, make in MAKERS.items():
         make(home)
@@ -185,7 +192,8 @@ def test_what_was_forgotten_of_a_transcript_comes_from_no_store(home: Path, name
     assert not hits("zeppelin", "--source", "conversation")
 
 
-@pytest.mark.parametrize("name", part_of(["memory-crystal", "claude-mem"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["memory-crystal", "claude-mem"])
 def test_what_was_forgotten_stays_forgotten(home: Path, name: str, ready: None) -> None:
     MAKERS[name](home)
     took(name)
@@ -269,6 +277,7 @@ def test_it_can_die_at_any_statement_and_run_again(
     assert crystal("verify").code == 0
 
 
+@pytest.mark.slow
 def test_the_owner_may_be_at_work(home: Path, ready: None) -> None:
     path = make_claude_mem(home)
     owner = apsw.Connection(str(path))

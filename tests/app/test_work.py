@@ -126,6 +126,7 @@ def test_lines_that_move_to_another_file_stay_of_their_session(repository: Path)
     assert blamed("tax.py") == [(1, 3, "1")]
 
 
+@pytest.mark.slow
 def test_what_a_shallow_clone_has_is_of_no_known_age(repository: Path, store: Store, tmp_path: Path) -> None:
     edit(store, repository, ONE, YESTERDAY + 125 * SECOND, "Load it", [], OLD)  # a person wrote these lines before
     make_again(store)

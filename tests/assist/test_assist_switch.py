@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from crystal.install.claude_settings.hooks import TIMEOUTS
 from tests.support.command import crystal
 
@@ -51,6 +53,7 @@ def test_init_takes_the_answer_and_an_empty_list_of_the_users_stays(home: Path) 
     assert settings.read_bytes() == original
 
 
+@pytest.mark.slow
 def test_the_hooks_of_another_agent_follow_it(home: Path) -> None:
     (home / ".codex").mkdir()
     assert crystal("init", "--yes", "--no-import", "--agent", "codex").code == 0

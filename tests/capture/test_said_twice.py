@@ -57,7 +57,8 @@ def test_the_better_file_takes_the_place_of_the_copy(harness: str, copies_first:
     assert proof() == (True, 100.0)
 
 
-@pytest.mark.parametrize("harness", part_of(["cursor", "kiro"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("harness", ["cursor", "kiro"])
 def test_a_lost_database_is_rebuilt_without_what_was_replaced(harness: str, home: Path, ready: None) -> None:
     write(home, harness, is_copy(harness))
     assert crystal("backfill").code == 0

@@ -150,6 +150,7 @@ def test_what_disappears_from_the_file_stays(diary: Path, ready: None) -> None:
     assert_proved()
 
 
+@pytest.mark.slow
 def test_a_first_prompt_that_opencode_deletes_stays_and_renames_no_other_message(home: Path, ready: None) -> None:
     samples.lay_out("opencode", home)
     sync()

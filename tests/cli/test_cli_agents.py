@@ -46,6 +46,7 @@ def test_what_was_there_before_is_counted_and_how_to_import_it_is_said(transcrip
     assert claude_code()["before"] == transcript.stat().st_size
 
 
+@pytest.mark.slow
 def test_what_waits_and_what_is_captured_add_up(transcript: Path) -> None:
     assert crystal("backfill").code == 0
     assert claude_code()["percent"] == 100

@@ -14,7 +14,6 @@ from crystal.api import Crystal
 from crystal.app import import_exports
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
-from tests.support.examples import part_of
 from tests.support.table import each_row
 
 pytestmark = pytest.mark.usefixtures("ready")
@@ -37,6 +36,7 @@ def test_an_archive_is_imported_as_it_was_downloaded(home: Path) -> None:
     assert list((home / ".ldm/memory/imports").iterdir()) == [], "the unpacked files are deleted"
 
 
+@pytest.mark.slow
 def test_of_a_newer_export_only_what_is_new_is_added(home: Path) -> None:
     talks = json.loads(EXPORT.read_text("utf-8"))
     path = home / "conversations.json"
@@ -54,6 +54,7 @@ def test_of_a_newer_export_only_what_is_new_is_added(home: Path) -> None:
     assert "nothing new" in crystal("import", str(path)).out
 
 
+@pytest.mark.slow
 def test_a_session_that_its_agent_gave_is_not_imported_again(home: Path) -> None:
     history = samples.AGENTS / "specstory" / "home" / "shop" / ".specstory" / "history"
     [path] = history.iterdir()
@@ -122,6 +123,7 @@ def test_what_crystal_exported_is_imported_again(home: Path) -> None:
         assert samples.captured()[1] == before[1]
 
 
+@pytest.mark.slow
 def test_an_import_of_what_still_lies_here_is_proved_whole(home: Path) -> None:
     samples.lay_out("aider", home / "shop")
     assert crystal("backfill", str(home / "shop" / ".aider.chat.history.md")).code == 0
@@ -165,8 +167,9 @@ def talk_of(form: str, tree: list[int], shown: int) -> dict[str, Any]:
             "current_node": names[shown], "mapping": mapping}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["chatgpt", "claude-ai"])
-@pytest.mark.parametrize("seed", part_of(range(2)))
+@pytest.mark.parametrize("seed", range(2))
 def test_branches_that_grow_from_export_to_export_are_kept_once_and_whole(form: str, seed: int, home: Path) -> None:
     rng = random.Random(seed)
     tree, kept = [0, 0], 0

@@ -218,6 +218,7 @@ def test_setting_a_value_makes_a_private_file(home: Path) -> None:
     assert load_config({"CRYSTAL_CONFIG": str(file)}, home).search_limit == 20
 
 
+@pytest.mark.slow
 @each_row("key", FROM_FILE)
 def test_every_key_can_be_set_and_taken_out_again(key: str, home: Path, file: Path) -> None:
     text, _, expected = GOOD[key]

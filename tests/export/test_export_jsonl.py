@@ -17,7 +17,7 @@ from crystal.model.capture import Origin
 from crystal.store.capture import ledger
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
-from tests.support.examples import examples, part_of
+from tests.support.examples import examples
 from tests.support.exports import (
     SESSION,
     exported,
@@ -65,6 +65,7 @@ def test_every_agents_memory_survives_export_and_import_byte_for_byte(home, tmp_
     assert (proved["faults"], proved["percent"]) == ([], 100)
 
 
+@pytest.mark.slow
 def test_every_line_follows_the_schema_the_end_counts_them_and_importing_them_here_adds_nothing(home, tmp_path):
     remember_samples(home)
     exported(tmp_path / "a", "jsonl")
@@ -78,7 +79,7 @@ def test_every_line_follows_the_schema_the_end_counts_them_and_importing_them_he
     assert found[-1] == {"type": "end", "sessions": kept_sessions(), "lines": len(lines)}
     said = {(turn["uuid"], turn["part"]) for line in lines for turn in line["turns"]}
     sessions = [one["id"] for one in found if one["type"] == "session"]
-    shown = [json.loads(crystal("show", one, "--json").out)["turns"] for one in part_of(sessions, 3)]
+    shown = [json.loads(crystal("show", one, "--json").out)["turns"] for one in sessions]
     assert {(turn["uuid"], turn["part"]) for turns in shown for turn in turns} <= said
     tally = take(tmp_path / "a" / "export.jsonl")
     assert (tally.turns, tally.bytes_captured, tally.bytes_private) == (0, 0, 0)

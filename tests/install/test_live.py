@@ -211,6 +211,7 @@ EDITED = """const result = { output: "edited" };
 await plugin["tool.execute.after"]({ tool: "edit", sessionID: "s", args: {} }, result); console.log(result.output);"""
 
 
+@pytest.mark.slow
 @each_row("script", part_of(["echo oops", "echo null", "true", "exit 3", "no-such-program"], 2))
 def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) -> None:
     assert opencode(tmp_path, script, EDITED) == "edited\n"

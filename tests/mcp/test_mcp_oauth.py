@@ -200,6 +200,7 @@ def test_what_is_revoked_or_too_late_gets_nothing(assistant: Assistant, monkeypa
     assert read_grants(default_paths().access) == first
 
 
+@pytest.mark.slow
 def test_what_waits_is_bounded_and_the_page_shows_no_markup_of_others(
     told: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_full_account_takes_no_more_until_there_is_room(limited):
     assert limited.ask("PUT", f"/v1/objects/{S}", content=bytes(40_000)).status_code == 201
 
 
+@pytest.mark.slow
 def test_an_account_has_so_many_streams(limited):
     for _ in range(12):
         assert limited.put(new_stream(), 1).status_code == 201

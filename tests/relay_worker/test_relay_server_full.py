@@ -67,7 +67,8 @@ def fill(opened: OpenStore, size: int) -> int:
     return seq
 
 
-@pytest.mark.parametrize("size", [120_000, pytest.param(LARGE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [120_000, LARGE])
 def test_a_full_disk_becomes_free_by_reading_it(tiny_disk, size):
     with OpenStore(tiny_disk / "relay") as opened:
         for _ in range(2):

@@ -10,7 +10,6 @@ from crystal.app.context import Machine
 from crystal.model.recall import Filters
 from crystal.search.request import SearchOptions
 from tests.support.command import crystal as run
-from tests.support.examples import part_of
 from tests.support.ranked_by import each_way, prepare, search  # noqa: F401 - a fixture
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn
 from tests.support.table import each_row
@@ -37,7 +36,8 @@ def fill(store, count=40, text="talk about the server and its disks"):
 # --------------------------------------------------------------------------------------------------------- recency
 
 
-@each_row("recency", part_of(ALL, 2))
+@pytest.mark.slow
+@each_row("recency", ALL)
 @each_row("query", ["ERR_DISK_4711", "zanzibar", '"copper kettle"', "the zanzibar copper kettle"])
 def test_no_age_buries_an_exact_old_hit(store, recency, query):
     text = "in zanzibar the copper kettle failed with ERR_DISK_4711, " + "and then more happened " * 30

@@ -30,6 +30,7 @@ def alone(store):
     return {word: found(store, word, limit=50) for word in WORDS}
 
 
+@pytest.mark.slow
 @examples(30)
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True), st.integers(1, 50))
 def test_any_wordings_find_what_each_finds_and_first_what_several_put_first(store, alone, words, limit):

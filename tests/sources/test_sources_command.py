@@ -67,6 +67,7 @@ def test_a_search_finds_files_beside_conversations_and_show_opens_them(added: Pa
     assert "We use blue green" in shown, "the chunk before it is shown around it"
 
 
+@pytest.mark.slow
 def test_the_filter_by_source_takes_names(added: Path, home: Path) -> None:
     other = home / "other"
     other.mkdir()

@@ -143,6 +143,7 @@ def test_a_damaged_block_is_told_by_the_hashes_of_its_texts(store: Store) -> Non
     assert checks.chunks_with_wrong_hash(store) == list(range(11, 21))
 
 
+@pytest.mark.slow
 def test_very_short_texts_become_blocks_too(store: Store) -> None:
     texts = {ident: f"{ident}" for ident in range(1, 4_100)}
     write(store, texts, together=500)

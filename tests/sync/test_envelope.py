@@ -91,6 +91,7 @@ def test_sizes_around_nothing_and_every_step_of_the_padding_come_out() -> None:
         assert len(blob) - 164 <= padded_length(20 + size)
 
 
+@pytest.mark.slow
 @each_row("size", part_of([PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, MAX_PLAINTEXT - 20], 2))
 def test_a_part_that_cannot_be_compressed_fits(size: int) -> None:
     blob = sealed(noise(size))

@@ -147,6 +147,7 @@ def test_an_identifier_itself_comes_first_whichever_memory_has_it(stores):
     assert not [note for note in result.notes if "itself" in note]
 
 
+@pytest.mark.slow
 def test_a_small_memory_is_not_drowned_by_a_large_one(stores):
     add_turn(stores[0], "needle", uuid="own", ts=NOW)
     for at in range(300):

@@ -19,12 +19,10 @@ from crystal.config.harnesses import HARNESSES
 from tests.support import agent_samples as samples
 from tests.support.agent_samples import Fact
 from tests.support.command import crystal
-from tests.support.examples import part_of
 from tests.support.growing_files import growing_files, live, lives, losses
 from tests.support.killed import killed_at
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
-a_few = settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
 many = settings(max_examples=6, suppress_health_check=list(HealthCheck))
 
 
@@ -70,26 +68,15 @@ def assert_as_read_once(harness: str, *, may_be_unreadable: bool = False) -> Non
     assert done.code == 0 or may_be_unreadable, done.out + done.err
 
 
-def live_and_read(harness: str, home: Path, data: st.DataObject) -> None:
-    files = growing_files(harness)
-    for _ in live(files, home, data.draw(lives(files))):
-        read_all(harness, home)
-    assert_as_read_once(harness)
-
-
-@pytest.mark.parametrize("harness", part_of(samples.ONE_OF_EACH))
-@a_few
-@given(data=st.data())
-def test_a_few_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
-    live_and_read(harness, fresh(), data)
-
-
 @pytest.mark.slow
 @every_agent
 @many
 @given(data=st.data())
 def test_any_moments_give_the_same_as_the_end(harness: str, fresh: Callable[[], Path], data: st.DataObject) -> None:
-    live_and_read(harness, fresh(), data)
+    home, files = fresh(), growing_files(harness)
+    for _ in live(files, home, data.draw(lives(files))):
+        read_all(harness, home)
+    assert_as_read_once(harness)
 
 
 OTHER_WORDS = ("vscode-chat",)
@@ -122,7 +109,7 @@ def test_what_an_agent_deletes_is_kept_and_comes_back_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("harness", part_of(samples.ONE_OF_EACH))
+@pytest.mark.parametrize("harness", samples.ONE_OF_EACH)
 @many
 @given(data=st.data())
 def test_a_process_that_dies_loses_and_doubles_nothing(

@@ -101,6 +101,7 @@ def cut_rows(database: apsw.Connection, column: str) -> Iterator[str]:
                 yield text[:-1]
 
 
+@pytest.mark.slow
 @each_row("harness", list(COLUMNS))
 def test_a_row_with_broken_json_is_kept_as_it_is(harness: str) -> None:
     tried = 0
@@ -197,6 +198,7 @@ def test_a_document_damaged_in_one_message_gives_the_others(
     assert texts[number].encode() in rest
 
 
+@pytest.mark.slow
 def test_a_cut_document_of_brackets_alone_costs_no_more_than_its_length() -> None:
     data = b"[" * 1_000_000
     begun = time.process_time()
@@ -287,6 +289,7 @@ def test_a_damaged_thread_of_zed_is_named_and_hides_no_other(home: Path) -> None
     assert f"thread {ZED}: a compressed record is damaged" in " ".join(crystal("verify").out.split())
 
 
+@pytest.mark.slow
 def test_broken_lines_of_gemini_are_in_the_archive_and_doctor_counts_them(home: Path) -> None:
     samples.lay_out("gemini-cli", home)
     path = min(home.rglob("*compressed.jsonl"))

@@ -7,6 +7,8 @@ import time
 from pathlib import PurePath
 from typing import Any
 
+import pytest
+
 from crystal.transcript.cline import READER
 from crystal.transcript.line_context import complete
 from crystal.transcript.snapshot import Snapshot
@@ -79,6 +81,7 @@ def test_a_task_of_the_editor_has_its_thoughts_summaries_and_models_and_no_notes
     ]
 
 
+@pytest.mark.slow
 def test_ten_thousand_messages_with_one_id_cost_no_more_than_others() -> None:
     begun = time.process_time()
     said = task([{"id": "same", "role": "user", "content": str(number)} for number in range(10_000)])

@@ -81,6 +81,7 @@ def test_a_fork_without_ids_of_turns_has_the_ids_of_its_parent(tmp_path: Path) -
     assert [text for _, _, _, text in parent] == [text for _, _, _, text in said(PARENT)]
 
 
+@pytest.mark.slow
 def test_a_session_that_is_named_after_its_last_line_has_the_newest_name(started: Path) -> None:
     rollout, index = started / ".codex" / PARENT.relative_to(HOME), started / ".codex" / "session_index.jsonl"
     rollout.parent.mkdir(parents=True)
@@ -104,6 +105,7 @@ def test_a_picture_that_a_tool_gives_is_no_text() -> None:
     assert not any("iVBOR" in turn.text for turn in READER.turns([(0, line)], "k", subagent=False))
 
 
+@pytest.mark.slow
 def test_a_rollout_that_is_migrated_while_crystal_watches(started: Path) -> None:
     target = lay_out(started, LEGACY)
     before = sync()
@@ -132,6 +134,7 @@ def test_a_rollout_that_is_archived_and_compressed(share: int, started: Path) ->
     assert [path.stat().st_size for path in (started / ".ldm").rglob("*.jsonl.zst")] == kept
 
 
+@pytest.mark.slow
 def test_what_was_compressed_before_crystal_came_is_imported_when_asked(home: Path) -> None:
     plain = lay_out(home, LEGACY)
     assert crystal("init", "--yes", "--no-import").code == 0

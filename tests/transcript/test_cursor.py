@@ -106,6 +106,7 @@ def test_a_copy_alone_on_a_server_is_read_at_once(home: Path, ready: None) -> No
     assert "/srv/shop" in crystal("show", TALK, "--json").out
 
 
+@pytest.mark.slow
 def test_a_message_that_grows_replaces_its_earlier_state(home: Path, ready: None) -> None:
     database = put_editor(home)
     key = f"bubbleId:{TALK}:00000004-aaaa-4bbb-8ccc-1234567890ab"

@@ -85,6 +85,7 @@ def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides
     assert turns == [("user", "go on"), ("assistant", "Done.")] * 2
 
 
+@pytest.mark.slow
 def test_the_first_session_of_a_day_in_two_databases_is_two_sessions_each_private_by_its_own_id(home: Path) -> None:
     lay_out("goose", home)
     assert crystal("backfill").code == 0

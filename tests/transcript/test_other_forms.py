@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import apsw
+import pytest
 
 from crystal.transcript.reader import SnapshotReader, reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
@@ -87,6 +88,7 @@ def test_a_table_or_column_with_another_name_is_named(harness: str, needed: str,
     assert tried >= len(needed.split()) + len(noted.split())
 
 
+@pytest.mark.slow
 def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path) -> None:
     samples.lay_out("opencode", home)
     [path] = home.rglob("opencode.db")
@@ -104,6 +106,7 @@ def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path
     assert crystal("verify").code == 0
 
 
+@pytest.mark.slow
 @each_row(
     ("harness", "ending", "why"),
     [

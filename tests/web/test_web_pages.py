@@ -309,6 +309,7 @@ def test_a_damaged_or_lost_database_is_told_with_the_command_that_repairs_it(hom
             assert "crystal verify --repair" in answer.text
 
 
+@pytest.mark.slow
 def test_a_link_leads_to_a_session_with_any_name(home):
     names = ["a?b#c", "50% off", "a b", "<b>", "é", '"x']
     folder = home / ".claude" / "projects" / "w"

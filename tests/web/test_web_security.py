@@ -72,7 +72,7 @@ def test_every_answer_has_the_headers_that_keep_others_out(client):
     assert "unsafe" not in str(policy)
 
 
-@given(st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=40))
+@given(st.text(sorted({*map(chr, range(256))} - {*"\r\n\0"}), max_size=40))
 def test_no_other_host_is_served(name):
     client = _client_without_memory()
     is_local = re.sub(r":\d+\Z", "", name.strip(" \t").lower()) in LOCAL_NAMES
