@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 from crystal.ingest import archive
 from crystal.model.capture import Segment, SegmentPiece, Turn
@@ -14,10 +13,9 @@ from crystal.transcript.line import digest
 from crystal.transcript.line_context import parse_completed, set_apart
 from crystal.transcript.reader import TranscriptReader, reader_of
 
-Words: TypeAlias = list[tuple[str, str]]
-"""Role and text of each turn of a line."""
-
 MAX_ID = 200
+_HASH = 12
+"""Letters of the hash of a line's words in its id."""
 
 
 def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Turn]) -> Segment:
@@ -34,37 +32,39 @@ def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Tu
         return segment
     from crystal.store.sessions.conversations import turns_of_lines  # noqa: PLC0415 - most turns ask nothing
 
-    known = {uuid: [_words(one)] for uuid, one in turns_of_lines(store, asked).items()}
-    names = dict[int, tuple[str, str]]()
-    for at, (uuid, words) in _by_line(said, asked).items():
-        others = known.setdefault(uuid, [words])
-        if words not in others:
-            others += _archived(store, ldm_home, segment, uuid)  # a newer crystal may read the same line otherwise
-        if words not in others:
-            names[at] = uuid, f"{uuid[:MAX_ID]}-{digest([uuid, words])[:12]}"
+    stored = turns_of_lines(store, asked).items()
+    known = {uuid: {digest([(role, text) for role, text, _ in one])} for uuid, one in stored}
+    lines = _by_line(said, asked)
+    for uuid, words in lines.values():
+        known.setdefault(uuid, {words})
+    others = {uuid for uuid, words in lines.values() if words not in known[uuid]}
+    for uuid, words in _archived(store, ldm_home, segment, others):
+        known[uuid].add(words)
+    names = {
+        at: (uuid, f"{uuid[:MAX_ID]}-{digest(uuid + words)[:_HASH]}")
+        for at, (uuid, words) in lines.items()
+        if words not in known[uuid]
+    }
     reader = reader_of(segment.origin.harness)
     return segment._replace(pieces=tuple(_named(piece, names, reader) for piece in segment.pieces))
 
 
-def _words(said: Iterable[tuple[str, str, str | None]]) -> Words:
-    return [(role, text) for role, text, _ in said]
-
-
-def _by_line(said: Iterable[Turn], asked: set[str]) -> dict[int, tuple[str, Words]]:
-    lines = dict[int, tuple[str, Words]]()
+def _by_line(said: Iterable[Turn], asked: Collection[str]) -> dict[int, tuple[str, str]]:
+    """Return (id, hash of its words) of the lines with some ids, by their places."""
+    lines = dict[int, tuple[str, list[tuple[str, str]]]]()
     for turn in said:
         if turn.uuid in asked:
             lines.setdefault(turn.offset, (turn.uuid, []))[1].append((turn.role, turn.text))
-    return lines
+    return {at: (uuid, digest(words)) for at, (uuid, words) in lines.items()}
 
 
-def _archived(store: Store, ldm_home: Path, segment: Segment, uuid: str) -> list[Words]:
-    """Return what the archived lines with an id say to this crystal."""
-    reader, lines = reader_of(segment.origin.harness), list[bytes]()
-    for name, *frame in ledger.frames_of_line(store, uuid):
-        lines += (archive.text_of(ldm_home / name, archive.Frame(*frame)) or b"").split(b"\n")
-    said = reader.turns(enumerate(lines), segment.before.transcript, subagent=segment.origin.subagent is not None)
-    return [words for _, words in _by_line(said, {uuid}).values()]
+def _archived(store: Store, ldm_home: Path, segment: Segment, uuids: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (id, hash of its words) of archived lines, as this crystal reads them: an older one may have differed."""
+    reader, is_subagents = reader_of(segment.origin.harness), segment.origin.subagent is not None
+    for name, *frame in ledger.frames_of_lines(store, uuids) if uuids else ():
+        lines = (archive.text_of(ldm_home / name, archive.Frame(*frame)) or b"").split(b"\n")
+        said = reader.turns(enumerate(lines), segment.before.transcript, subagent=is_subagents)
+        yield from _by_line(said, uuids).values()
 
 
 def _named(piece: SegmentPiece, names: Mapping[int, tuple[str, str]], reader: TranscriptReader) -> SegmentPiece:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from crystal.capture.drain import _says, drain, fingerprint
 from crystal.capture.spool import Note
 from crystal.config.harnesses import Root
 from crystal.store.capture import ledger, ledger_rebuild
+from crystal.transcript.claude_code import turns
 from tests.support.capture_machine import NOW, CaptureMachine, line
 from tests.support.capture_steps import backfill
 
@@ -139,6 +141,26 @@ def test_a_file_replaced_by_one_of_its_size_is_read(machine: CaptureMachine, at:
     for _ in range(2):
         machine.capture().sweep()
         assert [text[:3] for text in machine.texts() if text[0] != "x"] == ["new", "one", "six", "two"]
+
+
+def test_many_lines_with_one_id_are_all_kept_in_linear_time(machine: CaptureMachine) -> None:
+    machine.transcript("s").write_bytes(b"".join(line(f"said {number}", ident="the same") for number in range(2_000)))
+    begun = time.process_time()
+    machine.capture().sweep()
+    assert time.process_time() - begun < 10  # 0.5 s
+    assert len({*machine.texts()}) == 2_000
+
+
+def test_a_line_that_a_newer_crystal_reads_otherwise_is_no_other_line(
+    machine: CaptureMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, said = machine.transcript("s"), line("one") + line("two")
+    path.write_bytes(said)
+    machine.capture().sweep()
+    monkeypatch.setattr(turns, "block_text", lambda block: f"it says {block['text']}")
+    path.write_bytes(line("zero") + said)
+    machine.capture().sweep()
+    assert machine.texts() == ["it says zero", "one", "two"]
 
 
 @pytest.mark.parametrize("is_dated", [True, False], ids=["dated", "without times"])

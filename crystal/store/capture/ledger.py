@@ -6,6 +6,7 @@ transaction that uses them; a claim fails if another process was there first.
 
 import hashlib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,13 @@ def raw_hashes(store: Store, state: TranscriptState) -> list[tuple[int, int, byt
     )
 
 
-def frames_of_line(store: Store, uuid: str) -> list[tuple[str, int, int]]:
-    """Return (archive, offset, length) of the frames in which a line with turns may be."""
+def frames_of_lines(store: Store, uuids: Collection[str]) -> list[tuple[str, int, int]]:
+    """Return (archive, offset, length) of the frames in which lines with turns are."""
     return store.rows(
         "SELECT DISTINCT c.archive, s.archive_offset, s.archive_length FROM turns t JOIN segments s ON s.id = t.segment"
-        " JOIN capture_state c ON c.id = s.transcript WHERE t.uuid = ? AND s.archive_length > 0",
-        (uuid,),
+        " JOIN capture_state c ON c.id = s.transcript"
+        " WHERE t.uuid IN (SELECT value FROM json_each(?)) AND s.archive_length > 0",
+        (uuids,),
     )
 
 
