@@ -30,7 +30,7 @@ class UsageError(CrystalError):
 
 
 class ChangedMeanwhileError(UsageError):
-    """What a decision is about is not any more what was shown. Nothing was saved."""
+    """The thing that a person decides on changed after it was shown. Nothing was saved."""
 
 
 class NotFoundError(CrystalError):

@@ -86,7 +86,7 @@ class VaultChanges:
 
 @dataclass(slots=True)
 class VaultReport:
-    """What a sync did: numbers of memories and of files; conflicts that are open, and files left as they are.
+    """Report of a sync: numbers of memories and of files, open conflicts, and files left as they are.
 
     ``copies`` of these files are conflict copies. ``left_behind`` are files in the former folder, which crystal neither
     writes nor cleans any more.

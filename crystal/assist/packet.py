@@ -1,4 +1,4 @@
-"""What an agent is told of its own session when the client has compacted it, or when it begins a subagent. Pure."""
+"""Build what an agent is told of its own session after the client compacted it, or when it begins a subagent. Pure."""
 
 from __future__ import annotations
 

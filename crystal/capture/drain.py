@@ -23,14 +23,14 @@ from crystal.transcript.reader import reader_of
 FLUSH_MS = 5_000
 LATE_MS = 60_000
 SETTLE_MS = 400
-"""So long after its hook another agent may still write what it said, if the hook does not say what to wait for."""
+"""Time in which another agent may still write after its hook, if the hook does not name the line to wait for."""
 FRESH_MS = 2_000
 """An answer that was captured already is the awaited one if it was written at most so long before the note."""
 POLL_SECONDS = 0.02
 MAX_POLL_SECONDS = 0.25
 LOOK_BACK_BYTES = 256 << 10
 MAX_LOOK_BYTES = 64 << 20
-"""So much of a transcript's end is searched for the awaited line: it is among the last."""
+"""Number of bytes at a transcript's end that are searched for the awaited line, which is among the last."""
 
 BLOCKED = "transcripts that do not answer"
 REFUSED = "refused transcripts"

@@ -8,7 +8,7 @@ from crystal.store import Store, problems
 from crystal.store.capture import ledger
 
 MAX_NAMED = 5
-"""So many files that could not be read are named, the others are counted."""
+"""Number of unreadable files that are named; the others are counted."""
 SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
 

@@ -94,7 +94,7 @@ COMPLETE_VARIABLE = "_CRYSTAL_COMPLETE"
 """Set by a shell that asks for completions; see ``crystal completion``."""
 
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""How writing to standard output fails. The error has no file name; an error with one is reported by the
+"""Errors of writing to standard output. They have no file name; an error with one is reported by the
 package that opened the file."""
 
 

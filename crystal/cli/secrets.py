@@ -27,7 +27,7 @@ from crystal.integrity.exposed_secrets import (
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
 MAX_HINTED = 50
-"""So many ids are in the command that is printed: a command line has an end."""
+"""Number of ids in the command that is printed: a command line has a limit."""
 
 
 def secrets(

@@ -22,7 +22,7 @@ WORDS: Mapping[str, Callable[..., Any]] = {
     "outcome": outcome, "plain": render.one_line, "proof_words": proof_words, "reason": REASONS.get,
     "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip
-"""What the page's templates say as the command line does, by their names there."""
+"""Functions of the command line that the page's templates use too, by their names there."""
 
 
 def web(

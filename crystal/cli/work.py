@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHORT_ID = 8
 MAX_RELATED = 5
 WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
-"""What the second line of an event is."""
+"""Field of an event that its second line shows."""
 
 
 def changed(

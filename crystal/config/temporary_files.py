@@ -10,7 +10,7 @@ from pathlib import Path
 TEMPORARY_FILES = ".crystal-*.tmp"
 """Matches their names."""
 YOUNG_SECONDS = 60
-"""So long nothing is written to a file that another process still writes."""
+"""Longest pause of a process between two writes to a file that it is not done with."""
 
 
 def temporary_name(target: Path) -> Path:

@@ -35,12 +35,12 @@ class Likeness(NamedTuple):
 Floats = npt.NDArray[np.float32]
 
 READ_CHARACTERS = 16_000
-"""So much of texts a transformer reads for one question: about a third of a second on one core."""
+"""Number of characters that a transformer reads for one question: about a third of a second on one core."""
 READ_EACH = 1_000
 """And so much of each."""
 STATIC_SHARE = 0.4
 TRANSFORMER_SHARE = 2.5
-"""What both count beside the table alone, which counts 1 (measured: docs/adr/0018-ranking.md)."""
+"""Weights of both together beside the table alone, which has 1 (measured: docs/adr/0018-ranking.md)."""
 
 ON_ONE_THREAD = 1 << 18
 """OpenBLAS starts no threads for so few multiplications; its threads wait for more work in busy loops."""

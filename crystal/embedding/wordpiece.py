@@ -80,7 +80,7 @@ def words_of(text: str) -> list[str]:
 
 
 class _Characters(dict[int, str]):
-    """What becomes of each character, for ``str.translate``: worked out when it is first seen."""
+    """Replacement of each character for ``str.translate``, computed when the character is first seen."""
 
     def __missing__(self, code: int) -> str:
         made = self[code] = _character(chr(code))

@@ -37,7 +37,7 @@ _DATABASE = rb"""(?x) ://(?<=[A-Za-z0-9]://)
 _PLAIN_PASSWORDS = Lazy(
     rb"(?i)(?:my|your|the|a)?[-_]?pass(?:word|wd)?|pwd|secret|p|pw|xxx+|token|api_?key|\w*\[\w*\]|\w*\{.*\}.*|.*\$\{?\(?\w.*|%\w+%?"
 )
-"""What documentation writes in the place of a password."""
+"""Words that documentation writes in place of a password."""
 
 _BASIC = rb"""(?x) \b(?i:basic)[\t\x20]{1,64}
     (?P<v>(?=[A-Za-z0-9+/]{0,3}[A-Z0-9][A-Za-z0-9+/=]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2})"""

@@ -35,7 +35,7 @@ _MORE_LETTERS = (
     _ANY + b"".join(_WORD[2:]) + b"".join(_WORD) * 2,
     _ANY + b"".join(_WORD[3:]) + b"".join(_WORD) * 2,
 )
-"""What nine letters after a prefix of three make it, for each number of bytes of a group before the prefix."""
+"""Nine letters that make a prefix of three certain, for each number of bytes of a group before the prefix."""
 _HEX_GROUP = rb"(?:[MNOYZ][DGTWjmz2][ABEFIJMNQRUVYZcdghkl][h-mw-z0-5])"
 """Three lower-case hexadecimal digits in base64."""
 _BY_CHARACTERS = (

@@ -40,7 +40,7 @@ DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 DIGITS_HINT = DIGITS + rb"{4}"
 
 _NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
-"""What must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
+"""Characters that must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
 
 _BEGINNING = Lazy(rb"^<(free|apart)>([\w/-]*(?![?*+{]))")
 

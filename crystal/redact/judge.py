@@ -39,7 +39,7 @@ _STAND_IN = Lazy(
 )
 _STAND_IN_PARTS = tuple(b"*** xxxxx ... \xe2\x80\xa6 ${ {{ #{ placeholder redacted your- your_ -goes- _goes_".split())
 _STAND_IN_ENDS = (b"_here", b"-here")
-"""What anywhere in a value, or at its end, tells that it only stands for one: ``sk-xxxxx``, ``${X}``, templates."""
+"""Signs anywhere in a value, or at its end, that it is a placeholder: ``sk-xxxxx``, ``${X}``, templates."""
 
 _STEM = Lazy(
     rb"(?i)pass(?:w(?:or)?d|phrase|code)?s?\d?$|(?!.*\d\d$).*(?:passw(?:or)?d|passphrase|pwd|secret|token|credential|api_?key)"

@@ -41,7 +41,7 @@ _OPENING = Lazy(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuNRBFU]{0,2}(?P<q>\"{3}|'{3}|
 _BARE = Lazy(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
 _BARE_REST = Lazy(rb"""[^\s"'`\x00\xff]{0,4096}""")
 _LINE_HEAD = Lazy(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
-"""What may stand before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
+"""Text allowed before a name that begins its line: a line number, a mark of a diff or of a comment, a keyword."""
 
 _TIGHT_BEFORE = (b"?", b"&", b";", b"\n")
 _LONG_KEY = Lazy(rb"(?=[^0-9]{0,19}[0-9])[A-Za-z0-9+/=_\-]*")
@@ -151,7 +151,7 @@ def _assignment_at(text: bytes, stem: int) -> _Assignment | None:
 
 
 _URL_STARTS = (b"//", b"\\/")
-"""What follows is the user in a URL, whose password has a rule of its own."""
+"""Characters before the user in a URL, whose password has a rule of its own."""
 
 
 def _is_working_folder(found: _Assignment) -> bool:
@@ -266,7 +266,7 @@ def _good_bare(strong: str, value: bytes, tight: bool, *, shouted: bool = False)
 
 
 _ESCAPED_END = Lazy(rb"\\+[nrtu]")
-"""Where an unquoted value ends in text whose escapes are not yet undone."""
+"""End of an unquoted value in text whose escapes are not yet undone."""
 
 
 def _bare(found: _Assignment) -> tuple[bytes, int, bool]:

@@ -1,4 +1,4 @@
-r"""What a raw line must hold for a value beside a telling name to be in any of its strings (RE2 and ``re`` syntax).
+r"""Patterns found in every raw line that has a value beside a telling name in its strings (RE2 and ``re`` syntax).
 
 The line is looked at before its escapes are undone, so quotes may have backslashes before them, and a newline may be
 written ``\n``. Each hint lets through all that ``named.py`` takes out, and as little else as it can: most code that

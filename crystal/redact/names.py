@@ -12,7 +12,7 @@ from typing import Literal
 from crystal.redact.regex_engines import Lazy
 
 Strength = Literal["password", "secret", "key"]
-"""What may stand beside the name: any password; a value that looks random; a long one that does and is no hash."""
+"""Values taken out beside the name: any password; one that looks random; a long one that does and is no hash."""
 
 _SUFFIX_WORDS = (
     rb"prod|production|dev|development|staging|stage|test|live|local|value|new|old|current|base|raw|default"
@@ -39,7 +39,7 @@ SECRET_NAME = (
     + rb")"
 )
 KEY_NAME = rb"(?i:keys?" + _TAIL + rb")"
-"""How every telling name ends, in any case (RE2 and ``re`` syntax)."""
+"""Ending of every telling name, in any case (RE2 and ``re`` syntax)."""
 
 _WORDS = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passw passwrd mdp haslo senha".split())

@@ -10,7 +10,7 @@ from crystal.redact.regex_engines import Lazy
 from crystal.redact.work_limit import CALL, RedactionWork
 
 PRIVATE_HINT = rb"(?i:(?:<|u003c)[\s\\nrt/]{0,16}private)"
-"""What a raw line must hold for a tag to be in any of its strings (RE2 and ``re`` syntax)."""
+"""Pattern found in every raw line that has a tag in one of its strings (RE2 and ``re`` syntax)."""
 
 _RUN_START = rb"(?<!\\\\)"
 _LT = rb"[<\\](?:(?<=<)|(?<=\\)" + _RUN_START + rb"\\*u003[cC])"

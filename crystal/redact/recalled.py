@@ -16,7 +16,7 @@ from crystal.redact.work_limit import CALL, RedactionWork
 from crystal.text.fence import HEADER, NAME
 
 FENCE_NAME = NAME.encode("ascii")
-"""What a raw line must hold for a fence to be in any of its strings."""
+"""Bytes found in every raw line that has a fence in one of its strings."""
 
 _TAG = Lazy(rb"(?:<|&lt;)(?P<close>/)?" + FENCE_NAME + rb"(?P<nonce>-[a-z0-9]{6})?(?:>|&gt;)")
 _QUOTES = (b"`", b"'", b'"')

@@ -41,7 +41,7 @@ from crystal.redact.windows import is_divisible, owned_until, windows
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork, TooDenseError
 
 FAILED_LINE = b'{"type":"crystal-redaction-failed"}'
-"""What stands in the place of a line that could not be cleaned. It holds nothing of it."""
+"""Line kept in place of one that could not be cleaned. It holds nothing of that line."""
 
 _MAX_ROUNDS = 50
 _LEAF = 15_000

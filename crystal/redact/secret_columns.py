@@ -25,7 +25,7 @@ TABLE_HINTS = (
     ANY_NAME + _QUOTE + _TAB + _QUOTE + rb"[A-Za-z_](?:[\w .,;\t\"/-]|\\+[t\"])*" + _LINE_END,
     _TAB + _QUOTE + rb"[\w .-]*" + ANY_NAME + _QUOTE + _LINE_END,
 )
-"""What a raw line must hold for the head of a table to be in any of its strings (RE2 and ``re`` syntax)."""
+"""Pattern found in every raw line that has the head of a table in one of its strings (RE2 and ``re`` syntax)."""
 
 _MAX_LINE = 4096
 _LINE_NUMBER = Lazy(rb"[ \t]*\d+(?:\t|\xe2\x86\x92)|")

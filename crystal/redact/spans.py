@@ -1,4 +1,4 @@
-"""What a rule returns: a stretch of text and what it is; and how overlapping stretches become one."""
+"""Spans: the stretches of text that the rules find. Overlapping ones are merged here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.redact.regex_engines import Lazy
 
 MARKER = Lazy(rb"(\[redacted:[a-z][a-z0-9-]{1,31}:[0-9a-f]{8}\]|\[private\]|\[recalled\])")
-"""What stands where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
+"""Marker left where something was taken out. Rules never look inside it: cleaning twice is cleaning once."""
 
 STRING_END = b"\n\xff\n"
 """Separates strings of a line that are read as one text. No rule reads across it."""

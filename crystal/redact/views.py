@@ -19,7 +19,7 @@ from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import masked
 
 MAX_LEVELS = 8
-"""How many levels of escaping are undone. The n-th needs 2**n backslashes before a quote, so more is not seen."""
+"""Number of levels of escaping that are undone. Level n needs 2**n backslashes before a quote: more do not occur."""
 
 _REST, _GONE, _HELD = b"\xfe", b"\xfd", b"\xfc"
 """The rest of what one byte stands for, what nothing stands for, and a backslash that begins no escape."""

@@ -12,11 +12,11 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 UNITS_PER_BYTE = 24
-"""What each string may use, and once more what its whole line keeps in reserve. With twice as much, redaction would be
+"""Work allowed to each string, and as much again in reserve for its whole line. With twice as much, redaction would be
 slower than 5 MB/s. Of 107 MB of sessions and 21 MB of source code no line needs more than 8 beside ``MIN_UNITS``."""
 
 MIN_UNITS = 12_000_000
-"""What one line may use beyond that: about 100 findings."""
+"""Work allowed to one line beyond that: about 100 findings."""
 
 CALL = 2_500
 """One call of a pattern from Python, with its result."""

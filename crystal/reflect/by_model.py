@@ -26,7 +26,7 @@ PURPOSE = PART = "learning"
 """Name of the purpose in the ledger, and of the row in ``problems``."""
 MAX_SENTENCES = 30
 MAX_ANSWERS = 2
-"""How often a model is asked until the rules read the sentences instead."""
+"""Number of times a model is asked before the rules read the sentences instead."""
 MIN_CONFIDENCE = 0.5
 MAX_CONFIDENCE = 0.6
 """Of a sentence that only the model chose: said in two sessions it is still below what mode ``auto`` keeps."""

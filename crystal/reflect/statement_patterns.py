@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """What a sentence states. ``is_personal``: about the user or the assistant, not about one project."""
+    """Statement of a sentence. ``is_personal``: about the user or the assistant, not about one project."""
 
     kind: Kind
     text: str

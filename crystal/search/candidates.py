@@ -26,10 +26,10 @@ FLOOR = 0.15
 """The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
 
 FEW = 1_000
-"""So many chunks are ranked whole where there is no index."""
+"""Number of chunks up to which all are ranked where there is no index."""
 
 MAX_READ = 20_000
-"""So many of the newest texts are read for words where there is no index."""
+"""Number of the newest texts that are searched for words where there is no index."""
 
 
 # -------------------------------------------------------------------------------------------------- without an index
@@ -143,7 +143,7 @@ def _no_vectors(waiting: int) -> str:
 
 
 MAX_COUNTED = 1_000
-"""So many waiting chunks are counted for a note."""
+"""Number up to which waiting chunks are counted for a note."""
 _ALONE, _WAITING = "searched by keywords alone: ", "not embedded yet, found by keywords alone"
 
 

@@ -137,10 +137,10 @@ def _prompt(task: str, name: str, data: str) -> str:
 T = TypeVar("T")
 
 PURPOSE = "search"
-"""What the money is for, in the ledger; its cap counts alone."""
+"""Purpose of the costs in the ledger, with a cap of its own."""
 
 MAX_CHARACTERS = 20_000
-"""How much of an answer is looked at."""
+"""Number of characters of an answer that are read."""
 
 _TASK = """\
 You help a search over the notes of one person. Answer in the form that is asked for, and say nothing else.
@@ -219,7 +219,7 @@ RERANKING_SECONDS = 12.0
 
 @dataclass(slots=True)
 class Deep:
-    """What a search asks a model, if it may ask one.
+    """Questions of a search to a model, if it may ask one.
 
     Attributes:
         asker: Gives who is asked, with so many seconds for it; None when nobody is.

@@ -44,9 +44,9 @@ Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
 FUSED = 50
-"""How many answers of each wording are compared at least."""
+"""Minimum number of answers of each wording that are compared."""
 CANDIDATES = 250
-"""How many answers each engine of the store proposes at least, where there is no index."""
+"""Minimum number of answers that each engine of the store proposes where there is no index."""
 
 
 def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:

@@ -42,7 +42,7 @@ Ref = tuple[int, int]
 """A chunk: in which memory (their order in the search), and its id there."""
 
 Unit = tuple[str, str]
-"""What counts as one answer: a turn or a memory, by its id on every machine, or a chunk that belongs to none."""
+"""Key of one answer: a turn or a memory, by its id on every machine, or a chunk that belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)

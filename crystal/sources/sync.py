@@ -22,7 +22,7 @@ from crystal.store.sources.source_files import FileSource, KnownFile, Maker, Rea
 
 BATCH_FILES = 64
 BATCH_CHUNKS = 500
-"""So much is written in one transaction: nobody waits long to write."""
+"""Number of chunks in one transaction: nobody waits long to write."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of files that were looked at, and of all that must be."""

@@ -19,7 +19,7 @@ MIN_CHUNKS = 64
 """Fewer new chunks are not looked at."""
 
 MANY = 2_000
-"""So many chunks are read for one transaction."""
+"""Number of chunks that are read for one transaction."""
 
 
 def put_texts(store: Store, texts: Iterable[tuple[int, str]]) -> None:

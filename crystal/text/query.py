@@ -14,7 +14,7 @@ MAX_TERMS = 64
 MAX_PAIRS = 12
 MAX_NAMES = 8
 SHOWN = 80
-"""So much of a name stands in a note."""
+"""Number of characters of a name that a note shows."""
 
 _STOP_WORDS = """
 a an and are as at be been but by did do does for from has have he her his how i in into is it its me my of on or our

@@ -25,7 +25,7 @@ _TAG = r"<(?:(\w+)=)?(\w+)>|(\w+)|\s+"
 _OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link", "slash", "sign",
                "number", "number day", "nth day", "number year", "date", "short_date", "time",
                "time weekday_time")  # fmt: skip
-"""What tokens get by their form instead of from the lexicon."""
+"""Classes that tokens get by their form instead of from the lexicon."""
 
 _CUES = frozenset(
     "month short_month weekday short_weekday season unit half_year day_word night quarter relative_year".split()

@@ -60,7 +60,7 @@ class LineFacts(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What a file belongs to.
+    """Transcript, session and subagent that a file belongs to.
 
     Attributes:
         key: Identifies the transcript on its machine: ``<session>``, or ``<session>/<name>`` for a subagent's. It does
@@ -85,13 +85,13 @@ class TranscriptReader(ABC):
     """Fields of a line that tell place and time, and are not searched for words."""
 
     lines_are_complete: bool = False
-    """Whether every line names its session, folder, branch and model, so that it needs no context."""
+    """True if every line names its session, folder, branch and model, so that it needs no context."""
 
     context_marks: tuple[bytes, ...] = ()
     """Texts of which every line that changes the context has one; ``advance`` is asked for no other line."""
 
     lines_have_ids: bool = True
-    """Whether what is said has an id in its line. If not, capture gives each such line one, in its context."""
+    """True if what is said has an id in its line. If not, capture gives each such line one, in its context."""
 
     silent_kinds: tuple[str, ...] = ()
     """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""

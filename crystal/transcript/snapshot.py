@@ -1,4 +1,4 @@
-"""What a reader gets of a file that is rewritten, or of a database: its content at one moment.
+"""Snapshots: the content of a file that is rewritten, or of a database, at one moment, as a reader gets it.
 
 It says what of it is broken, damaged or not yet whole, so that this is kept and named.
 """

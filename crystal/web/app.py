@@ -73,7 +73,7 @@ ACTIONS: Mapping[str, Show] = {
     "/settings/private/add": settings.add_private,
     "/settings/private/remove": settings.remove_private,
 }
-"""What changes something: forms alone reach it."""
+"""Actions that change something: only forms reach them."""
 
 
 def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp:

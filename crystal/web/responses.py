@@ -1,4 +1,4 @@
-"""What a page is asked and what it answers. Pages know no HTTP: they take values and return values."""
+"""Requests to pages and their responses. Pages know no HTTP: they take values and return values."""
 
 from __future__ import annotations
 

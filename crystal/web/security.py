@@ -1,4 +1,4 @@
-"""Who may ask the server: only a browser that came by the link, on this machine, from our own pages.
+"""Guard the server: only a browser on this machine that came by the link, from our own pages, may ask.
 
 Every request passes ``Guard`` before it reaches a page, also one for a page that does not exist.
 """

@@ -12,9 +12,9 @@ MIN_RUN = 4
 MAX_SESSIONS = 3
 """A line alone that more sessions wrote says nothing about who wrote this one."""
 SLACK_MS = 120_000
-"""How much later than its commit an edit may be: clocks of two machines differ."""
+"""Time by which an edit may be later than its commit: clocks of two machines differ."""
 WINDOW_MS = 21 * 86_400_000
-"""How much older than the commit an edit may be: what waits longer was usually written anew."""
+"""Time by which an edit may be older than its commit: what waits longer was usually written anew."""
 
 
 class FileEdit(NamedTuple):

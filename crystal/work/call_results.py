@@ -12,7 +12,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.work.calls import is_work
 
 _SAID = ("user", "assistant")
-"""What begins a message where an agent's transcripts number none."""
+"""Roles of turns that begin a message where an agent's transcripts number none."""
 
 
 class PairedTurn(NamedTuple):

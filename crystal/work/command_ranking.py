@@ -12,11 +12,11 @@ from itertools import takewhile
 from crystal.model.named_tuple import NamedTuple
 
 MIN_CERTAINTY = 0.4
-"""What is less certain is no answer."""
+"""Least certainty of an answer."""
 SURE = 0.7
 """From here on the first answer is right in 0.97 or 0.87 of the cases, by how strictly it is judged, see ADR 47."""
 _PRIOR, _LENGTH = 0.3, 0.3
-"""How much a command gains that many sessions ran, and how much one loses for each further step."""
+"""Gain of a command that many sessions ran, and loss for each further step."""
 
 _STOP = frozenset(
     "the a an to of in on for and or with run execute check if it is are be this that all any from by as at see show"

@@ -15,7 +15,7 @@ MAX_CHARACTERS = 500
 MIN_CHARACTERS, MIN_WORDS = 15, 3
 """A line with less says too little to be recognised by."""
 AFTER, BEFORE = 2, 3
-"""How far from an error the line may stand that has its place, as Rust, pytest and Python print it."""
+"""Numbers of lines after and before an error in which its place may stand, as Rust, pytest and Python print it."""
 FRAMES = 16
 """Number of lines below an error in which its stack is looked for."""
 
@@ -57,7 +57,7 @@ _RULE = lazy_pattern(r" \([a-z][a-z0-9-]*\)$")
 _NAME = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
 """Names in the code, which differ in the lines of one rule."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
-"""What stands before an error that is printed without its place, too."""
+"""Text before an error that is also printed without its place."""
 _WORD = lazy_pattern(r"[a-z]{2,}")
 _PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(](?:\[?\d+|\(\.text)")  # javac in Maven; ld
 _BELOW_FILE = lazy_pattern(r"\d+:\d+\s")

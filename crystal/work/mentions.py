@@ -15,7 +15,7 @@ _NUMBERED = re.compile(
 )
 _COMMIT = re.compile(r"(?=[0-9a-f]*\d)[0-9a-f]{7,40}")
 _MARKS = re.compile(r"^(?:[|>*+-]+ |#{2,6} )+")
-"""What begins a line of a list, a table, a quotation or a heading in Markdown."""
+"""Marks that begin a line of a list, a table, a quotation or a heading in Markdown."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _WRAPPED = re.compile(r"(?<=[^\n]{40})(?<![.!?:|])\n(?=[a-z`(])")
 _ANNOUNCED = re.compile(r":(?:\*\*)?[ \t]*\n+[ \t]*(?:[-*+] |\d+[.)] )?(?!`{3})(?=\S)")

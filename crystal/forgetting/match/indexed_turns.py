@@ -37,7 +37,7 @@ DOCUMENTS_PER_TEXT = 100
 makes, and than ``MAX_TEXTS``."""
 
 FEW = 4
-"""So few turns are read faster than another word is looked up."""
+"""Number of turns up to which reading them is faster than looking up another word."""
 
 MIN_PART = 3
 """Minimum characters of a part of a word that is looked up."""

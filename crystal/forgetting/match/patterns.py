@@ -47,7 +47,7 @@ MAX_SOURCES = 50_000
 PACKAGE = Path(__file__).resolve().parents[2]
 
 Source = str | bytes
-"""What a pattern is a form of: a stretch or a word, or bytes of a compressed text."""
+"""Value that a pattern is made from: a stretch, a word, or bytes of a compressed text."""
 
 _WORD = re.compile(r"[^\W_]+(?:['_.-][^\W_]+)*")
 _PLAIN = re.compile(r"[^\W_]+")

@@ -26,7 +26,7 @@ from crystal.install.undo import LIVE, Undo, made_of_nothing, missing_folders, r
 MEND = "nothing was changed there; correct that place, then run the command again"
 MODE = 0o700
 EMPTIES = ("{}", '{"version":1}')
-"""What a file holds that we made, without our entries and white space."""
+"""Contents of a file that we made once our entries and white space are removed."""
 _SCRIPT = r"crystal[/\\]+hook[/\\]+main\.py"
 SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"']*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
 """The hook's path in any of our files, as the shell or JSON quotes it."""

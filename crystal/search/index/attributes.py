@@ -126,7 +126,7 @@ def _arranged(arrays: dict[str, Array], names: dict[str, list[str]]) -> Document
 
 
 def narrowed(numbers: Array) -> Array:
-    """Whole numbers in the smallest type that holds them all."""
+    """Return whole numbers in the smallest type that holds them all."""
     low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     kinds = ("|u1", "<u2", "<u4", "<i8") if low >= 0 else ("|i1", "<i2", "<i4", "<i8")
     return numbers.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))

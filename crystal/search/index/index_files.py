@@ -37,7 +37,7 @@ TEMPORARY = ".tmp"
 
 
 SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
-"""What wrong bytes in a file can lead to."""
+"""Errors that wrong bytes in a file can lead to."""
 
 
 class IndexDamagedError(Exception):
@@ -46,7 +46,7 @@ class IndexDamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """What identifies a file that was written."""
+    """Size, time and checksum that identify a file that was written."""
 
     bytes: int
     mtime_ns: int

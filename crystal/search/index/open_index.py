@@ -43,7 +43,7 @@ Ordinals = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MIN_BEGINNINGS, MAX_BEGINNINGS = 512, 20_000
-"""So many words with a prefix are counted in each part at least, and where a reader does not see all documents."""
+"""Limits of the words with a prefix that are counted: least in each part, and where a reader sees not all documents."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

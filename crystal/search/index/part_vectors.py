@@ -71,7 +71,7 @@ MORE, TIMES = 200, 4
 """Rows whose exact cosine is worth knowing: four times those asked for, and so many more. Of 20,000 real messages 0.998
 of the 64 nearest are among them, and all of the ten nearest."""
 USUAL, LARGE, LIMIT = 3, 10, 0.9816
-"""What two bits stand for, and from where on a number is large, in terms of the root of the mean square: the best for
+"""Values of two bits, and the limit above which a number is large, as shares of the root mean square: the best for
 numbers of a normal distribution, which turned vectors nearly have. Source: Max, Quantizing for minimum distortion
 (1960), table 1, four levels."""
 TIED = 4
@@ -85,7 +85,7 @@ GATHER = 200_000
 BLOCK = 1 << 20
 """Numbers that are built or merged at once: bounds the memory."""
 CENTRE = 0.5
-"""Where signs are taken from, as a share of the mean."""
+"""Point from which signs are taken, as a share of the mean."""
 
 
 def build_arrays(rows: Rows, n: int, dim: int) -> Arrays:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 FRESH_AT_ONCE = 16_384
 MIN_AT_ONCE = 4_096
-"""So many documents are read before a step looks whether its time is over."""
+"""Number of documents that are read before a step checks whether its time is over."""
 
 SMALL_PART = 4_096
 WAITING, WAITING_SHARE = 4_096, 16

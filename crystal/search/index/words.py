@@ -26,7 +26,7 @@ Keys = npt.NDArray[np.uint64]
 
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
-"""How often a document can have a word: four bits each. More often is counted as the next number below."""
+"""Counts of a word in a document that four bits can tell; others are stored as the next one below."""
 RANKED = 4096
 """For every so many postings it is written how many before them are of a word that the document has more than once."""
 PART_OF_STEP = 255

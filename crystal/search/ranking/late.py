@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 LATE_TOGETHER = 24_000
-"""How many characters of all of them: some fifteen full chunks, or forty turns of a chat."""
+"""Number of characters of all answers that are compared: some fifteen full chunks, or forty turns of a chat."""
 LATE_CHARACTERS = 4000
-"""How much of an answer's text is: a chunk is shorter."""
+"""Number of characters of one answer's text: a chunk is shorter."""
 NEAR = 0.9
 """Two texts are near-duplicates when so much of all their tokens is in both, and"""
 NEAR_TOKENS = 4

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from crystal.embedding.late import Comparer
 
 EXACT = 10.0
-"""What is added to the score of an answer that has the very thing looked for; less for each tier below."""
+"""Bonus to the score of an answer that has the very thing looked for; less for each tier below."""
 MAX_NAMED = 1000
 """A name of the question that as many chunks have is no better than its words."""
 MIN_LENGTH = 3
-"""So many letters of a word are enough for a beginning."""
+"""Number of letters that are enough for the beginning of a word."""
 MAX_CANDIDATES = 100_000
-"""Where looking for more answers ends when copies of few texts fill the list."""
+"""Number of candidates at which the search for more answers ends when copies of few texts fill the list."""
 OTHER_WORDS = 0.4
-"""What a word counts that only another wording of the question has."""
+"""Weight of a word that only another wording of the question has."""
 
 
 @dataclass(frozen=True, slots=True)

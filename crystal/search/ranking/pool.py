@@ -26,9 +26,9 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 CANDIDATES = 1000
-"""How many chunks their words propose at least."""
+"""Minimum number of chunks that are proposed for their words."""
 NEAREST = 64
-"""How many chunks their meaning proposes at least."""
+"""Minimum number of chunks that are proposed for their meaning."""
 MAX_GAIN = 1.6
 """Maximum that a word adds to a score for each unit of its weight: BM25 of a short chunk that has it twice."""
 FEW_OF = 8
@@ -36,24 +36,24 @@ FEW_OF = 8
 EXACT_COSINES = 256
 """Candidates that get exact cosines. For the others, two bits of each number are exact enough."""
 IN_SPAN = 200
-"""How many chunks of a time that is asked for are proposed."""
+"""Number of chunks that are proposed of a time that is asked for."""
 PADDED = 0.5
-"""What the words of a chunk together with its neighbours count, beside its own."""
+"""Weight of the words of a chunk together with its neighbours, beside its own."""
 SHORTENED = 3
-"""How many letters a beginning of a word may have more than a stem: ``migratio`` finds ``migrat``."""
+"""Number of letters that a beginning of a word may have beyond a stem: ``migratio`` finds ``migrat``."""
 BEGINNINGS = 400
-"""How many words a beginning stands for, when no word is just so;"""
+"""Number of words that a beginning stands for when no word equals it;"""
 COMPOUNDS = 8
 """and beside a word that is."""
 COMPOUND_WEIGHT = 0.3
-"""What a longer word with this beginning counts beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
+"""Weight of a longer word with this beginning beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
 COMPOUND_LETTERS = 5
 SHORT_WEIGHT = 0.01
-"""What it counts where the word is shorter: those that have the word itself come first."""
+"""Its weight where the word is shorter: those that have the word itself come first."""
 BEGUN_LETTERS = 3
 FEW = 10
 PAIRS = 1000
-"""How many pairs of characters a single one stands for."""
+"""Number of pairs of characters that a single one stands for."""
 _HASH = re.compile("(?=.*[0-9])[0-9a-f]{7,63}")
 RARE = 0.01
 """Only a word that fewer documents have than this share is looked for in longer ones."""

@@ -16,21 +16,21 @@ from crystal.search.index.attributes import NO_TIME, within
 from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool
 
 RRF_K = 60
-"""How little the first ranks differ."""
+"""Constant of reciprocal rank fusion: the larger it is, the less the first ranks differ."""
 
 RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
-"""How much more the newest is worth than what is long ago, as a share."""
+"""Bonus of the newest over what is long ago, as a share."""
 RECENT_MS = 30 * 86_400_000
 """After so long the preference for what is new has fallen to a third."""
 
 SESSION = 1.0
-"""What the best session adds to each of its chunks; the best chunk's own words count 1."""
+"""Bonus of the best session to each of its chunks; the best chunk's own words count 1."""
 SESSION_TURNS = 5
 """A session is as good as so many of its best turns together."""
 USER = 0.05
-"""How much more is worth what a person said himself, as a share."""
+"""Bonus of what a person said himself, as a share."""
 IN_TIME = 0.2
-"""How much more is worth what was said in the time that is asked for, as a share."""
+"""Bonus of what was said in the time that is asked for, as a share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from crystal.timewords import TimeSpan
 FROM_ONE_SESSION = 3
 """After so many hits of one session, the next one comes from another, if any other has one."""
 LOOK_AHEAD = 400
-"""How far down another session's hit is looked for."""
+"""Number of ranks that are searched for another session's hit."""
 
 _DIGITS = re.compile(r"\d[-./]\d")
 
@@ -83,7 +83,7 @@ def _nearly_same(one: RankedAnswer, other: RankedAnswer) -> bool:
 
 
 LISTED = 200
-"""So many answers are looked at, at least."""
+"""Minimum number of answers that are looked at."""
 EVER = (-(1 << 62), 1 << 62)
 
 

@@ -21,7 +21,7 @@ MAX_NEIGHBOURS = 150
 PRIOR = 10
 """Average passages that are added to the count of each conversation, because a short one tells little."""
 AT_LENGTH = (0.5, 1.5)
-"""Where an assistant's passages begin to be longer than a person's, and where they are for certain: the difference of
+"""Limits above which an assistant's passages may be, and certainly are, longer than a person's: the difference of
 the mean logarithms of their words. Measured: 1.2 to 1.7 with an assistant, -0.4 to 0.3 among people."""
 ALIKE = 0.35
 """Up to this difference, the passages of both sides count as equally long."""

@@ -34,7 +34,7 @@ class Plot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """What models cost on a day, as a bar of the drawing."""
+    """Costs of models on one day, as a bar of the drawing."""
 
     x: int
     height: float

@@ -1,4 +1,4 @@
-"""What was learned and not reviewed yet, and what becomes of it: kept, changed, wrong, never learned again."""
+"""Review page: what was learned is kept, changed, called wrong, or never learned again."""
 
 from __future__ import annotations
 
