@@ -57,6 +57,11 @@ class Round(NamedTuple):
         self.tell(step, done, total)
         self.pause()
 
+    def should_stop(self) -> bool:
+        """Pause if this runs in the background, then return True if no time is left."""
+        self.pause()
+        return self.is_over
+
 
 class Throttle:
     """Sleeps after each piece of work, so that no more than a share of one core is used.
@@ -224,11 +229,7 @@ def _reflect(machine: Machine, work: Round) -> None:
         return
     from crystal.app.reflect import reflect  # noqa: PLC0415 - once in a quarter of an hour
 
-    def should_stop() -> bool:
-        work.pause()
-        return work.is_over
-
-    reflect(machine, should_stop)
+    reflect(machine, work.should_stop)
 
 
 def _words(machine: Machine, work: Round) -> None:
@@ -236,11 +237,7 @@ def _words(machine: Machine, work: Round) -> None:
     if are_words_due(machine.store):
         from crystal.forgetting.match.archive_words import bring_up_to_date  # noqa: PLC0415 - once in some megabytes
 
-        def should_stop() -> bool:
-            work.pause()
-            return work.is_over
-
-        bring_up_to_date(machine.store, machine.places.ldm_home, should_stop)
+        bring_up_to_date(machine.store, machine.places.ldm_home, work.should_stop)
 
 
 def _tidy(machine: Machine, work: Round) -> None:

@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crystal.app.context import Machine, open_machine, open_reader, this_home
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Yes
 from crystal.cli.progress import steps_shown
-from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, speaker
+from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, size_words, speaker
+from crystal.config.paths import absolute
+from crystal.errors import UsageError
+from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
+from crystal.model.capture import hit_name
+from crystal.timewords.parse import clock, parse_when
 
 if TYPE_CHECKING:
-    from crystal.app.context import Machine
     from crystal.forgetting.prove.prove import ForgetProof
-    from crystal.forgetting.request import ForgetItem, ForgetPlan, Forgotten
 
 EXIT_NOTHING = 1
 SHOWN = 20
@@ -68,11 +72,7 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
-    from crystal.app.context import open_machine, open_reader
     from crystal.app.forget import carry_out, carry_out_and_prove, complete_plan, plan_forget
-    from crystal.errors import UsageError
-    from crystal.forgetting.request import ForgetRequest
-    from crystal.timewords.parse import parse_when
 
     with open_reader():  # refuses where there is no memory yet, instead of making one
         pass
@@ -125,9 +125,6 @@ def _folder_or_name(project: str | None) -> str | None:
     """Return a project as it was written; a relative folder as an absolute path."""
     if project is None or not project.startswith((".", "~")):
         return project
-    from crystal.app.context import this_home
-    from crystal.config.paths import absolute
-
     return str(absolute(project, this_home(), name="project"))
 
 
@@ -160,8 +157,6 @@ def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing matches, nothing was forgotten", stream=sys.stderr)
     say(*_source_lines(plan))
     if plan.suggestions and not plan.source_files:
-        from crystal.model.capture import hit_name
-
         look = look_of(sys.stdout)
         say("no text has all these words; the closest hits are:")
         for hit in plan.suggestions:
@@ -212,8 +207,6 @@ def _source_lines(plan: ForgetPlan) -> Iterator[str]:
 
 
 def _when(plan: ForgetPlan, now: int) -> str:
-    from crystal.timewords.parse import clock
-
     if plan.first_at is None or plan.last_at is None:
         return ""
     first, last = clock(plan.first_at, now), clock(plan.last_at, now)
@@ -221,8 +214,6 @@ def _when(plan: ForgetPlan, now: int) -> str:
 
 
 def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
-    from crystal.timewords.parse import clock
-
     lines = []
     for item in items[:SHOWN]:
         when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
@@ -252,8 +243,6 @@ def outcome(done: Forgotten) -> Iterator[str]:
 
 def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
     """Describe a proof in lines; ``named`` are agents' files that were shown already."""
-    from crystal.cli.render import size_words
-
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
     if proof.proved:
         yield f"proved: searched every byte of {looked}; nothing of it is left"
