@@ -75,7 +75,7 @@ def pgpass_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 def _is_pgpass(found: re.Match[bytes]) -> bool:
     """Return whether a line of five parts is one of .pgpass: at another port only if its last part looks random."""
     value, port = found["v"], found["port"]
-    if is_stand_in(value) or _FILE_HOST.match(found["host"]) or _IPV6.fullmatch(found.group().strip(b"\"' \t\r")):
+    if is_stand_in(value) or _FILE_HOST.match(found["host"]) or _IPV6.fullmatch(found.group().strip(b"\\\"' \t\r")):
         return False
     if port in (b"*", b"6432") or port.startswith(b"543"):
         return True

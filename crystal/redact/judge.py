@@ -13,7 +13,7 @@ from crystal.redact.regex_engines import Lazy
 _RANDOM_ALPHABET = Lazy(rb"[A-Za-z0-9+/=_.~!@#$%^&*:|?\-\x80-\xff]+")
 _WORDY_PART = Lazy(
     rb"[A-Za-z]?[a-z]*|[A-Z]+|\d{1,4}|[A-Za-z]\d{1,3}|(?:[A-Z]?[a-z]){2,}\d{0,2}|[A-Z]{2,}\d{1,2}"
-    rb"|(?:[A-Z]?[a-z]{1,3}|[A-Z]{2,4})\d{2,5}(?:[A-Z][a-z]{3,})+"
+    rb"|(?:[A-Z]?[a-z]{1,3}|[A-Z]{2,4})\d{2,5}(?:[A-Z][a-z]{2,})+"
 )
 """The last two: ``INT16``, ``Ed25519PrivateKey``."""
 _PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
@@ -57,7 +57,7 @@ _ONLY_A_NAME = Lazy(
 
 _CODE = Lazy(
     rb"""(?x)
-    (?!\w+(?:\.\w+)+(?:\d\d|\d[!\#$%^*])[!\#$%^*]*$)               # Two.words42!
+    (?!!?\w+(?:\.\w+)+(?:\d\d|\d[!\#$%^*])[!\#$%^*]*$)               # Two.words42!
     [A-Za-z_$@&*!][\w$]*(?:\?\.|\.|->|::)[A-Za-z_$][\w$]*          # a.b, a->b, a::b, a?.b
     | [&*!]?[A-Za-z_$][\w$.:]*[(\[<{]                               # call(, item[, Type<
     | [&*!]?[A-Za-z_$][\w$]*[)\]}>,;?|:]+$                          # end of an expression

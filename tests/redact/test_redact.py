@@ -103,6 +103,10 @@ WHOLE = [
     ("curl -b 'a=b; sid={}' x", "hunter2hunter2hunter2; token=hunter3hunter3hunter3"),
     ("user default on >{} ~*", "hunter2x >hunter3x"),
     ("echo '{}' >> .vault_pass", "hunter2x"),
+    ("sshpass -p '{}' ssh h", "a hunter2x b"),
+    ("docker login --password '{}' h", "my hunter2x word"),
+    ("DB_PASSWORD={}", "!Maple.hunter24!"),
+    ("CREATE LOGIN a WITH PASSWORD = N'{}'", "hunter2x"),
 ]
 
 
