@@ -15,6 +15,8 @@ _BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re
 """Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
 _LIST_NAME = lazy_pattern(rb'("[a-zA-Z_]+")\s*:\s*\[[^][]*\Z')
 _MAX_NAME = 1_000
+_MAX_OPEN = 4
+"""Brackets that are open behind a place where the beginning of a conversation may end."""
 _CLOSING = bytes.maketrans(b"[{", b"]}")
 
 
@@ -70,14 +72,11 @@ def _without_beginning(data: bytes) -> tuple[object, int, int]:
 
 def parse_beginning(data: bytes) -> object:
     """Parse what stands before the damage, as if everything that is open ended there; None if that is nothing."""
-    open_, places = bytearray(), list[_Place]()
-    for token in _FORWARDS.finditer(data):
-        sign = token[0]
-        if sign in (b"[", b"{"):
-            open_ += sign
-        elif sign in (b"]", b"}"):
-            del open_[-1:]
-            places.append(_Place(token.end(), bytes(open_).translate(_CLOSING)[::-1]))
+    places = [
+        _Place(end, bytes(open_).translate(_CLOSING)[::-1])
+        for end, open_ in _brackets(data)
+        if len(open_) < _MAX_OPEN and data[end - 1] in b"]}"
+    ]
     low = _last_closed(data, places)
     return _closed(data, places[low - 1]) if low else None
 
@@ -85,6 +84,8 @@ def parse_beginning(data: bytes) -> object:
 def _last_closed(data: bytes, places: Sequence[_Place]) -> int:
     """Return how many of the places are before the damage: if it can be closed at one, then at each one before."""
     low, high = 0, len(places)
+    if places and _closed(data, places[-1]) is not None:  # it was only cut
+        return high
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (low, middle - 1) if _closed(data, places[middle - 1]) is None else (middle, high)
@@ -103,15 +104,24 @@ def _closed(data: bytes, place: _Place, more: bytes = b"") -> object:
 def _places(data: bytes) -> tuple[list[_Place], bytes]:
     """Return the places where a document can be closed, and the brackets that are open at its end."""
     open_, places = bytearray(), list[_Place]()
+    for end, open_ in _brackets(data):
+        if data[end - 1] in b"[}" and len(open_) < 3 and bytes(open_) in (b"[", b"{["):
+            places.append(_Place(end, b"]" if len(open_) == 1 else b"]}"))
+    return places, bytes(open_)
+
+
+def _brackets(data: bytes) -> Iterator[tuple[int, bytearray]]:
+    """Yield the end of each bracket, and which are open behind it: a list that changes with the next."""
+    open_ = bytearray()
     for token in _FORWARDS.finditer(data):
         sign = token[0]
         if sign in (b"[", b"{"):
             open_ += sign
         elif sign in (b"]", b"}"):
             del open_[-1:]
-        if sign in (b"[", b"}") and len(open_) < 3 and bytes(open_) in (b"[", b"{["):
-            places.append(_Place(token.end(), b"]" if len(open_) == 1 else b"]}"))
-    return places, bytes(open_)
+        else:
+            continue
+        yield token.end(), open_
 
 
 def _objects_at_end(data: bytes, place: _Place) -> tuple[list[bytes], int]:

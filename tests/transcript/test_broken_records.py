@@ -7,6 +7,7 @@ import json
 import os
 import re
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.transcript.damaged import parse_damaged
+from crystal.transcript.damaged import parse_beginning, parse_damaged
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import SnapshotReader, reader_of
 from crystal.transcript.record_kinds import NOT_JSON, count_records
@@ -349,3 +350,12 @@ def test_many_messages_behind_the_damage_cost_no_more_each() -> None:
         return time.process_time() - begun
 
     assert spent(200_000) < 20 * spent(20_000)  # 10 times; 50 times with the square of it
+
+
+def test_a_beginning_with_many_open_brackets_takes_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        parse_beginning(b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b",")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
