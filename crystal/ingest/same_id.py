@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from crystal.ingest import archive
 from crystal.model.capture import Segment, SegmentPiece, Turn
+from crystal.redact.spans import MARKER
 from crystal.store import Store
 from crystal.store.capture import ledger, turns
 from crystal.transcript.line import digest
 from crystal.transcript.line_context import parse_completed, set_apart
 from crystal.transcript.reader import TranscriptReader, reader_of
+
+Words: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Role and text of each turn of a line."""
 
 MAX_ID = 200
 _HASH = 12
@@ -33,33 +38,69 @@ def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Tu
     from crystal.store.sessions.conversations import turns_of_lines  # noqa: PLC0415 - most turns ask nothing
 
     stored = turns_of_lines(store, asked).items()
-    known = {uuid: {digest([(role, text) for role, text, _ in one])} for uuid, one in stored}
+    known = {uuid: {_words((role, text) for role, text, _ in one)} for uuid, one in stored}
     lines = _by_line(said, asked)
     for uuid, words in lines.values():
         known.setdefault(uuid, {words})
     others = {uuid for uuid, words in lines.values() if words not in known[uuid]}
     for uuid, words in _archived(store, ldm_home, segment, others):
         known[uuid].add(words)
+    cut = {uuid: [*filter(_is_cut, every)] for uuid, every in known.items()}
     names = {
-        at: (uuid, f"{uuid[:MAX_ID]}-{digest(uuid + words)[:_HASH]}")
+        at: (uuid, f"{uuid[:MAX_ID]}-{digest(f'{uuid}{words}')[:_HASH]}")
         for at, (uuid, words) in lines.items()
-        if words not in known[uuid]
+        if not _is_among(words, known[uuid], cut[uuid])
     }
     reader = reader_of(segment.origin.harness)
     return segment._replace(pieces=tuple(_named(piece, names, reader) for piece in segment.pieces))
 
 
-def _by_line(said: Iterable[Turn], asked: Collection[str]) -> dict[int, tuple[str, str]]:
-    """Return (id, hash of its words) of the lines with some ids, by their places."""
+def _words(said: Iterable[tuple[str, str]]) -> Words:
+    return tuple((role, text.encode("utf-8", "surrogatepass")) for role, text in said)
+
+
+def _is_among(words: Words, known: Collection[Words], cut: Collection[Words]) -> bool:
+    """Return whether a line says the same as a known one, apart from what redaction took out of one of them."""
+    if words in known or any(_covers(one, words) for one in cut):
+        return True
+    return _is_cut(words) and any(_covers(words, one) for one in known)
+
+
+def _is_cut(words: Words) -> bool:
+    return any(MARKER.search(text) for _, text in words)
+
+
+def _covers(marked: Words, whole: Words) -> bool:
+    if [role for role, _ in marked] != [role for role, _ in whole]:
+        return False
+    return all(_covers_text(one, other) for (_, one), (_, other) in zip(marked, whole, strict=True))
+
+
+def _covers_text(marked: bytes, whole: bytes) -> bool:
+    """Return whether a text is another one with markers in the place of some stretches."""
+    first, *rest = MARKER.split(marked)[::2]
+    if not rest or not whole.startswith(first):
+        return marked == whole
+    at = len(first)
+    for part in rest[:-1]:
+        place = whole.find(part, at)
+        if place < 0:
+            return False
+        at = place + len(part)
+    return whole.endswith(rest[-1]) and len(whole) - len(rest[-1]) >= at
+
+
+def _by_line(said: Iterable[Turn], asked: Collection[str]) -> dict[int, tuple[str, Words]]:
+    """Return (id, words) of the lines with some ids, by their places."""
     lines = dict[int, tuple[str, list[tuple[str, str]]]]()
     for turn in said:
         if turn.uuid in asked:
             lines.setdefault(turn.offset, (turn.uuid, []))[1].append((turn.role, turn.text))
-    return {at: (uuid, digest(words)) for at, (uuid, words) in lines.items()}
+    return {at: (uuid, _words(words)) for at, (uuid, words) in lines.items()}
 
 
-def _archived(store: Store, ldm_home: Path, segment: Segment, uuids: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield (id, hash of its words) of archived lines, as this crystal reads them: an older one may have differed."""
+def _archived(store: Store, ldm_home: Path, segment: Segment, uuids: set[str]) -> Iterator[tuple[str, Words]]:
+    """Yield (id, words) of archived lines, as this crystal reads them: an older one may have differed."""
     reader, is_subagents = reader_of(segment.origin.harness), segment.origin.subagent is not None
     for name, *frame in ledger.frames_of_lines(store, uuids) if uuids else ():
         lines = (archive.text_of(ldm_home / name, archive.Frame(*frame)) or b"").split(b"\n")
