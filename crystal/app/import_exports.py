@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from crystal.capture.snapshots import Container
 from crystal.capture.source import MAX_DOCUMENT_BYTES
 from crystal.config.harness import Place
 from crystal.config.harnesses import HARNESSES, Root, places_of_all
-from crystal.config.paths import make_private_dir
+from crystal.config.working_folder import working_folder
 from crystal.errors import UsageError
 from crystal.export.form import is_export
 from crystal.transcript.snapshot import SourceError
@@ -42,13 +41,11 @@ def unpacked(machine: Machine, paths: Sequence[Path]) -> Iterator[list[Path]]:
     Raises:
         UsageError: An archive is damaged, has no conversations, or its conversations are too large.
     """
-    work = machine.places.data_dir / UNPACK_FOLDER
-    make_private_dir(work)
-    with tempfile.TemporaryDirectory(dir=work) as folder:
+    with working_folder(machine.places.data_dir / UNPACK_FOLDER) as folder:
         found: list[Path] = []
         for number, path in enumerate(paths):
             if zipfile.is_zipfile(path):
-                found += _unpack(path, Path(folder, str(number)))
+                found += _unpack(path, folder / str(number))
             elif path.is_dir():
                 found += [one.path for one in finder.under(path)]
                 found += [one for one in sorted(path.glob("*.jsonl")) if is_export(one)]

@@ -27,10 +27,10 @@ def is_left_behind(path: Path) -> bool:
         OSError: The file is gone, or the system refuses.
     """
     is_young = abs(time.time() - path.stat().st_mtime) < YOUNG_SECONDS
-    return not (is_young and _may_live(path.name.split("-")[1]))
+    return not (is_young and may_live(path.name.split("-")[1]))
 
 
-def _may_live(process: str) -> bool:
+def may_live(process: str) -> bool:
     """Return whether another process with this number may exist."""
     if sys.platform == "win32" or not process.isdecimal():
         return True

@@ -21,6 +21,7 @@ from crystal.config.paths import (
     write_private,
 )
 from crystal.config.register import register_agent, registered_agents
+from crystal.config.working_folder import working_folder
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.hook import event as hook
 from tests.support.data_dir_cases import DATA_DIR_CASES, DataDirCase
@@ -359,3 +360,15 @@ def test_programs_that_keep_data_in_the_usual_folder_follow_its_variable(tmp_pat
     expected = [tmp_path / "data" / one.relative_to(data) if one.is_relative_to(data) else one for one in usual]
     assert any(one.is_relative_to(data) for one in usual)
     assert [root.folder for root in moved if root.harness == harness] == expected
+
+
+def test_a_working_folder_goes_also_if_its_process_was_killed(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    script = "import os, sys; from pathlib import Path; from crystal.config.working_folder import working_folder as w\n"
+    script += "with w(Path(sys.argv[1])) as folder: (folder / 'a').touch(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", script, str(work)], check=False)
+    (left,) = work.iterdir()
+    assert (left / "a").exists()
+    with working_folder(work) as one, working_folder(work) as other:
+        assert {*work.iterdir()} == {one, other}
+    assert not [*work.iterdir()]

@@ -134,7 +134,7 @@ def is_new_alone(memory: Memory, before: Said, session: str) -> None:
 def test_another_agent_goes_on_and_nothing_is_stored_twice(source: str, to: str, home: Path, models: Models) -> None:
     skip_unless_asked_for(source, to, QUICK_PAIRS)
     second, first = models.start(to, home), models.start(source, home)  # the last one's tool is called
-    path = os.pathsep.join(dict.fromkeys((first.env() | second.env())["PATH"].split(os.pathsep)))
+    path = os.pathsep.join(dict.fromkeys(one.env()["PATH"] for one in (first, second)))
     memory = Memory(home, {**first.env(), **second.env(), "PATH": path})
     memory.crystal("init", "--yes")
     assert PRINTED in first.ask("run the command")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from crystal.app.context import Machine
 from crystal.config.packages import install_command
-from crystal.config.paths import make_private_dir
+from crystal.config.working_folder import working_folder
 from crystal.errors import NotConfiguredError, UnavailableError
 from crystal.store.copied_chunks import CopiedChunk, write_chunks
 from crystal.transcript.tables import moment_of
@@ -36,10 +35,8 @@ def copied_tables(machine: Machine, path: Path) -> Iterator[Path]:
     except ImportError as error:
         hint = install_command("lancedb")
         raise NotConfiguredError("reading LanceDB tables needs the package lancedb", hint=hint) from error
-    work = machine.places.data_dir / UNPACK_FOLDER
-    make_private_dir(work)
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        copy = Path(folder, "chunks.db")
+    with working_folder(machine.places.data_dir / UNPACK_FOLDER) as folder:
+        copy = folder / "chunks.db"
         try:
             table = lancedb.connect(str(path.parent)).open_table(TABLE)
             write_chunks(copy, _chunks(table))
