@@ -25,7 +25,7 @@ from crystal.store.sessions.conversations import (
     TurnRow,
     list_sessions,
     said_after,
-    session_starts,
+    session_days,
     session_turns,
 )
 from crystal.store.sessions.turn_texts import turn_texts
@@ -136,7 +136,7 @@ class _Said:
     """The words of sessions, by time."""
 
     def __init__(self, store: Store) -> None:
-        names = [name for name, _ in session_starts(store, 0)]
+        names = [name for name, _ in session_days(store, 0)]
         self._words = {
             name: [(at, words_of(text)) for at, text in said_after(store, name, 0, MAX_TURNS)] for name in names
         }

@@ -17,7 +17,7 @@ from crystal.model.recall import Filters, Remembered
 from crystal.sessions.reading import MEMORIES, SessionSummary, sessions, store_of
 from crystal.store import Store
 from crystal.store.search.scope import agents_named, project_ids, scope_of
-from crystal.store.sessions.conversations import Message, latest_messages, moments, session_starts
+from crystal.store.sessions.conversations import Message, latest_messages, moments, session_days
 from crystal.timewords.parse import local
 
 MAX_MESSAGES = 1_000
@@ -144,5 +144,5 @@ def _stretches(
 
 def sessions_per_day(stores: Sequence[Store], *, since: int) -> dict[str, int]:
     """Return how many sessions began on each day (``2026-11-20``) since then; days without any are left out."""
-    starts = dict(chain.from_iterable(session_starts(store, since) for store in stores))
-    return dict(Counter(f"{local(moment):%Y-%m-%d}" for moment in starts.values()))
+    days = dict(chain.from_iterable(session_days(store, since) for store in stores))
+    return dict(Counter(days.values()))

@@ -338,10 +338,8 @@ def moments(store: Store, session_id: str, since: int, before: int) -> list[int]
     )
 
 
-def session_starts(store: Store, since: int) -> list[tuple[str, int]]:
-    """Return (id, time of the first turn) of each session that began at ``since`` or later, in no order."""
-    sql = (
-        "SELECT session_id, started_at FROM sessions s WHERE started_at >= ?"
-        " AND EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
-    )
-    return store.rows(sql, (since,))
+def session_days(store: Store, since: int) -> list[tuple[str, str]]:
+    """Return (id, local day of the first turn) of each session that began at ``since`` or later, in no order."""
+    day = "coalesce(date(started_at / 1000, 'unixepoch', 'localtime'), '')"
+    has_turns = "EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)"
+    return store.rows(f"SELECT session_id, {day} FROM sessions s WHERE started_at >= ? AND {has_turns}", (since,))
