@@ -99,7 +99,7 @@ def _learn() -> None:
         time.sleep(1)
     told = [one["id"] for one in json.loads(crystal("memories", "--json").out)["memories"]]
     with open_machine() as machine:
-        for one in sessions(machine.store, limit=30)[0]:
+        for one in sessions(machine.stores, limit=30)[0]:
             picked = tuple(random.sample(told, min(4, len(told))))
             add_injection(machine.store, Injection(one.started_at, one.id, "startup", len(told), picked, 1, 300))
         runs = [(machine.now() - 60_000 * at, "Stop", 18 + random.expovariate(0.25)) for at in range(200, 0, -1)]
