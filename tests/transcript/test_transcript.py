@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crystal.model.capture import Turn
 from crystal.transcript import parts
 from crystal.transcript.claude_code.reader import READER
+from crystal.transcript.line_context import set_apart
 from tests.support.table import each_row
 from tests.support.transcript_lines import WHEN, json_values, line_of, said, turns
 
@@ -378,3 +379,13 @@ def test_an_assistant_may_quote_a_reminder() -> None:
 def test_a_text_full_of_unclosed_tags_costs_no_more_than_another() -> None:
     text = "<system-reminder>" * 50_000 + "</ide_selection>"
     assert said(line_of("user", text)) == [("user", text)]
+
+
+def test_what_remains_of_a_line_that_was_set_apart_has_its_own_id() -> None:
+    line = set_apart(
+        b'{"type":"user","uuid":"first","message":{"role":"user","content":"a secret of some length"}}', "own"
+    )
+    shell = READER.shell_of(line)
+    assert (READER.facts(line).uuid, READER.facts(shell).uuid) == ("own", "own")
+    assert b"secret" not in shell
+    assert len(shell) >= len(line)

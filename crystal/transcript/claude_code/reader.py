@@ -127,7 +127,9 @@ class ClaudeCodeReader(TranscriptReader):
         fields = parse_line(line) or {}
         if fields.get("type") not in ("user", "assistant") or identifier(fields.get("uuid")) is None:
             return b" " * len(line)
-        shell = {name: fields[name] for name in _KEPT if _is_short(fields.get(name, {}))}
+        apart = id_apart(fields)
+        shell: dict[str, Any] = {} if apart is None else {"crystal": {"apart": apart}}
+        shell.update((name, fields[name]) for name in _KEPT if _is_short(fields.get(name, {})))
         shell[FORGOTTEN] = True
         shell["message"] = _message_shell(fields_of(fields.get("message")), str(fields["type"]))
         import orjson  # noqa: PLC0415 - as in line.py
