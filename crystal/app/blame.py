@@ -141,7 +141,7 @@ def new_name(machine: Machine, path: Path) -> Path | None:
     if not path.is_relative_to(root):
         return None
     name = str(path.relative_to(root))
-    now = names_now(machine.stores, str(root), [name]).get(name)
+    now = names_now(machine.stores, str(root), {name: 0}).get(name)
     return root / now if now else None
 
 

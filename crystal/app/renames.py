@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -92,13 +92,19 @@ def _below(path: str, cwd: str | None, folder: str | None) -> str:
     return path_below(path, cwd or "", folder or "") or path
 
 
-def names_now(stores: Sequence[Store], folder: str, paths: Collection[str]) -> dict[str, str]:
-    """Return the paths that files have now which are not at theirs any more, all below a project's folder."""
-    last = {path: path for path in paths if not os.path.lexists(f"{folder}/{path}")}
+def names_now(stores: Sequence[Store], folder: str, edited: Mapping[str, int]) -> dict[str, str]:
+    """Return the paths that files have now which are not at theirs any more, all below a project's folder.
+
+    ``edited`` says when each file was edited, ms: one that was renamed long before was another file.
+    """
+    last = {path: path for path in edited if not os.path.lexists(f"{folder}/{path}")}
     for _ in range(MAX_NAMES if is_folder(folder) else 0):
-        renames = sorted(_renames(stores, {*last.values()}, folder, folder))
-        later = {old: new for _, old, new in renames}
-        moved = {path: later[name] for path, name in last.items() if name in later}
+        later = {old: (new, at) for at, old, new in sorted(_renames(stores, {*last.values()}, folder, folder))}
+        moved = {
+            path: later[name][0]
+            for path, name in last.items()
+            if name in later and later[name][1] >= edited[path] - WINDOW_MS
+        }
         if not moved:
             break
         last |= moved

@@ -102,8 +102,8 @@ def changed(
     found = [_changed_file(path, known, edits) for (known, path), edits in files.items()]
     moved = dict[tuple[str | None, str], str]()
     for known, folder in {(one.project, one.folder) for one in rows.values() if one.folder}:
-        paths = [path for name, path in files if name == known]
-        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, paths).items()}
+        edited = {path: edits[-1].at for (name, path), edits in files.items() if name == known}
+        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, edited).items()}
     found = [replace(one, now=moved.get((one.project, one.path))) for one in found]
     return sorted(found, key=lambda one: one.last_at, reverse=True)
 

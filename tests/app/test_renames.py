@@ -12,6 +12,7 @@ from crystal import Crystal
 from crystal.errors import NotFoundError
 from crystal.store import Store
 from crystal.store.work.index import make_again
+from crystal.work.blame import WINDOW_MS
 from crystal.work.moves import moves_of
 from tests.app.test_work import ONE, SECOND, TWO, YESTERDAY, commit, edit, git, repository
 from tests.support.command import crystal
@@ -100,3 +101,12 @@ def test_a_command_tells_what_it_moved(command: str, moved: list[tuple[str, str]
 def test_any_command_can_be_read(command: str) -> None:
     for old, new in moves_of(f"mv {command}", "/r"):
         assert "mv" not in (old, new)
+
+
+def test_a_file_made_after_another_of_its_name_moved_away_is_not_that_one(repository: Path, store: Store) -> None:
+    git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
+    git(repository, "mv", "cart.py", "basket.py")
+    git(repository, "commit", "-qm", "rename", at=AT)
+    edit(store, repository, "other", AT + WINDOW_MS + SECOND, "A cart", [], ["a new file = True"], "cart.py")
+    make_again(store)
+    assert "(now" not in crystal("changed", "--session", "other").out
