@@ -85,7 +85,6 @@ def approve(
 
 
 def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject, ...]:
-
     return tuple(dict.fromkeys(granted_project(machine.stores, one) for one in names or ()))
 
 
@@ -127,7 +126,6 @@ def log(limit: Limit = "20", as_json: AsJson = False) -> None:
 
 
 def _scopes(text: str) -> tuple[str, ...]:
-
     given = [word.strip().lower() for word in text.split(",")]
     wrong = [word for word in given if word not in SCOPES]
     if wrong:
@@ -147,14 +145,12 @@ def _end(text: str, now: int) -> int | None:
 
 
 def _words(grant: Grant) -> str:
-
     places = ", ".join(one_line(f"{one.name} ({one.folders[0]})") for one in grant.projects)  # another may get its name
     where = f"in {places} alone" if places else "everywhere"
     return f"{', '.join(grant.scopes)} {where}"
 
 
 def _until(grant: Grant, now: int) -> str:
-
     if grant.expires_at is None:
         return "never expires"
     return f"{'until' if grant.is_valid(now) else 'EXPIRED'} {local(grant.expires_at):%Y-%m-%d %H:%M}"
