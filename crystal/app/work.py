@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ from crystal.work.command_ranking import RankedCommand, rank_commands, steps
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
 MAX_COMMANDS = 10
+MAX_RENAME_SECONDS = 2.0
+"""Time in which the present names of files are looked for: git is asked once and more for each project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +102,28 @@ def changed(
     files: dict[tuple[str | None, str], list[queries.ChangedRow]] = {}
     for one in sorted(rows.values(), key=lambda one: one.at):
         files.setdefault((one.project, relative(one.path, one.cwd, one.folder)), []).append(one)
-    found = [_changed_file(path, known, edits) for (known, path), edits in files.items()]
-    moved = dict[tuple[str | None, str], str]()
-    for known, folder in {(one.project, one.folder) for one in rows.values() if one.folder}:
-        edited = {path: edits[-1].at for (name, path), edits in files.items() if name == known}
-        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, edited).items()}
-    found = [replace(one, now=moved.get((one.project, one.path))) for one in found]
+    moved = _names_now(machine, files)
+    found = [
+        replace(_changed_file(path, known, edits), now=moved.get((known, path)))
+        for (known, path), edits in files.items()
+    ]
     return sorted(found, key=lambda one: one.last_at, reverse=True)
+
+
+def _names_now(
+    machine: Machine, files: dict[tuple[str | None, str], list[queries.ChangedRow]]
+) -> dict[tuple[str | None, str], str]:
+    """Return the paths that files have now, of those that were renamed: the latest projects' as far as time allows."""
+    edited = dict[tuple[str | None, str], dict[str, int]]()
+    for (known, path), edits in sorted(files.items(), key=lambda one: one[1][-1].at, reverse=True):
+        if folder := edits[-1].folder:
+            edited.setdefault((known, folder), {})[path] = edits[-1].at
+    moved, until = dict[tuple[str | None, str], str](), time.monotonic() + MAX_RENAME_SECONDS
+    for (known, folder), paths in edited.items():
+        if time.monotonic() >= until:
+            break
+        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, paths).items()}
+    return moved
 
 
 def how(machine: Machine, question: str, *, project: str | None = None) -> list[KnownCommand]:
