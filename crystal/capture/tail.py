@@ -67,11 +67,11 @@ def recognise(
     bytes before the offset, was replaced: it is read again from 0, and the lines' uuids make that harmless. Only of
     one that was written and has not grown are all bytes compared.
     """
-    here = Watermark(mark.transcript, 0, found.dev, found.inode, mark.generation + 1, b"", found.written)
+    replaced = Watermark(mark.transcript, 0, found.dev, found.inode, mark.generation + 1, b"", found.written)
     is_same = found.size + 1 >= mark.offset and tail_hash(file, mark.offset, cleaner) == mark.tail_hash
     if is_same and found.size <= mark.offset and mark.written not in (0, found.written):
         is_same = all(cleaner.hash(read_lines(file, start, stop)) == old for start, stop, old in captured())
-    return here if not is_same else mark._replace(dev=found.dev, inode=found.inode, written=found.written)
+    return mark._replace(dev=found.dev, inode=found.inode, written=found.written) if is_same else replaced
 
 
 def tail_hash(file: BinaryIO, offset: int, cleaner: Cleaner) -> bytes:

@@ -103,7 +103,7 @@ def unread_lines(
     found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner, folders: Folders = ANYWHERE
 ) -> tuple[int, int, OSError | CrystalError | None]:
     """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
-    is_same = mark[2:4] == (found.dev, found.inode) and mark.written in (0, found.written)
+    is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.written in (0, found.written)
     if is_same and mark.offset - found.size in (0, 1) and os.access(found.name, os.R_OK):
         return mark.offset, mark.offset, None
     try:

@@ -18,7 +18,6 @@ _MIXED = rb"(?:[A-Za-z/_~!@#$%^&*?.\x80-\xfe]" + _RUN + rb"*[0-9]" + _RUN + rb"*
 _RANDOM = rb"(?:" + _MIXED + rb"|" + _RUN + rb"{16})"
 _LONG = rb"(?:[A-Za-z+/=_\\\-]{0,8}[0-9][A-Za-z0-9+/=_\\\-]{11}|[A-Za-z+/=_\\\-]{9,19}[0-9])"
 ANY_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb"|" + KEY_NAME + rb")"
-_STRONG_NAME = rb"(?:" + PASSWORD_NAME + rb"|" + SECRET_NAME + rb")"
 _TYPE = rb"\s*:\s*&?[A-Za-z_][\w\[\]<>|., ]*="
 _SIBLING = _APART + rb"(?:-\s*)?[\"'\\]*[vV]alue[\s\"'\\]*[:=]"
 
