@@ -8,7 +8,8 @@ import shlex
 from collections.abc import Iterator
 
 _NEXT = re.compile(r"\s*(?:&&|\|\||;)\s*")
-_UNCERTAIN = re.compile(r"[$*?`{\[<>|]")
+_UNCERTAIN = re.compile(r"[$*?`{\[<>|&]|(?:^|\s)[~#(]|\)(?:\s|$)|\s(?:-t|--target-directory)")
+"""Pattern of what a shell or ``mv`` reads in its own way."""
 
 
 def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
@@ -23,7 +24,9 @@ def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
             words = shlex.split(part.removeprefix("git "))
         except ValueError:
             continue
-        if words[:1] == ["cd"] and len(words) == 2:
+        if words[:1] in (["cd"], ["(cd"], ["pushd"], ["popd"]):
+            if len(words) != 2 or words[0] != "cd" or words[1] == "-" or _UNCERTAIN.search(part):
+                return  # nobody knows where it goes on
             folder = posixpath.join(folder, words[1])
         paths = [word for word in words[1:] if not word.startswith("-")]
         if words[:1] == ["mv"] and len(paths) > 1 and not _UNCERTAIN.search(part):

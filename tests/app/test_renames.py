@@ -93,6 +93,10 @@ MOVES = [
     ("mv a/b.py ..", [("/r/a/b.py", "/b.py")]),
     ("mv Makefile GNUmakefile", [("/r/Makefile", "/r/GNUmakefile")]),
     *((command, []) for command in ("mv $OLD b.py", "mv *.py src", "mv a.py", "echo mv a b", "mv 'a b", "")),
+    *((command, []) for command in ("mv a.py b.py & ls", "mv a.py b.py # now", "(cd x && mv a.py b.py)")),
+    *((command, []) for command in ("mv -t src a.py b.py", "cd $X && mv a.py b.py", "cd - ; mv a.py b.py")),
+    *((command, []) for command in ("cd ~/x && mv a.py b.py", "mv a.py ~/b.py")),
+    ("mv '(a)/b#1.py' c.py", [("/r/(a)/b#1.py", "/r/c.py")]),
 ]
 
 
