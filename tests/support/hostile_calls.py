@@ -13,6 +13,9 @@ from tests.support.hostile_relay import hostile
 STREAM = bytes(range(16))
 BLOB = b"CRB1" + bytes(200)
 QUICK = Timeouts(connect=2, read=0.5, write=0.5, total=1, rate=16 << 20)
+"""For a relay whose answer never ends: only the clock ends it."""
+PATIENT = Timeouts(connect=5, read=5, write=5, total=6, rate=16 << 20)
+"""For an answer that comes, on a busy machine too."""
 TOKEN = "crt_0123456789abcdef_secretsecretsecretsecretsecretsecretsecret_00000000"
 
 CALLS = {
@@ -37,12 +40,12 @@ CALLS = {
 }
 
 
-def ask(relay, call="streams", timeouts=QUICK):
+def ask(relay, call="streams", timeouts=PATIENT):
     with RelayClient(relay.url, TOKEN, timeouts=timeouts) as client:
         return CALLS[call](client)
 
 
-def refused(script, call="streams", kind=RelayUnavailableError, timeouts=QUICK):
+def refused(script, call="streams", kind=RelayUnavailableError, timeouts=PATIENT):
     """Ask once; give the error, which is short, printable and has neither the token nor anything of the relay's."""
     began = time.monotonic()
     with hostile(script) as relay, pytest.raises(CrystalError) as error:

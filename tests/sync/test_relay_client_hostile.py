@@ -22,7 +22,7 @@ from crystal.sync.errors import (
 )
 from crystal.sync.transport import Timeouts
 from tests.support.examples import part_of
-from tests.support.hostile_calls import BLOB, CALLS, QUICK, STREAM, TOKEN, ask, refused
+from tests.support.hostile_calls import BLOB, CALLS, PATIENT, QUICK, STREAM, TOKEN, ask, refused
 from tests.support.hostile_relay import VERSION, answer, drips, floods, hostile, says, says_json, silent
 from tests.support.table import each_row
 
@@ -102,14 +102,14 @@ TOLD = [(call, lie) for call in SENDING for lie in LIES if call == "get" or lie 
 @each_row(("call", "lie"), part_of(TOLD, 20))
 def test_no_lie_gets_through(call, lie):
     script, kind = LIES[lie]
-    refused(script, call, kind)
+    refused(script, call, kind, QUICK if lie in SLOW_LIES else PATIENT)
 
 
 @pytest.mark.slow
 @each_row(("call", "lie"), [(call, lie) for call in SENDING if call != "get" for lie in SLOW_LIES])
 def test_no_slow_lie_gets_through(call, lie):
     script, kind = LIES[lie]
-    refused(script, call, kind)
+    refused(script, call, kind, QUICK)
 
 
 @each_row("call", CALLS)
