@@ -21,6 +21,8 @@ Words: TypeAlias = tuple[tuple[str, bytes], ...]
 MAX_ID = 200
 _HASH = 12
 """Letters of the hash of a line's words in its id."""
+MIN_LEFT = 12
+"""Bytes that redaction must have left of a text that is recognised by them."""
 
 
 def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Turn]) -> Segment:
@@ -79,7 +81,7 @@ def _covers(marked: Words, whole: Words) -> bool:
 def _covers_text(marked: bytes, whole: bytes) -> bool:
     """Return whether a text is another one with markers in the place of some stretches."""
     first, *rest = MARKER.split(marked)[::2]
-    if not rest or not whole.startswith(first):
+    if len(first) + sum(map(len, rest)) < MIN_LEFT or not rest or not whole.startswith(first):
         return marked == whole
     at = len(first)
     for part in rest[:-1]:

@@ -33,3 +33,10 @@ def test_nor_does_a_secret_that_is_not_taken_out_any_more(machine: CaptureMachin
     machine.transcript("fork").write_bytes(said)
     machine.capture()._replace(cleaner=keeps).sweep()
     assert machine.texts() == before
+
+
+def test_a_line_of_which_nothing_is_left_hides_no_other(machine: CaptureMachine) -> None:
+    lines = ("<private>a whole secret</private>", "other words", f"{SECRET}", "and others")
+    machine.transcript("s").write_bytes(b"".join(line(text, ident="the same") for text in lines))
+    machine.capture().sweep()
+    assert {"other words", "and others"} <= {*machine.texts()}
