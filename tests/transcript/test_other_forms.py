@@ -110,8 +110,8 @@ def test_what_a_changed_database_holds_comes_in_when_it_is_understood(home: Path
 @each_row(
     ("harness", "ending", "why"),
     [
-        ("cline", ".messages.json", "is not complete JSON"),
-        ("goose", "sessions.db", "is damaged: database disk image is malformed"),
+        ("cline", ".messages.json", "is not complete JSON: bytes 531 to 1,187 cannot be read"),
+        ("goose", "sessions.db", "is cut off: it has 18,432 of 36,864 bytes"),
     ],
 )
 def test_a_file_that_was_cut_is_named_once_with_what_is_wrong(home: Path, harness: str, ending: str, why: str) -> None:
