@@ -165,7 +165,7 @@ def opened_container(capture: Capture, container: Container) -> Iterator[tuple[S
     path, reader = container.found.path, _reader_of(container)
     form, sides = container.root.place.form, capture.sides_of(path, reader)
     with opened_source(path, form, capture.folders, sides) as source:
-        source.sessions = [split_key(key)[1] for key in seen.stamps(capture.store, path) if key]
+        source.sessions = [split_key(key)[1:] for key in seen.stamps(capture.store, path) if key]
         source.known = partial(_known_records, capture, container)
         source.modified = container.found.modified
         source.is_at_rest = capture.clock() - container.found.modified >= 1000 * REST_SECONDS

@@ -111,14 +111,18 @@ def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
     stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
     parents: dict[str, str] = {}
     found: dict[str, str] = {}
+    seen = set[str]()
     for key, value in source.rows(_COMPOSERS):
         cid, composer = str(key)[len("composerData:") :], parse_value(value)
+        seen.add(cid[:_ID_LENGTH])
         parent = identifier(fields_of(composer.get("subagentInfo")).get("parentComposerId"))
         if parent is not None:
             parents[cid] = parent
         is_broken = bool(value) and not composer
         if identifier(cid) and (is_broken or cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
             found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
+    for cid in stamps.keys() - seen:
+        found[cid] = repr(stamps[cid])
     for cid, stamp in found.items():
         root = cid
         for _ in range(len(parents)):
@@ -133,7 +137,7 @@ def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if tab == cid:
             yield from _old_records(source, tab, chat)
             return
-    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}", source.object_of)
+    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}", lambda value: source.object_of(value or ""))
     context = _context_of(source, tables, cid, composer)
     for ident, bubble in _bubbles(source, cid, composer):
         context = context._replace(at=READER.time_of(bubble, context))  # not each has a time of its own

@@ -175,6 +175,8 @@ def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
     What a summary stands for is named by earlier states alone, and comes first.
     """
     blobs = dict(source.rows("SELECT id, data FROM blobs ORDER BY rowid"))
+    if None in blobs.values():
+        source.object_of(None)
     seen, waiting = set[str](), [str(_meta(source).get("latestRootBlobId"))]
     named = list[tuple[str, Fields]]()
     while waiting:
@@ -212,7 +214,8 @@ def _goes_on(said: Sequence[tuple[str, str]], part: Part) -> bool:
 
 def _message(source: Snapshot, blob: object) -> Fields:
     """Return the message that a blob holds; empty for a record of Protocol Buffers, which never begins like JSON."""
-    return parse_value(blob, source.object_of) if isinstance(blob, bytes) and blob.startswith(b"{") else {}
+    is_record = blob is None or (isinstance(blob, bytes) and not blob.startswith(b"{"))
+    return {} if is_record else parse_value(blob, source.object_of)
 
 
 def _named_ids(record: bytes) -> list[str]:

@@ -53,7 +53,7 @@ class GeminiReader(MessageReader, SnapshotReader):
             raise source.other_form("session")
         if parent != "chats" and (session is None or head.get("kind") == "subagent"):
             return [SessionStamp(parent, source.stamp, session or source.path.stem)]
-        return [SessionStamp(session or next(iter(source.sessions), source.path.stem), source.stamp)]
+        return [SessionStamp(session or next((read for read, _ in source.sessions), source.path.stem), source.stamp)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""

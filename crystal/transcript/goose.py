@@ -20,7 +20,7 @@ from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, block_text, call
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
-from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of
+from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of, without_row
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
@@ -64,6 +64,8 @@ class GooseReader(MessageReader, SnapshotReader):
             is_subagent = row.get("session_type") == "sub_agent"
             of_parent = _name(parent, rows.get(parent, {}))
             yield SessionStamp(of_parent, stamp, name) if is_subagent else SessionStamp(name, stamp)
+        for ident, (session, subagent) in without_row(source, ["messages"], rows).items():
+            yield SessionStamp(session, repr(told[ident]), subagent)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session."""
@@ -126,9 +128,9 @@ def _document(source: Snapshot) -> tuple[Fields, list[Fields]]:
 def _message(source: Snapshot, row: Fields) -> Fields:
     """Return a row as the message that it holds."""
     content = object_of(f'{{"content":{row.get("content_json")}}}').get("content")
-    if content is None:
+    if not isinstance(content, list):
         source.object_of(row.get("content_json"))
-    metadata = source.object_of(row.get("metadata_json"))
+    metadata = source.object_of(row.get("metadata_json") or "")
     said = {"role": row.get("role"), "created": row.get("created_timestamp"), "content": content, "metadata": metadata}
     return _said(said)
 

@@ -13,7 +13,6 @@ from crystal.transcript.line import (
     identifier,
     list_of,
     milliseconds,
-    parse_line,
     parse_time,
     word,
 )
@@ -21,7 +20,7 @@ from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, call, call_text, result_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, unnamed_record
 from crystal.transcript.snapshot import Snapshot
-from crystal.transcript.tables import object_of, tables_of
+from crystal.transcript.tables import ids_in, object_of, tables_of
 
 NAMES = "crystalTools"
 """The names of the tools by the ids of their calls, in a record of results."""
@@ -60,7 +59,7 @@ def conversations(source: Snapshot) -> Iterator[SessionStamp]:
         yield SessionStamp(ident, stamp)
 
 
-def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
+def _rows(source: Snapshot) -> Iterator[tuple[str, object, str, bool]]:
     """Yield (session, folder, stamp, whether it is in the newer table)."""
     tables = tables_of(source)
     known = {"conversations", "conversations_v2"}
@@ -70,23 +69,22 @@ def _rows(source: Snapshot) -> Iterator[tuple[str, str, str, bool]]:
         source.missing += sorted(known - tables)
     seen = set()
     if "conversations_v2" in tables:
+        ids = ids_in(source, "conversations_v2", "conversation_id")
         for ident, folder, *stamp in source.rows(_CURRENT):
-            if identifier(ident):
+            if ident in ids:
                 seen.add(ident)
-                yield str(ident), str(folder), repr(stamp), True
+                yield str(ident), folder, repr(stamp), True
     for folder, value in source.rows(_OLD) if "conversations" in tables else ():
-        ident = identifier(object_of(value).get("conversation_id"))
-        if str(value).startswith("{") and parse_line(str(value).encode("utf-8", "surrogatepass")) is None:
-            ident = digest(str(folder))[:_ID_LENGTH]  # it is broken, and its id with it
-        if ident is not None and ident not in seen:
-            yield ident, str(folder), digest(str(value)), False
+        ident = identifier(object_of(value).get("conversation_id")) or digest(str(folder))[:_ID_LENGTH]
+        if ident not in seen:
+            yield ident, folder, digest(str(value)), False
 
 
 def records(source: Snapshot, session: str) -> Iterator[Record]:
     """Yield the messages of a session, then its summary."""
     folder, is_current = next((row[1], row[3]) for row in _rows(source) if row[0] == session)
     sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")
-    rows = source.rows(sql + ("" if is_current else " WHERE key = ?"), (session if is_current else folder,))
+    rows = source.rows(sql + ("" if is_current else " WHERE key IS ?"), (session if is_current else folder,))
     for (value,) in rows:
         whole = source.object_of(value)
         model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")

@@ -164,11 +164,14 @@ def _events(source: Snapshot, session: str) -> Iterator[tuple[bytes, Fields]]:
             for row in rows_of(source, table, "WHERE session_id = ?", (session,)):
                 yield from _packed(source, row["archive_blob"]) if isinstance(row["archive_blob"], bytes) else ()
     for row in rows_of(source, "transcript_events", "WHERE session_id = ? ORDER BY seq", (session,)):
-        packed, fields = row.get("event_zstd"), source.object_of(row.get("event_json"))
+        packed, plain = row.get("event_zstd"), row.get("event_json")
+        fields = source.object_of(plain if packed is None else plain or "")
         if fields:
             yield str(row["event_json"]).encode("utf-8", "surrogatepass"), fields
         elif isinstance(packed, bytes):
             yield from _packed(source, packed)
+        elif packed is not None:
+            source.object_of(packed)
         elif "event_zstd" not in row and not row.get("event_json"):
             raise source.other_form("transcript_events.event_zstd")
 

@@ -20,7 +20,7 @@ from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, call_and_result, result_text
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
-from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, no_id, rows_of, without_row
 
 _ARGUMENT = re.compile(r'"((?:[^"\\]|\\"?)*)"')
 _SAID = frozenset(("user", "assistant", "shell", "compaction"))
@@ -38,6 +38,7 @@ _COPIES_ELSEWHERE = """
     SELECT DISTINCT session_id FROM message WHERE session_id != ? AND json_valid(data)
     AND data ->> '$.time.created' IN (SELECT value FROM json_each(?))
 """
+_IS_ALONE = "coalesce(message_id NOT IN (SELECT id FROM message), 1)"
 _UNTITLED = ("New session - ", "Child session - ")
 
 
@@ -51,13 +52,17 @@ class OpenCodeReader(MessageReader, SnapshotReader):
         check_tables(source, *_TABLES, read=dict.fromkeys(("session", "session_v2"), (_READ, _NOT_READ)))
         sessions = _sessions(source)
         changes = _changes(source)
-        parents = {ident: row.get("parent_id") for ident, row in sessions.items()}
+        _name_lost_parts(source)
+        alone = without_row(source, ("message", "session_message"), sessions)
+        parents = {ident: row.get("parent_id") for ident, row in sessions.items()} | dict.fromkeys(alone)
         for ident, row in sorted(
             sessions.items(), key=lambda one: (moment_of(one[1].get("time_created")) or 0, one[0])
         ):
             stamp = repr((row.get("time_updated"), row.get("title"), row.get("directory"), changes.get(ident)))
             first = first_ancestor(ident, parents)
             yield SessionStamp(first, stamp, None if first == ident else ident)
+        for ident, (session, subagent) in alone.items():
+            yield SessionStamp(session, repr(changes.get(ident)), subagent)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session, each with its parts."""
@@ -97,6 +102,14 @@ def _sessions(source: Snapshot) -> dict[str, Fields]:
     """Return the sessions of both generations by id; the newer one's row counts."""
     rows = [*rows_of(source, "session"), *rows_of(source, "session_v2")]
     return {row["id"]: row for row in rows if identifier(row.get("id")) is not None}
+
+
+def _name_lost_parts(source: Snapshot) -> None:
+    """Name parts without a message where they do not say their session; elsewhere they are kept with it."""
+    names = columns_of(source, "part")
+    if names and columns_of(source, "message") and "session_id" not in names:
+        for (count,) in source.rows(f"SELECT count(*) FROM part WHERE {_IS_ALONE}"):
+            source.damaged += [no_id(count, "part", "message_id")] if count else []
 
 
 def _changes(source: Snapshot) -> dict[str, str]:
@@ -140,7 +153,9 @@ def _messages(source: Snapshot, session: str) -> list[Fields]:
     """Return the messages of a session in their order. One in the tables of both generations comes once."""
     parts: dict[str, list[Fields]] = {}
     parse = source.object_of
-    within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?)"
+    within = "WHERE message_id IN (SELECT id FROM message WHERE session_id = ?1)"
+    if "session_id" in columns_of(source, "part"):
+        within += f" OR (session_id = ?1 AND {_IS_ALONE})"
     stored = rows_of(source, "part", within, (session,)) if columns_of(source, "message") else iter(())
     for row in sorted(stored, key=lambda row: str(row.get("id"))):
         parts.setdefault(str(row.get("message_id")), []).append({"id": row.get("id"), **parse(row.get("data"))})
@@ -150,6 +165,7 @@ def _messages(source: Snapshot, session: str) -> list[Fields]:
     ]
     first.sort(key=lambda message: (_created(message) or 0, message["id"]))
     known = {message["id"] for message in first}
+    source.broken += [format_line(told) for ident, told in parts.items() if ident not in known]
     second = sorted(
         rows_of(source, "session_message", "WHERE session_id = ?", (session,)),
         key=lambda row: (row["seq"] if isinstance(row.get("seq"), int) else 0, str(row.get("id"))),

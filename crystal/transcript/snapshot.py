@@ -14,7 +14,7 @@ from typing import Any
 
 from crystal.errors import CrystalError
 from crystal.transcript.damaged import last_record_at, parse_damaged
-from crystal.transcript.line import Fields, digest, parse_line
+from crystal.transcript.line import Fields, digest, format_line, parse_line
 
 
 class SourceError(CrystalError):
@@ -34,7 +34,7 @@ class Snapshot:
         rows: Runs a query on the database, with its values, and gives the rows; raises ``SourceError``.
         sides: The side files that exist.
         missing: Tables and columns that its reader knows and did not find, although it reads the rest.
-        sessions: The sessions that were read from this file before.
+        sessions: The sessions that were read from this file before, each with its subagent, or an empty text.
         known: Gives the ids of a session's records that were captured before.
         broken: Records of the conversation being read that are no JSON. They are kept as they are, and counted.
         damaged: What cannot be read, although the rest is.
@@ -52,7 +52,7 @@ class Snapshot:
     ) -> None:
         self.path, self.data, self.rows, self.sides = path, data.removeprefix(codecs.BOM_UTF8), rows, sides
         self.missing: list[str] = []
-        self.sessions: Collection[str] = ()
+        self.sessions: Collection[tuple[str, str]] = ()
         self.known: Callable[[str], Collection[str]] = lambda _: ()
         self.broken: list[bytes] = []
         self.damaged: list[SourceError] = []
@@ -102,9 +102,14 @@ class Snapshot:
         return [(line, fields) for line, fields in found if fields]
 
     def object_of(self, value: object) -> Fields:
-        """Return the object that a record is as JSON; empty if it is none, which is then kept as a broken one."""
+        """Return the object that a record is as JSON; empty if it is none, which is then kept as a broken one.
+
+        So are a number and NULL; a text or bytes without a character are not.
+        """
         raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-        if not isinstance(raw, bytes) or not raw.strip():
+        if not isinstance(raw, bytes):
+            raw = format_line(raw)
+        if not raw.strip():
             return {}
         fields = parse_line(raw)
         if fields is None:

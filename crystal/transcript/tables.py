@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from crystal.transcript.line import MAX_MILLISECONDS, Fields, parse_line, parse_time
+from crystal.model.capture import ID_END
+from crystal.transcript.line import MAX_MILLISECONDS, Fields, identifier, parse_line, parse_time
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 if sys.version_info >= (3, 14):
@@ -84,6 +85,31 @@ def counts_of(source: Snapshot) -> dict[str, int]:
     """Return the number of rows of each table that SQLite keeps itself."""
     tables = source.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 ORDER BY name")
     return {name: next(source.rows(f'SELECT count(*) FROM "{name}"'))[0] for (name,) in tables}
+
+
+def ids_in(source: Snapshot, table: str, column: str) -> set[str]:
+    """Return the ids in a column, none if it does not exist. A row without one there is named as damaged."""
+    found = set[str]()
+    exists = column in columns_of(source, table)
+    for value, count in source.rows(f'SELECT "{column}", count(*) FROM "{table}" GROUP BY 1') if exists else ():
+        if identifier(value) is not None:
+            found.add(value)
+        else:
+            source.damaged.append(no_id(count, table, column))
+    return found
+
+
+def no_id(count: int, table: str, column: str) -> SourceError:
+    """Return the error that names rows that belong to nothing."""
+    words = f"{count} rows of {table} cannot be read: {column} names nothing that is there"
+    return SourceError(words, hint="crystal tries again by itself")
+
+
+def without_row(source: Snapshot, tables: Iterable[str], known: Collection[str]) -> dict[str, tuple[str, str | None]]:
+    """Return the sessions that only rows of these tables name: as (session, subagent), as they were read before."""
+    before = {(part or session).partition(ID_END)[0]: (session, part or None) for session, part in source.sessions}
+    named = set[str]().union(*(ids_in(source, table, "session_id") for table in tables))
+    return {ident: before.get(ident, (ident, None)) for ident in sorted(named - {*known})}
 
 
 def object_of(value: object) -> Fields:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
+from crystal.transcript.line import Fields, digest, fields_of, format_line, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, call_and_result
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot, SourceError
-from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, rows_of, unpacked
+from crystal.transcript.tables import check_tables, columns_of, first_ancestor, ids_in, moment_of, rows_of, unpacked
 
 _SUMMARY = "crystalSummary"
 _READ = "summary updated_at parent_id folder_paths folder_paths_order created_at"
@@ -31,7 +31,8 @@ class ZedReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the threads. A subagent's belongs to the one that started it."""
-        rows = {row["id"]: row for row in _rows(source) if identifier(row["id"]) is not None}
+        ids = ids_in(source, "threads", "id")
+        rows = {row["id"]: row for row in _rows(source) if row["id"] in ids}
         lengths = dict(source.rows("SELECT id, length(data) FROM threads"))
         parents = {ident: row.get("parent_id") for ident, row in rows.items()}
         for ident, row in sorted(rows.items(), key=lambda one: (str(one[1].get("created_at")), one[0])):

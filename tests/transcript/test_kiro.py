@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.transcript.line import digest
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import SessionStamp, reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
@@ -88,7 +89,7 @@ def test_no_row_makes_it_fail(value: Any, other: Any) -> None:
         return iter([(whole,)] if sql.startswith("SELECT value") else [("/home/me", whole), ("x", json.dumps(value))])
 
     source = Snapshot(PurePath("data.sqlite3"), b"", rows, {})
-    assert [one.session for one in READER.conversations(source)] == ["c"]
+    assert [one.session for one in READER.conversations(source)] == ["c", digest("x")[:32]]
     lines = [
         (0, complete(one.line, one.context._replace(id=one.id)))
         for one in READER.records(source, SessionStamp("c", ""))
