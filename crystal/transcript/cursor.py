@@ -34,7 +34,7 @@ from crystal.transcript.messages import MessageReader
 from crystal.transcript.parts import Part, call_and_result, call_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.snapshot import Snapshot, SourceError
-from crystal.transcript.tables import object_of, tables_of
+from crystal.transcript.tables import object_of, read_before, tables_of
 
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
@@ -121,7 +121,7 @@ def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
         is_broken = bool(value) and not composer
         if identifier(cid) and (is_broken or cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
             found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
-    for cid in stamps.keys() - seen:
+    for cid in stamps.keys() - seen - read_before(source).keys():  # what was read is kept as it is
         found[cid] = repr(stamps[cid])
     for cid, stamp in found.items():
         root = cid

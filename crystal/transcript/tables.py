@@ -105,9 +105,14 @@ def no_id(count: int, table: str, column: str) -> SourceError:
     return SourceError(words, hint="crystal tries again by itself")
 
 
+def read_before(source: Snapshot) -> dict[str, tuple[str, str | None]]:
+    """Return the sessions that were read from a source before: as (session, subagent), by the program's own id."""
+    return {(part or session).partition(ID_END)[0]: (session, part or None) for session, part in source.sessions}
+
+
 def without_row(source: Snapshot, tables: Iterable[str], known: Collection[str]) -> dict[str, tuple[str, str | None]]:
     """Return the sessions that only rows of these tables name: as (session, subagent), as they were read before."""
-    before = {(part or session).partition(ID_END)[0]: (session, part or None) for session, part in source.sessions}
+    before = read_before(source)
     named = set[str]().union(*(ids_in(source, table, "session_id") for table in tables))
     return {ident: before.get(ident, (ident, None)) for ident in sorted(named - {*known})}
 

@@ -127,3 +127,23 @@ def test_a_file_that_was_cut_is_named_once_with_what_is_wrong(home: Path, harnes
     assert "crystal cannot read the files above; once it can, run: crystal sync" in proof.err
     path.write_bytes(whole)
     assert (crystal("sync").code, crystal("verify").code) == (0, 0)
+
+
+@pytest.mark.slow
+@each_row(
+    ("harness", "lost"),
+    [
+        ("cursor", "DELETE FROM cursorDiskKV WHERE key GLOB 'composerData:*'"),
+        ("goose", "DELETE FROM sessions"),
+        ("opencode", "DELETE FROM session"),
+    ],
+)
+def test_a_session_whose_row_is_gone_later_is_kept_once(home: Path, harness: str, lost: str) -> None:
+    samples.lay_out(harness, home)
+    assert crystal("init", "--yes", "--import", "--wait").code == 0
+    before = samples.captured()[1]
+    for path in [*home.rglob("*.vscdb"), *home.rglob("sessions.db"), *home.rglob("opencode.db")]:
+        with apsw.Connection(str(path)) as database, contextlib.suppress(apsw.SQLError):  # Cursor's other database
+            database.execute(lost)
+    assert crystal("sync").code in (0, 1)
+    assert samples.captured()[1] == before
