@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import threading
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,18 @@ def test_a_relay_moves_to_postgresql_and_back_unchanged(folder, tmp_path, url):
     commands.move(url, str(tmp_path / "back"))
     assert content(tmp_path / "back") == after
     assert {row[1] for row in after["streams"]} == {1}
+
+
+@pytest.mark.slow
+def test_a_server_that_has_just_stopped_is_waited_for(folder, tmp_path, url):
+    commands.move(str(folder), url)
+    with connecting.session(url, 5) as server:
+        server.one("SELECT pg_advisory_lock_shared(?)", connecting.SERVING_LOCK)
+        ended = threading.Timer(0.5, server.db.close)
+        ended.start()
+        commands.move(url, str(tmp_path / "back"))
+        ended.join()
+    assert content(tmp_path / "back") == content(url)
 
 
 @pytest.mark.slow

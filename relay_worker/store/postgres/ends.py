@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,26 @@ if TYPE_CHECKING:
     from relay_worker.store.bucket import Bucket
 
 SECONDS = 5
+STOPPED_SECONDS = 2.0
 _PATIENT = "SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0"
 
 
 def _locked(rows: PostgresRows) -> bool:
-    """Keep servers from serving and from writing, if none serves; released with the connection."""
+    """Keep servers from serving and from writing, if none serves; released with the connection.
+
+    A server that was stopped just now is waited for: PostgreSQL ends its session a moment later.
+    """
+    ends_at = time.monotonic() + STOPPED_SECONDS
+    while not _try_lock(rows):
+        if time.monotonic() > ends_at:
+            return False
+        time.sleep(0.05)
+    rows.one("SELECT pg_advisory_lock(?)", WRITING_LOCK)
+    return True
+
+
+def _try_lock(rows: PostgresRows) -> bool:
     (is_mine,) = rows.one("SELECT pg_try_advisory_lock(?)", SERVING_LOCK) or (False,)
-    if is_mine:
-        rows.one("SELECT pg_advisory_lock(?)", WRITING_LOCK)
     return bool(is_mine)
 
 
