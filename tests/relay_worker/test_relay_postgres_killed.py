@@ -66,7 +66,9 @@ class Client:
         self.http = httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {token}"})
 
     def ask(self, method: str, path: str, **more) -> httpx.Response | None:
+        gives_up_at = time.monotonic() + 300
         while not self._ends.is_set():
+            assert time.monotonic() < gives_up_at, "no server answers any more"
             for node in self._nodes:
                 with contextlib.suppress(httpx.TransportError):
                     answer = self.http.request(method, f"http://127.0.0.1:{node.port}{path}", **more)
