@@ -139,13 +139,12 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
     Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file.
     """
-    if (apart := told_apart(store, ldm_home, segment, [turn for turn, _ in prepared.said])) != segment:
-        segment = apart
-        prepared = prepare(segment)
+    kept = told_apart(store, ldm_home, segment, [turn for turn, _ in prepared.said])
     blocks = forgetting.read_blocks(store)
-    if blocks is not None and (kept := without_forgotten(blocks, segment)) != segment:
-        segment = kept
-        prepared = prepare(segment)
+    if blocks is not None:
+        kept = without_forgotten(blocks, kept)
+    if kept != segment:
+        segment, prepared = kept, prepare(kept)
     note_touched(store, segment, now)
     captured = [piece for piece in segment.pieces if piece.state == "captured"]
     ident = claim(store, segment, now)

@@ -138,20 +138,27 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or gates["REFUSES"].search(reply):
         return
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
-    kind: Kind = "cause"
-    found: list[str] = []
     stated = gates["ASKED"].sub(".", said.strip())
+    found: list[tuple[Kind, str]] = []
     if gates["AGREES"].search(reply) or (stated != said.strip() and gates["CONFIRMS"].match(reply)):
-        rule = find_statement(stated) if list(own_sentences(stated)) == [stated] else None
-        proposals = list(filter(gates["PROPOSAL"].match, sentences))
-        if len(proposals) == 1 and gates["REASONED"].search(said):
-            kind, found = "decision", proposals
-        elif rule is not None and not rule.is_personal:
-            kind, found = rule.kind, [rule.text]
+        found = _proposed(said, sentences) or _stated(stated)
     elif gates["WORKED"].search(reply):
-        found = list(filter(gates["CAUSED"].search, (said.strip(), *sentences)))
-    if found and _is_plain(found[-1]):
-        yield Statement(kind, found[-1], 0.85)
+        found = [("cause", one) for one in (said.strip(), *sentences) if gates["CAUSED"].search(one)]
+    if found and _is_plain(found[-1][1]):
+        yield Statement(*found[-1], 0.85)
+
+
+def _proposed(said: str, sentences: Sequence[str]) -> list[tuple[Kind, str]]:
+    """Return the one proposal that the assistant made and gave a reason for, if it is the only one."""
+    gates = read_rules()[1]
+    proposals = list(filter(gates["PROPOSAL"].match, sentences))
+    return [("decision", proposals[0])] if len(proposals) == 1 and gates["REASONED"].search(said) else []
+
+
+def _stated(stated: str) -> list[tuple[Kind, str]]:
+    """Return the lasting statement that a text is as a whole, unless it is about a person."""
+    rule = find_statement(stated) if list(own_sentences(stated)) == [stated] else None
+    return [] if rule is None or rule.is_personal else [(rule.kind, rule.text)]
 
 
 def _corrected(reply: str, said: str) -> Iterator[Statement]:
