@@ -1,4 +1,4 @@
-"""What agents delete by themselves, and when, as their own settings say.
+"""Describe which conversations agents delete by themselves, and when: their own settings say it.
 
 Source: the settings' pages of Claude Code, Gemini CLI and OpenClaw, and the two programs' code for what is not valid.
 """
@@ -53,7 +53,7 @@ def _gemini_cli(settings: Any, usual: str) -> str:
     most, words = chosen.get("maxCount"), _after(usual, chosen.get("maxAge"))
     if chosen.get("enabled") is False:
         return ""
-    return f"{words}, and the oldest of more than {most:,}" if _is_number(most) else words
+    return f"{words}, and the oldest of more than {most:,}" if type(most) is int and most > 0 else words
 
 
 def _openclaw(settings: Any, usual: str) -> str:
@@ -68,10 +68,6 @@ def _after(usual: str, period: Any) -> str:
         return usual
     number, unit = int(found[1]), _UNITS[found[2]]
     return usual.replace("30 days", f"{number:,} {unit}{'' if number == 1 else 's'}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 _READERS: dict[str, tuple[str, Callable[[Any, str], str]]] = {

@@ -19,7 +19,7 @@ def read_whole(stores: Sequence[Store], session: str) -> Conversation:
     """Read a session, with what it leaves out of those that it goes on with.
 
     Args:
-        stores: This machine's own store, and the mirror's if there is one. Only one of them may have the other session.
+        stores: This machine's own store, and the mirror's if it exists. The other session may be in one of them only.
         session: The session's complete id.
     """
     rows = [(memory, find_session_row(store, session)) for memory, store in zip(MEMORIES, stores, strict=False)]

@@ -15,7 +15,7 @@ from crystal.sources.file_content import read_content, text_of
 
 _NUMBERED = re.compile(r"(?P<stem>.+?)(?: [2-9]| \([1-9]\))(?P<suffix>\.\w+)")
 _MIN_SHARED = 0.9
-"""So much of the longer text must be words of the other, too."""
+"""Share of the longer text whose words the other one must have, too."""
 
 
 def numbered_copies(root: Path, files: Collection[str], now_ns: int) -> Iterator[tuple[str, str]]:

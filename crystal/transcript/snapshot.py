@@ -102,9 +102,9 @@ class Snapshot:
         return [(line, fields) for line, fields in found if fields]
 
     def object_of(self, value: object) -> Fields:
-        """Return the object that a record is as JSON; empty if it is none, which is then kept as a broken one.
+        """Parse a record as a JSON object. Any other record gives an empty one, and is kept as a broken record.
 
-        So are a number and NULL; a text or bytes without a character are not.
+        So do a number and NULL; an empty text is not kept.
         """
         raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
         if not isinstance(raw, bytes):

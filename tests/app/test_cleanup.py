@@ -1,4 +1,4 @@
-"""What an agent deletes by itself is said as its own settings have it."""
+"""Claims of app/cleanup.py: what an agent deletes by itself follows its own settings."""
 
 from __future__ import annotations
 

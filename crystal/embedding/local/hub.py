@@ -35,7 +35,7 @@ def fetch_model(target: Path, model: KnownModel, hub_url: str, *, is_float32: bo
         target: An empty folder.
         model: Its repository, and the hashes that are known.
         hub_url: The address of the hub or a mirror of it.
-        is_float32: Prefer a graph with 32-bit weights; otherwise one with 8-bit weights, if there is one.
+        is_float32: Prefer a graph with 32-bit weights to one with 8-bit weights.
 
     Raises:
         NotConfiguredError: The package ``huggingface_hub`` is missing.
