@@ -47,7 +47,7 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
     db = store.db
     db.execute("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
     now = int(time.time() * 1000)
-    with db:
+    with store.transaction():
         generation = value(db, "SELECT coalesce((SELECT id FROM embedding_generations WHERE serving = 1), 1)")
         db.execute(
             "INSERT OR IGNORE INTO embedding_generations (id, provider, model, dimension, created_at, serving)"
@@ -61,7 +61,7 @@ def _fill(store: Store, writer: Writer, chunks: int, special: str) -> None:
     session = value(db, "SELECT coalesce(max(id), 0) + 1 FROM sessions")
     for start in range(0, chunks, BATCH):
         said: list[tuple[int, str]] = []
-        with db:
+        with store.transaction():
             for row in range(start, min(chunks, start + BATCH)):
                 at, chunk, own = now - row, FIRST_CHUNK + turn + row, session + row // SESSION
                 if row % SESSION == 0:
