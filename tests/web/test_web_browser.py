@@ -348,7 +348,7 @@ def test_two_tabs_read_while_the_store_is_written(home, browser):
         tabs.append(Watched(context.new_page(), tabs[0].base))
         writer.start()
         try:
-            for turn in range(25):
+            for turn in range(10):
                 for tab in tabs:
                     path = ("/", "/search?q=marimba", "/health", "/memories", f"/session/{SESSION}")[turn % 5]
                     assert tab.page.goto(tabs[0].base + path).status == 200
