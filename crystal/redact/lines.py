@@ -11,12 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, filterfalse, pairwise, repeat
+from itertools import accumulate, chain, compress, count, filterfalse, pairwise
 from operator import add, sub
 
-from crystal.redact.names import strength
-from crystal.redact.regex_engines import LARGE, Lazy
-from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut
+from crystal.redact.names import STEM, strength
+from crystal.redact.prefilter import MIN_SECRET_BYTES
+from crystal.redact.regex_engines import LARGE, Lazy, scanner
+from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut, string_around
 from crystal.redact.views import readable
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
@@ -35,9 +36,6 @@ microseconds, because the automata grow."""
 _ASKING = 50
 """Price of asking for a string of any length, in bytes."""
 
-_MIN_SECRET = 7
-"""Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""
-
 _HARMLESS = Lazy(
     rb"(?:(?:[A-Za-z]{1,15}|\d{1,4})(?:[._/-](?:[A-Za-z]{1,15}|\d{1,4})){0,10})?"
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -48,26 +46,58 @@ _HARMLESS = Lazy(
 
 
 class JsonStrings:
-    """Strings of a JSON line in order, keys among them; the n-th stands at ``line[starts[n]:ends[n]]``."""
+    """Strings of a JSON line in order, keys among them; the n-th stands at ``line[start(n):end(n)]``.
+
+    Args:
+        source: The line.
+        lengths: Bytes of each string.
+        apart: For each string the bytes of the line before it that are in no string, quotes included.
+        names_of: Finds the names that tell of a secret, by the numbers of the strings under them.
+        texts: The strings, if they are at hand.
+    """
 
     def __init__(
         self,
         source: bytes,
-        starts: list[int],
-        ends: list[int],
-        names_of: Callable[[], dict[int, bytes]],
+        lengths: Iterable[int],
+        apart: Sequence[int],
+        names_of: Callable[[JsonStrings], dict[int, bytes]],
         texts: list[bytes] | None = None,
     ) -> None:
         self._source, self.line = source, readable(source)
-        self.starts, self.ends, self._names_of, self._all_texts = starts, ends, names_of, texts
-        self._places = [0, *accumulate(map(len(STRING_END).__add__, map(sub, ends, starts)))]
+        self._apart, self._names_of, self._all_texts = apart, names_of, texts
+        self._before = [*accumulate(lengths, initial=0)]
         self._left_to_ask = MAX_GROUP + len(source) // _ASKED
         self._answers: dict[bytes, bool] = {}
+
+    def __len__(self) -> int:
+        """Return the number of strings."""
+        return len(self._before) - 1
+
+    def start(self, number: int) -> int:
+        """Return where a string begins."""
+        return self._before[number] + self._apart[number]
+
+    def end(self, number: int) -> int:
+        """Return where a string ends."""
+        return self._before[number + 1] + self._apart[number]
+
+    def text(self, number: int) -> bytes:
+        """Return a string as it stands between its quotes."""
+        return self.line[self.start(number) : self.end(number)]
+
+    def texts_at(self, numbers: Iterable[int]) -> list[bytes]:
+        """Return several strings."""
+        return [*map(self.text if self._all_texts is None else self._all_texts.__getitem__, numbers)]
+
+    def _place(self, number: int) -> int:
+        """Return where a string begins when all are joined by ``STRING_END``."""
+        return self._before[number] + number * len(STRING_END)
 
     @cached_property
     def names(self) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the numbers of the strings under them."""
-        return self._names_of()
+        return self._names_of(self)
 
     @cached_property
     def _named(self) -> list[int]:
@@ -82,29 +112,37 @@ class JsonStrings:
             sizes: How many bytes stand in the place of each cut.
         """
         starts: list[int] = []
-        ends: list[int] = []
+        lengths: list[int] = []
         numbers: list[int] = []
         shift = 0
         for cut, size in zip(cuts, sizes, strict=True):
             grown = size - (cut.end - cut.start)
-            number = bisect_right(self.starts, cut.start) - 1
+            number = bisect_right(range(len(self)), cut.start, key=self.start) - 1
             if numbers and numbers[-1] == number:
-                ends[-1] += grown
-            elif cut.start > self.starts[number] or cut.end < self.ends[number]:
+                lengths[-1] += grown
+            elif cut.start > self.start(number) or cut.end < self.end(number):
                 numbers.append(number)
-                starts.append(self.starts[number] + shift)
-                ends.append(self.ends[number] + shift + grown)
+                starts.append(self.start(number) + shift)
+                lengths.append(self.end(number) - self.start(number) + grown)
             shift += grown
         names = {at: self.names[number] for at, number in enumerate(numbers) if number in self.names}
-        return JsonStrings(source, starts, ends, lambda: names)
+        apart = [*map(sub, starts, accumulate(lengths, initial=0))]
+        return JsonStrings(source, lengths, apart, lambda _: names)
 
     def groups(self) -> Iterator[range]:
         """Yield the numbers of all strings in groups: as many short ones as fit, or one long one."""
         first = 0
-        while first < len(self.starts):
-            stop = max(first + 1, bisect_right(self._places, self._places[first] + MAX_GROUP) - 1)
+        while first < len(self):
+            limit = self._place(first) + MAX_GROUP
+            stop = max(first + 1, bisect_right(range(len(self) + 1), limit, first, key=self._place) - 1)
             yield range(first, stop)
             first = stop
+
+    def longest(self, group: range) -> int:
+        """Return the bytes of the longest string of a group."""
+        before = self._before[group.start : group.stop + 1]
+        most: int = max(map(sub, before[1:], before))
+        return most
 
     def joined(self, group: range) -> bytes:
         """Return the text that strings are read as."""
@@ -113,8 +151,13 @@ class JsonStrings:
     def _texts(self, group: range, source: bytes) -> Sequence[bytes]:
         if self._all_texts is not None and source is self.line:
             return self._all_texts[group.start : group.stop]
-        places = map(slice, self.starts[group.start : group.stop], self.ends[group.start : group.stop])
-        return [*map(source.__getitem__, places)]
+        return [*map(source.__getitem__, map(slice, *self.columns(group)))]
+
+    def columns(self, group: range) -> tuple[list[int], list[int]]:
+        """Return where the strings of a group begin, and where they end."""
+        apart = self._apart[group.start : group.stop]
+        starts = [*map(add, self._before[group.start : group.stop], apart)]
+        return starts, [*map(add, self._before[group.start + 1 : group.stop + 1], apart)]
 
     def names_in(self, group: range) -> dict[int, bytes]:
         """Return the names that tell of a secret, by the place of the strings under them in the group."""
@@ -124,11 +167,11 @@ class JsonStrings:
     def placed(self, cuts: Iterable[Cut], group: range) -> Iterator[Cut]:
         """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
         for cut in cuts:
-            start, end = cut.start + self._places[group.start], cut.end + self._places[group.start]
-            number = bisect_right(self._places, start) - 1
-            while self._places[number] < end:
-                shift = self.starts[number] - self._places[number]
-                begin, stop = max(start + shift, self.starts[number]), min(end + shift, self.ends[number])
+            start, end = cut.start + self._place(group.start), cut.end + self._place(group.start)
+            number = bisect_right(range(len(self) + 1), start, group.start, key=self._place) - 1
+            while self._place(number) < end:
+                shift = self.start(number) - self._place(number)
+                begin, stop = max(start + shift, self.start(number)), min(end + shift, self.end(number))
                 if begin < stop:
                     yield Cut(begin, stop, cut.kind, cut.rank, cut.secret)
                 number += 1
@@ -140,16 +183,15 @@ class JsonStrings:
         """
         named = self.names_in(group)
         strings = self._texts(group, self._source)
-        others = set(strings) if len(named) < len(strings) else set()
-        gone = {*filterfalse(_HARMLESS.fullmatch, (one for one in others if len(one) >= _MIN_SECRET))}
-        if self._left_to_ask >= 0:
-            gone = {one for one in gone if self._may_hold(one, may_hold)}
+        others = dict.fromkeys(strings if len(named) < len(strings) else ())
+        asked = filterfalse(_HARMLESS.fullmatch, (one for one in others if len(one) >= MIN_SECRET_BYTES))
+        gone = {*asked} if self._left_to_ask < 0 else {one for one in asked if self._may_hold(one, may_hold)}
         pieces = [marker if one in gone else one for one in strings]
         for at in named:
             pieces[at] = marker
         if b"[" in text:
             pieces = [one if MARKER.fullmatch(one) else piece for one, piece in zip(strings, pieces, strict=True)]
-        starts, ends = self.starts[group.start : group.stop], self.ends[group.start : group.stop]
+        starts, ends = self.columns(group)
         between = map(self._source.__getitem__, map(slice, ends, starts[1:]))
         parts = b"".join(chain.from_iterable(zip(pieces, [*between, b""], strict=True)))
         times = pieces.count(marker)
@@ -177,13 +219,14 @@ def strings_of(source: bytes) -> JsonStrings | None:
     gaps, lengths, texts = _parts(line)
     if len(gaps) == len(lengths) or not _BETWEEN.fullmatch(b"".join(set(gaps))):
         return None
-    outside = accumulate(map((1).__add__, map(len, gaps)))
-    starts = [*map(add, outside, accumulate(map((1).__add__, lengths), initial=0))][:-1]
-    ends = [*map(add, starts, lengths)]
-    if texts is not None:
-        for number in compress(range(len(texts)), map(bytes.__contains__, texts, repeat(_BLANK))):
-            texts[number] = line[starts[number] : ends[number]]
-    return JsonStrings(source, starts, ends, partial(_telling_names, line, starts, ends, gaps, texts), texts)
+    sizes = {gap: len(gap) + 2 for gap in set(gaps)}
+    apart = [*accumulate(map(sizes.__getitem__, gaps), initial=-1)][1:-1]
+    strings = JsonStrings(source, lengths, apart, partial(_telling_names, gaps), texts)
+    if texts is not None and b"\\" in line:
+        blanked = [_BLANK in text for text in texts]
+        for number, start, end in compress(zip(count(), *strings.columns(range(len(texts)))), blanked):
+            texts[number] = line[start:end]
+    return strings
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
@@ -208,35 +251,38 @@ _MANY_BYTES = 64
 """A huge line with more bytes than this between two quotes has a copy that is larger than its columns."""
 
 
-def _telling_names(
-    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], texts: list[bytes] | None
-) -> dict[int, bytes]:
+def _telling_names(gaps: list[bytes], strings: JsonStrings) -> dict[int, bytes]:
     """Return the names that tell of a secret, by the number of the value that stands under each.
 
     Each different key is judged once.
     """
     plain = {gap: gap.translate(None, _SPACES) for gap in set(gaps)}
+    colons = {gap for gap, bare in plain.items() if bare[:1] == b":"}
+    if not colons and b'"-' not in strings.line:
+        return {}
+    values = [*compress(range(1, len(strings) + 1), map(colons.__contains__, gaps[1:-1]))]
+    keys = strings.texts_at(map((-1).__add__, values))
     gaps = [*map(plain.__getitem__, gaps)]
-    colons = {gap for gap in plain.values() if gap[:1] == b":"}
-    values = [*compress(range(1, len(starts) + 1), map(colons.__contains__, gaps[1:-1]))]
-    if texts is None:
-        keys = [line[starts[value - 1] : ends[value - 1]] for value in values]
-    else:
-        keys = [*map(texts.__getitem__, map((-1).__add__, values))]
     different = set(keys)
-    telling = {key: key[:_MAX_NAME] for key in different if strength(key[:_MAX_NAME]) is not None}
+    telling = {key: key[:_MAX_NAME] for key in _maybe_telling(different) if strength(key[:_MAX_NAME]) is not None}
     told = compress(zip(values, keys, strict=True), map(telling.__contains__, keys))
     names = {value: telling[key] for value, key in told if gaps[value] in _VALUE_BEHIND}
-    for value in [value for value in names if gaps[value] == b":["] if b":[" in colons else ():
+    for value in [value for value in names if gaps[value] == b":["] if b":[" in plain.values() else ():
         names |= dict.fromkeys(_rest_of_list(gaps, value), names[value])
     if not different.isdisjoint(_VALUE_KEYS):
-        names |= _owners(line, starts, ends, gaps, zip(map((-1).__add__, values), keys, strict=True))
-    return names | _flags(line, starts, ends, gaps)
+        names |= _owners(strings, gaps, zip(map((-1).__add__, values), keys, strict=True))
+    return names | _flags(strings, gaps)
 
 
-def _owners(
-    line: bytes, starts: list[int], ends: list[int], gaps: list[bytes], keys: Iterable[tuple[int, bytes]]
-) -> dict[int, bytes]:
+def _maybe_telling(keys: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the keys that hold the stem of a telling name: a line may have a hundred thousand that hold none."""
+    text, search, at = STRING_END.join(keys), scanner((STEM,)), 0
+    while (stem := search(text, at)) is not None:
+        start, at = string_around(text, stem.start())
+        yield text[start:at]
+
+
+def _owners(strings: JsonStrings, gaps: list[bytes], keys: Iterable[tuple[int, bytes]]) -> dict[int, bytes]:
     """Return the telling names of values in fields of their own, by the number of the value."""
     owners: dict[int, bytes] = {}
     last = owner = b""
@@ -250,7 +296,7 @@ def _owners(
         if gaps[number + 1] not in _VALUE_BEHIND:
             continue
         if key in _NAMING_KEYS:
-            owner = line[starts[number + 1] : ends[number + 1]][:_MAX_NAME]
+            owner = strings.text(number + 1)[:_MAX_NAME]
         elif owner and key in _VALUE_KEYS and strength(owner) is not None:
             owners[number + 1] = owner
     return owners
@@ -259,12 +305,13 @@ def _owners(
 _VALUE_BEHIND = (b":", b":[")
 
 
-def _flags(line: bytes, starts: list[int], ends: list[int], gaps: list[bytes]) -> dict[int, bytes]:
+def _flags(strings: JsonStrings, gaps: list[bytes]) -> dict[int, bytes]:
     """Return the telling flags of a list of arguments, by the number of the string behind each."""
-    if b'"-' not in line:
+    if b'"-' not in strings.line:
         return {}
-    dashes = [number for number, start in enumerate(starts[:-1]) if line.startswith(b"-", start)]
-    texts = {number + 1: line[starts[number] : ends[number]] for number in dashes if gaps[number + 1] == b","}
+    starts, _ = strings.columns(range(len(strings) - 1))
+    dashes = [number for number, start in enumerate(starts) if strings.line.startswith(b"-", start)]
+    texts = {number + 1: strings.text(number) for number in dashes if gaps[number + 1] == b","}
     flags = {number: text.lstrip(b"-") for number, text in texts.items() if _FLAG.fullmatch(text)}
     return {number: flag for number, flag in flags.items() if strength(flag) is not None}
 

@@ -23,7 +23,7 @@ from crystal.redact.addresses import (
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
 from crystal.redact.command_passwords import COMMAND_HINTS, COMMAND_WORDS, command_spans
-from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_hints, encoded_spans
+from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_spans, literal_hints, shape_hints
 from crystal.redact.formats import (
     LONG_LITERALS,
     SHORT_LITERALS,
@@ -44,7 +44,9 @@ from crystal.redact.spoken import SPOKEN_HINTS, SPOKEN_WORDS, spoken_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
-Prefilter = Callable[[bytes], bool]
+Look = Callable[[bytes], bool]
+Prefilter = Callable[[bytes, int], bool]
+"""Whether any rule could find anything in a text, told how long the longest of the strings is that it joins."""
 Rules = Callable[[bytes, RedactionWork], Iterator[Span]]
 
 _HINTS: dict[Rules, tuple[bytes, ...]] = {
@@ -58,14 +60,15 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
 """Families of rules, and what must be in a text for each to find anything."""
 _WORDS: dict[Rules, tuple[bytes, ...]] = {command_spans: COMMAND_WORDS, spoken_spans: SPOKEN_WORDS}
 """The same for families with many words: with the others in one automaton each word would meet each state of theirs."""
-_LOOKING = (format_spans, named_spans, table_spans, encoded_spans, mnemonic_spans)
+_LOOKING = (table_spans, format_spans, named_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
 
-def families_in(text: bytes) -> list[Rules]:
-    """Return the families of rules that may find something in a plain text."""
-    found = map(list(_HINTS).__getitem__, _matcher()(text) or ())
-    return [*found, *(rules for rules, words in _WORDS.items() if _holds(words)(text)), *_LOOKING]
+def families_in(text: bytes) -> Iterator[Rules]:
+    """Yield the families of rules that may find something in a plain text; others only if these find little."""
+    yield from _LOOKING
+    yield from map(list(_HINTS).__getitem__, _matcher()(text) or ())
+    yield from (rules for rules, words in _WORDS.items() if _holds(words)(text))
 
 
 @cache
@@ -100,22 +103,27 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, encoded_hints(), (*_CUT_HINTS, *format_hints())
+    formats = (*_CUT_HINTS, *format_hints())
+    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, literal_hints(), shape_hints(), formats
 
 
 _WORD_HINTS = (*COMMAND_HINTS, *SPOKEN_HINTS)
 _OTHER_HINTS = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
-_MAX_JOINT = 16 * 1024
-"""Bytes of a text that is read for words and other hints at once: less time, but more states in random letters."""
+MIN_SECRET_BYTES = 7
+"""Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""
+MIN_TOKEN_BYTES = 15
+"""The same for a token of a known format."""
+MIN_TABLE_BYTES = 9
+"""The same for a table: two names of columns, and a row."""
 
 
-def _in_two_steps(near: tuple[bytes, ...], *exact: Prefilter) -> Prefilter:
+def _in_two_steps(near: tuple[bytes, ...], *exact: Look) -> Look:
     """Return a look that is exact where a near hint is found: most text holds none, and is read once."""
     search = regex_engines.scanner(near)
     return lambda text: search(text) is not None and any(holds(text) for holds in exact)
 
 
-def _holds(hints: tuple[bytes, ...]) -> Prefilter:
+def _holds(hints: tuple[bytes, ...]) -> Look:
     """Return whether a text holds a hint. Its automaton is made when it is asked first."""
     return lambda text: regex_engines.scanner(hints)(text) is not None
 
@@ -124,42 +132,46 @@ def _holds(hints: tuple[bytes, ...]) -> Prefilter:
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
     words = tuple(chain(*_WORDS.values()))
-    exact = _holds(_OTHER_HINTS), _holds(_WORD_HINTS)
-    apart = exact[0], _in_two_steps(words, exact[1])
-    joint = (_in_two_steps((*_OTHER_HINTS, *words), *exact),)
+    command_words = _in_two_steps(words, _holds(_WORD_HINTS))
     near_formats = (*_CUT_HINTS[1:], *format_literals())  # the first of _CUT_HINTS begins with a literal
     formats = _in_two_steps(near_formats, holds_format, _holds(_CUT_HINTS))
-
-    def holds_other(text: bytes) -> bool:
-        return any(look(text) for look in (joint if len(text) <= _MAX_JOINT else apart))
-
-    named, tables, encoded = map(_holds, (NAMED_HINTS, TABLE_HINTS, encoded_hints()))
-    # Names and formats first: a text dense with secrets is not read for anything else.
-    return _prefilter([named, formats, holds_other, tables, encoded, holds_phrase], MAX_LEVELS)
+    named, other, tables = map(_holds, (NAMED_HINTS, _OTHER_HINTS, TABLE_HINTS))
+    # Names, tables and formats first: a text dense with secrets is not read for anything else.
+    looks = {
+        named: MIN_SECRET_BYTES,
+        tables: MIN_TABLE_BYTES,
+        formats: MIN_TOKEN_BYTES,
+        other: MIN_SECRET_BYTES,
+        command_words: MIN_SECRET_BYTES,
+        _holds(literal_hints()): MIN_TOKEN_BYTES * 4 // 3,
+        _holds(shape_hints()): MIN_TOKEN_BYTES * 4 // 3,
+        holds_phrase: 0,  # each word may be a string
+    }
+    return _prefilter(looks, MAX_LEVELS)
 
 
 @cache
 def private_prefilter() -> Prefilter:
     """Return the prefilter for private spans and recalled text alone."""
-    return _prefilter([_holds(_PRIVATE_HINTS)], 0)
+    return _prefilter({_holds(_PRIVATE_HINTS): MIN_SECRET_BYTES}, 0)
 
 
-def _prefilter(looks: list[Prefilter], url_levels: int) -> Prefilter:
+def _prefilter(looks: dict[Look, int], url_levels: int) -> Prefilter:
     """Return the prefilter that lets through what one of the looks does, with colours left out.
 
     Args:
-        looks: Asked in turn.
+        looks: Asked in turn, each with the bytes of the shortest string in which its rules find anything.
         url_levels: How many levels of the encoding of URLs are undone, if all say no.
     """
 
-    def seen(text: bytes, levels: int = url_levels) -> bool:
+    def seen(text: bytes, longest: int, levels: int = url_levels) -> bool:
         if b"\x1b[" in text:
             text = COLOUR.sub(b"", text)
         if b"\\u001" in text:
             text = _ESCAPED_COLOUR.sub(b"", text)
-        if any(look(text) for look in looks):
+        if any(longest >= least and look(text) for look, least in looks.items()):
             return True
         view = percent_decoded(text) if levels else None
-        return view is not None and seen(view.text, levels - 1)
+        return view is not None and seen(view.text, longest, levels - 1)
 
     return seen

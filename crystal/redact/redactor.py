@@ -106,7 +106,7 @@ class Redactor:
         """
         try:
             line = readable(line)
-            if not self._may_hold(line):
+            if not self._may_hold(line, len(line)):
                 return []
             cuts = self._cuts(line, strings_of(line), RedactionWork(len(line)))
             return [place for cut in merged(cuts) for place in [(cut.start, cut.kind)] * cut.times]
@@ -139,7 +139,9 @@ class Redactor:
     def _worth_a_look(self, source: bytes) -> bool:
         """Return whether the source may hold something beside its markers, which attract most rules."""
         source = readable(source)
-        return any(self._may_hold(masked(source[start:end])) for start, end in windows(source, 0, len(source)))
+        return any(
+            self._may_hold(masked(source[start:end]), end - start) for start, end in windows(source, 0, len(source))
+        )
 
     def _mark(self, source: bytes, cut: Cut) -> bytes:
         if cut.instead is not None:
@@ -167,15 +169,16 @@ class Redactor:
         for group in strings.groups():
             names = strings.names_in(group) if self._secrets else {}
             if len(group) == 1:
-                place, name = (strings.starts[group.start], strings.ends[group.start]), names.get(0, b"")
+                place, name = (strings.start(group.start), strings.end(group.start)), names.get(0, b"")
                 cuts += self._cuts_in(line, *place, name, work, again, unescaped)
                 continue
             joined = strings.joined(group)
             try:
-                cuts += strings.placed(self._group_cuts(joined, names, work, again), group)
+                found = self._group_cuts(joined, strings.longest(group), names, work, again)
+                cuts += strings.placed(found, group)
             except TooDenseError:
                 marker = self._marker(DENSE, "dense", joined)
-                cuts += strings.whole(group, joined, marker, lambda text: self._may_hold(masked(text)))
+                cuts += strings.whole(group, joined, marker, lambda one: self._may_hold(masked(one), len(one)))
         return cuts
 
     def _cuts_in(
@@ -198,7 +201,7 @@ class Redactor:
             try:
                 share = RedactionWork(len(text), work)
                 share.spend(FINDING if name else 0)
-                found = self._examine(text, {0: name} if name else {}, share, again)
+                found = self._examine(text, len(text), {0: name} if name else {}, share, again)
             except TooDenseError:
                 found = [Cut(0, len(text), "dense", DENSE, text)]
             found = _moved(found, view, at)
@@ -207,19 +210,24 @@ class Redactor:
             start = until
         return cuts
 
-    def _group_cuts(self, joined: bytes, names: dict[int, bytes], reserve: RedactionWork, again: bool) -> list[Cut]:
+    def _group_cuts(
+        self, joined: bytes, longest: int, names: dict[int, bytes], reserve: RedactionWork, again: bool
+    ) -> list[Cut]:
         """Look at strings of a JSON line, as they stand between their quotes and joined by ``STRING_END``."""
         work = RedactionWork(len(joined), reserve)
         work.spend(len(names) * FINDING)
         view = unescaped(joined)
         text = joined if view is None else view.text
-        return _moved(self._examine(text, names, work, again), view, 0)
+        return _moved(self._examine(text, longest, names, work, again), view, 0)
 
-    def _examine(self, text: bytes, names: dict[int, bytes], work: RedactionWork, again: bool) -> list[Cut]:
+    def _examine(
+        self, text: bytes, longest: int, names: dict[int, bytes], work: RedactionWork, again: bool
+    ) -> list[Cut]:
         """Look at a text; after the first time, only what stands near a marker may have changed.
 
         Args:
             text: What its reader sees: one string, or several joined by ``STRING_END``.
+            longest: Bytes of the longest of these, or more.
             names: What tells of a secret in some of these, by number.
             work: What may be spent.
             again: All was looked at before.
@@ -227,7 +235,7 @@ class Redactor:
         if MARKER.fullmatch(text):
             return []
         cuts: list[Cut] = []
-        if self._may_hold(masked(text)):
+        if self._may_hold(masked(text), longest):
             work.spend(_LEAF)
             near = near_markers(text) if again else None
             cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
@@ -301,16 +309,17 @@ def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
     strings = strings_of(text)
     if strings is None:
         return cuts
-    nested = [number for number, start in enumerate(strings.starts) if text.startswith((b"{", b"["), start)]
+    starts, _ = strings.columns(range(len(strings)))
+    nested = [number for number, start in enumerate(starts) if text.startswith((b"{", b"["), start)]
     work.spend(len(nested) * CALL + len(strings.names) * FINDING // 2)
     for number in sorted({*strings.names, *nested}):
-        inner = text[strings.starts[number] : strings.ends[number]]
+        inner = text[starts[number] : strings.end(number)]
         view = unescaped(inner)
         leaf = inner if view is None else view.text
         found = _named_leaf(strings.names[number], leaf, work) if number in strings.names else []
         if view is not None and level < MAX_LEVELS:
             found += _structured_cuts(leaf, work, level + 1)
-        cuts += _moved(found, view, strings.starts[number])
+        cuts += _moved(found, view, starts[number])
     return cuts
 
 

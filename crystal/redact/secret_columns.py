@@ -107,6 +107,7 @@ def _table(head: bytes, following: bytes) -> _Table | None:
 
 
 def _secret(text: bytes, start: int, end: int, name: bytes, table: _Table, work: RedactionWork) -> Iterator[Span]:
+    work.spend(CALL)
     cell = text[start:end]
     value = cell.strip(table.padding)
     kind = is_secret_beside(name, value)

@@ -40,7 +40,7 @@ def is_divisible(source: bytes, start: int, end: int) -> bool:
     if end - start <= LARGE or _JSON.match(source, start, end):
         return False
     may_hide = private_prefilter()
-    return not any(may_hide(source[at:stop]) for at, stop in windows(source, start, end))
+    return not any(may_hide(source[at:stop], stop - at) for at, stop in windows(source, start, end))
 
 
 def _edge(source: bytes, at: int, end: int) -> int:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from types import FrameType
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    from re import _parser as sre_parse
+else:
+    import sre_parse
 
 import pytest
 from hypothesis import example, given
@@ -14,6 +21,7 @@ from hypothesis import strategies as st
 
 from crystal.redact import Redactor
 from crystal.redact.formats import FORMATS, Format
+from crystal.redact.prefilter import MIN_TOKEN_BYTES
 from crystal.redact.regex_engines import compiled
 from crystal.redact.work_limit import MIN_UNITS, UNITS_PER_BYTE, RedactionWork, TooDenseError
 from tests.support.examples import examples
@@ -198,6 +206,34 @@ def test_short_strings_are_examined_only_while_their_line_has_work_left() -> Non
     line = json.dumps({"a": rows, "b": "kept"}).encode()
     assert calls_of(line) <= MIN_CALLS + 3 * CALLS_PER_BYTE * len(line)
     assert json.loads(REDACTOR.clean_line(line)[0])["b"] == "kept"
+
+
+def test_keys_that_tell_of_nothing_cost_no_call_each() -> None:
+    rows = [{f"k{n}x{n * 7919 % 10007}": "v"} for n in range(4000)]
+    line = json.dumps({"a": rows, "b": "password=hunter2"}).encode()
+    assert calls_of(line) < len(rows)
+
+
+def test_no_format_matches_in_a_string_that_is_not_looked_at_for_formats() -> None:
+    certain = [row.pattern for row in FORMATS if b"(?P<none>)" not in row.pattern]
+    assert len(certain) > 100
+    assert min(sre_parse.parse(pattern).getwidth()[0] for pattern in certain) >= MIN_TOKEN_BYTES
+
+
+PROGRAM = """
+from crystal.redact import Redactor
+from tests.support.hostile_texts import mixture
+print([Redactor(b"a key of this machine").clean_line(mixture(seed, 40_000)) for seed in (0, 9, 16)])
+"""
+
+
+@pytest.mark.slow
+def test_a_line_too_dense_to_examine_is_cleaned_alike_in_every_process() -> None:
+    said = {
+        subprocess.check_output([sys.executable, "-c", PROGRAM], env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
 
 
 def test_source_code_full_of_patterns_is_read_once_and_not_again_at_each_level_of_escaping() -> None:

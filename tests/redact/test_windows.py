@@ -7,7 +7,7 @@ import pytest
 from crystal.redact import Redactor
 from crystal.redact.regex_engines import LARGE
 from crystal.redact.windows import windows
-from crystal.redact.work_limit import RedactionWork, TooDenseError
+from crystal.redact.work_limit import TooDenseError
 
 
 @pytest.mark.parametrize("behind", [b'","type": "user"}', b" \n", b"\\n\\n", b"\x80" * 3])
@@ -20,7 +20,7 @@ def test_a_window_does_not_reach_past_the_end_of_the_string(more: int, behind: b
 
 
 def test_a_dense_window_takes_nothing_from_the_string_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def too_dense(_: Redactor, text: bytes, names: object, work: RedactionWork, again: bool) -> list[object]:
+    def too_dense(_: Redactor, text: bytes, longest: int, names: object, work: object, again: bool) -> list[object]:
         if len(text) < LARGE or again:
             return []
         raise TooDenseError
