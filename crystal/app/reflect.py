@@ -198,12 +198,15 @@ def _contradicts_near(new: Remembered, old: Remembered) -> bool:
 
 
 def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
-    said = turns_of_lines(store, [each.line for each in evidence])
-    sources = []
+    lines = []
     for each in evidence:
-        role, text, _ = next(iter(said.get(each.line, [])), ("", "", None))
-        is_gone = each.line not in said
-        sources.append(SourceLine(each.line, each.session, each.at, role, text[:MAX_QUOTE], is_gone))
+        answered = learned.answered_line(store, each.line, one.text)
+        lines += [(name, each) for name in (answered, each.line) if name is not None]
+    said = turns_of_lines(store, [name for name, _ in lines])
+    sources = []
+    for name, each in lines:
+        role, text, _ = next(iter(said.get(name, [])), ("", "", None))
+        sources.append(SourceLine(name, each.session, each.at, role, text[:MAX_QUOTE], name not in said))
     times, sure = [each.at for each in evidence], learned.confidence_of(evidence)
     return Learned(one, evidence[0].kind, sure, len(evidence), min(times), max(times), tuple(sources))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -11,7 +11,8 @@ from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
 from crystal.reflect.own_words import own_sentences
 from crystal.reflect.statement_patterns import Kind, Statement, find_statement, is_passing, lasting_part, read_rules
-from crystal.store.memories.learned import MAX_STATEMENTS, ReadTurn
+from crystal.store.memories.learned import COMMAND_WORKS, MAX_STATEMENTS, ReadTurn
+from crystal.work.call_results import PairedTurn, pair
 from crystal.work.outcomes import is_failed
 
 MIN_RUNS = 3
@@ -94,10 +95,11 @@ def extract(turns: Sequence[ReadTurn], after: int, chosen: Sequence[Chosen]) -> 
     own: dict[int, list[tuple[int, Statement]]] = {}
     for candidate, statement in chosen:
         own.setdefault(candidate.turn.id, []).append((candidate.number, statement))
+    calls = _calls_of(turns)
     lessons: list[Lesson] = []
     for at, turn in enumerate(turns):
         if turn.id > after:
-            found = sorted(own.get(turn.id, ())) or enumerate(_answered(turns, at))
+            found = sorted(own.get(turn.id, ())) or enumerate(_answered(turns, at, calls))
             for number, one in found:
                 line = (turn.uuid, turn.part, number, turn.at, turn.project)
                 lessons.append(
@@ -106,17 +108,23 @@ def extract(turns: Sequence[ReadTurn], after: int, chosen: Sequence[Chosen]) -> 
     return lessons
 
 
-def _answered(turns: Sequence[ReadTurn], at: int) -> Iterator[Statement]:
+def _calls_of(turns: Sequence[ReadTurn]) -> dict[int, str]:
+    """Return the calls of tools by the turns of their results."""
+    said = {turn.id: turn.text for turn in turns}
+    pairs = pair(PairedTurn(turn.id, (0, None), turn.role, turn.tool, turn.message_id) for turn in turns)
+    return {one.result: said[one.call] for one in pairs if one.result is not None}
+
+
+def _answered(turns: Sequence[ReadTurn], at: int, calls: Mapping[int, str]) -> Iterator[Statement]:
     """Yield what the user accepted with a turn, or the command that succeeded."""
     turn = turns[at]
     if turn.role == "user":
         said = _said_before(turns, at)
         yield from (*_accepted(turn.text, said), *_corrected(turn.text, said))
     elif turn.role == "tool_result" and not is_failed(turn.text):
-        call = next((one for one in reversed(turns[:at]) if one.role in ("tool_call", "user")), None)
-        command = None if call is None or call.role != "tool_call" else project_command(call.text)
+        command = project_command(calls.get(turn.id, ""))
         if command is not None:
-            yield Statement("command", f"`{command}` works here", 0.85)
+            yield Statement("command", f"`{command}{COMMAND_WORKS}", 0.85)
 
 
 def _said_before(turns: Sequence[ReadTurn], at: int) -> str:

