@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crystal.app.context import open_kept_machine, this_home
-from crystal.app.memory_files import BlockDecisions, MemoryFile, file_list, state_of_files
+from crystal.app.memory_files import BlockDecisions, FileList, MemoryFile, file_list, state_of_files
 from crystal.app.vault import side_named
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Prefer
 from crystal.cli.render import count_words, hint, one_line, say, warn
+from crystal.errors import CrystalError
 from crystal.text.harmless import harmless
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from crystal.app.vault import Side
+    from crystal.install.file_change import FileChange
     from crystal.vault.block import BlockRow
 
 QUOTED = 200
@@ -42,26 +47,53 @@ def sync(
 ) -> None:
     """Write what you have confirmed into a block of a file, and take over what you changed in the block.
 
-    The first time, name the file. Exit code 1: a conflict is open, or a line cannot be remembered.
+    The first time, name the file. One that cannot be read or written is named, and the others are synced.
+    Exit code 1: a conflict is open, or a line cannot be remembered.
     """
     from crystal.app.background import embed_soon
 
-    side, done = side_named(prefer), []
+    side = side_named(prefer)
+    done: list[tuple[MemoryFile, FileChange]] = []
+    failed: list[tuple[Path, CrystalError]] = []
     with open_kept_machine() as machine, file_list(machine) as listed:
         for path in listed.named(files or [], this_home()):
-            one = listed.compared(path)
-            answers = _asked(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=as_json)
-            one.change(answers).check_unchanged()  # a file that cannot be written is not listed
-            listed.note(one.path)
-            done.append((one, one.run(answers)))
+            try:
+                done.append(_synced(listed, path, side, yes=yes, quiet=as_json))
+            except CrystalError as error:
+                failed.append((path, error))
         embed_soon(machine)
     if as_json:
-        print_json({"files": [{**as_dict(one), "written": change.changed} for one, change in done]})
+        written = [{**as_dict(one), "written": change.changed} for one, change in done]
+        print_json({"files": [*written, *(_not_read(path, error) for path, error in failed)]})
     else:
         say(*(f"{one_line(str(one.path))}: {'written' if change.changed else 'nothing new'}" for one, change in done))
-    if any(one.refused or (side is None and one.rows_in("conflict")) for one, _ in done):
+    is_open = any(one.refused or (side is None and one.rows_in("conflict")) for one, _ in done)
+    if is_open:
         hint("move what is no memory out of the block; a conflict: crystal files sync --prefer file, or crystal")
+    _refuse(failed)
+    if is_open:
         raise typer.Exit(1)
+
+
+def _synced(
+    listed: FileList, path: Path, side: Side | None, *, yes: bool, quiet: bool
+) -> tuple[MemoryFile, FileChange]:
+    """Sync one file, and add it to the list unless it cannot be written."""
+    one = listed.compared(path)
+    answers = _asked(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=quiet)
+    one.change(answers).check_unchanged()
+    listed.note(one.path)
+    return one, one.run(answers)
+
+
+def _refuse(failed: list[tuple[Path, CrystalError]]) -> None:
+    """Name the files that could not be synced; the last error ends the command."""
+    for _, error in failed[:-1]:
+        say(f"crystal: error: {error.message}", stream=sys.stderr)
+        if error.hint:
+            hint(error.hint)
+    if failed:
+        raise failed[-1][1]
 
 
 @commands.command("status", short_help="List the files, and what differs.")
@@ -70,7 +102,7 @@ def status(as_json: AsJson = False) -> None:
     with open_kept_machine() as machine:
         found = state_of_files(machine)
     if as_json:
-        print_json({"files": [as_dict(one) if isinstance(one, MemoryFile) else {"path": str(path), "error": one.message}
+        print_json({"files": [as_dict(one) if isinstance(one, MemoryFile) else _not_read(path, one)
                               for path, one in found]})  # fmt: skip
         return
     for path, one in found:
@@ -136,6 +168,10 @@ def _row_lines(state: str, row: BlockRow, why: str | None) -> Iterator[str]:
         yield f"  the file:  {one_line(row.entry.text)[:QUOTED]}"
     if row.memory is not None:
         yield f"  crystal:   {one_line(row.memory.text)[:QUOTED]}"
+
+
+def _not_read(path: Path, error: CrystalError) -> dict[str, str]:
+    return {"path": str(path), "error": error.message}
 
 
 def as_dict(one: MemoryFile) -> dict[str, Any]:

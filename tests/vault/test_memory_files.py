@@ -219,6 +219,23 @@ def test_files_that_cannot_be_written_are_refused_and_stay(agents: Path, home: P
     assert (refused.code, "crystal config get private.projects" in refused.err) == (2, True)
 
 
+def test_a_file_that_cannot_be_synced_does_not_stop_the_others(agents: Path) -> None:
+    paths = [agents, *(agents.with_name(name) for name in ("B.md", "C.md", "D.md"))]
+    assert sync(*map(str, paths), "--yes").code == 0
+    whole = paths[1].read_bytes()
+    paths[0].write_bytes(b"caf\xe9")
+    paths[2].write_bytes(whole[:-20])
+    crystal("remember", "zebras")
+    shown = sync()
+    assert (shown.code, shown.err.count("+ - zebras")) == (2, 2), shown.err
+    done = sync("--yes")
+    assert (done.code, done.out) == (2, f"{paths[1]}: written\n{paths[3]}: written\n")
+    assert (paths[0].read_bytes(), paths[2].read_bytes()) == (b"caf\xe9", whole[:-20])
+    assert [f"crystal: error: {path}" in done.err for path in paths] == [True, False, True, False]
+    found = json.loads(sync("--yes", "--json").out)["files"]
+    assert {one["path"]: "error" in one for one in found} == {str(one): one in paths[::2] for one in paths}
+
+
 def test_lines_of_another_machine_stay(agents: Path) -> None:
     foreign = "- theirs <!-- mem-ffffffffffff 00000000 -->"
     change(agents, "- we deploy", f"{foreign}\r\n- we deploy")
