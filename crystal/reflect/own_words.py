@@ -29,8 +29,8 @@ _LABEL = re.compile(r"([^`]{1,60}?):\s")
 _OWN_LABEL = re.compile(
     r"(?:to|before you|hm+|for(?! example| instance)|in(?! the)"
     r"|found it|remember|note|fyi|again|keep in mind|from now|going forward"
-    r"|next time|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
-    r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b",
+    r"|next time|reminder|you keep forgetting|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
+    r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b(?!\.\w)",
     re.IGNORECASE,
 )
 
@@ -45,7 +45,9 @@ def own_sentences(message: str) -> Iterator[str]:
         message: The whole text of a turn of the user.
     """
     gates, is_own = read_rules()[1], True
-    for sentence in _sentences(message.strip() if _is_plain_line(message) else ""):
+    if not _is_plain_line(message) or gates["JEST"].search(message):
+        return
+    for sentence in _sentences(message.strip()):
         if _is_of_others(sentence):
             return
         is_rule = find_statement(sentence) is not None

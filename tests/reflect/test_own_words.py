@@ -21,7 +21,7 @@ ORDERS = (
     "From now on never ask for confirmation.", "We use yarn, not pnpm, in this repo.", "I prefer tabs over spaces.",
     "Never use parameterised queries in this project.", "Remember that the deploy key lives in the lobby safe.",
 )  # fmt: skip
-EXCLUSIONS = ("MOMENTARY", "POINTING", "UNSURE", "PRIVATE", "TASK", "INTRODUCES", "REPORTS")
+EXCLUSIONS = ("MOMENTARY", "POINTING", "UNSURE", "PRIVATE", "TASK", "INTRODUCES", "REPORTS", "JEST")
 DATA = Path(__file__).parents[1] / "data" / "reflect"
 ROWS = [
     row
@@ -40,7 +40,9 @@ LASTING = (
     ("No, that's wrong. Use the real database in tests, not mocks.", "convention"),
     ("We decided to go with Postgres because we need joins", "decision"),
     ("We agreed that errors bubble up to the controller", "decision"), ("remember I work in Lisbon time", "fact"),
-    ("By convention branches are named feat/TICKET", "convention"),
+    ("By convention branches are named feat/TICKET", "convention"), ("reminder: never push to main", "convention"),
+    ("In this repo, write commit messages in English", "convention"), ("our Python version is 3.11", "fact"),
+    ("Don't write docstrings for private functions", "convention"),
 )  # fmt: skip
 PASSING = (
     "for now always return true", "should we always validate input?", "The docs say: always call close() after use.",
@@ -53,7 +55,10 @@ PASSING = (
     "FYI I've pushed my changes", "Always show the banner on top of the page.",
     "We picked up the wrong version because the cache was stale.", "here, the loop never ends",
     "we run into a deadlock", "I prefer not to say how much I earn", "Every button should have a tooltip",
-    "Every time I open the page the dialog should update",
+    "Every time I open the page the dialog should update", "In this project, add a login page",
+    "I prefer Anna's approach over Bob's", "To see the bug run `npm run dev`", "We agreed to disagree",
+    "remember.txt says: always use tabs", "Never use eval, wrote Crockford.", "We decided to use Mongo. April fools!",
+    "yeah right, never write tests", "In this repo nobody knows how the tests run",
 )  # fmt: skip
 
 
