@@ -31,7 +31,7 @@ def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             left = len(found) - len(items)
             more = f"{left} more are not shown; crystal_search finds them" if left else None
             where = "everywhere" if folder is None else "in this project"
-            head = f"{len(found)} memories hold {where}"
+            head = f"{len(found)} {'memory holds' if len(found) == 1 else 'memories hold'} {where}"
             return answered(head, items, "memories", {"memories_in_all": len(found)}, more)
 
         return bounded([memory_item(one, ids) for one in found[:MAX_READ]], compose, client.room)
@@ -51,6 +51,11 @@ def _folder(client: ClientContext, arguments: Mapping[str, Any]) -> str | None:
     """
     if arguments.get("scope") == "global":
         allowed = this_config().mcp_global_scope
+        if client.agent is None and allowed:
+            hint = "the user names it in the settings of its client: crystal mcp --agent AGENT"
+            raise UsageError(
+                "the scope global is for agents that are known, and nothing says which one this is", hint=hint
+            )
         if client.agent is None or not any(fnmatch.fnmatchcase(client.agent, one) for one in allowed):
             hint = "leave scope out; the user can allow it: crystal config set mcp.global_scope AGENT"
             raise UsageError("the scope global is not allowed for this agent", hint=hint)

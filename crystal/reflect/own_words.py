@@ -29,7 +29,8 @@ _LABEL = re.compile(r"([^`]{1,60}?):\s")
 _OWN_LABEL = re.compile(
     r"(?:to|before you|hm+|for(?! example| instance)|in(?! the)"
     r"|found it|remember|note|fyi|again|keep in mind|from now|going forward"
-    r"|next time|reminder|you keep forgetting|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
+    r"|next time|reminder|you keep forgetting"
+    r"|please|ok(?:ay)?|yes|nope?|wrong|also|btw|by the way|one more thing|the (?:root cause|fix|reason)"
     r"|(?:\w+ ){0,2}(?:rule|convention|policy)|.*\b(?:is|was|are|were))\b(?!\.\w)",
     re.IGNORECASE,
 )

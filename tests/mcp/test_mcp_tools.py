@@ -66,6 +66,28 @@ def test_every_answer_is_sent_once_in_one_fence(told: Store) -> None:
                 assert list(as_json)[-1] == "fence_end"
 
 
+def test_the_scope_global_is_for_the_agents_that_the_settings_name(
+    told: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(agent: str | None, name: str, **more: object) -> str:
+        return Tools(ClientContext(folder="/code/shop", agent=agent)).text(name, **more)
+
+    for agent in (None, "codex"):
+        assert "crystal config set mcp.global_scope" in asked(agent, "read_memory", scope="global")
+    monkeypatch.setenv("CRYSTAL_MCP_GLOBAL_SCOPE", "claude-*")
+    kept = asked("claude-code", "write_memory", content="okapis sleep everywhere", scope="global")
+    assert "a fact for everywhere" in kept
+    asked("codex", "write_memory", content="quaggas sleep here", scope="project")
+    assert "1 memory holds everywhere" in asked("claude-code", "read_memory", scope="global")
+    assert "okapis" not in asked("claude-code", "read_memory")
+    for agent, says in (("codex", "mcp.global_scope AGENT"), ("Claude-code", "not allowed"), (None, "--agent AGENT")):
+        for name, more in (("read_memory", {}), ("write_memory", {"content": "tapirs"})):
+            refused = asked(agent, name, scope="global", **more)
+            assert refused.startswith("error: the scope global")
+            assert says in refused
+    assert "tapirs" not in asked("claude-code", "read_memory", scope="global")
+
+
 def test_a_search_finds_what_a_search_by_python_finds(told: Store) -> None:
     with Crystal.reader() as memory:
         expected = [str(hit.id) for hit in memory.search("zebra checkout", limit=4).hits]
