@@ -191,7 +191,7 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
         count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
         head = f"{count} would be forgotten for good; nothing is changed yet"
         left = len(plan.items) - len(items)
-        rest = f"{left} more things would be forgotten and are not shown here\n" if left else ""
+        rest = f"{left} more {'thing' if left == 1 else 'things'} would be forgotten, not shown here\n" if left else ""
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
