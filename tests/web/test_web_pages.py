@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import open_machine, open_reader
+from crystal.app.memories import remember as keep
 from crystal.config.load import load_config
 from crystal.sessions.reading import find_target, read, read_page, sessions
 from crystal.web.app import VIEWS
@@ -176,6 +177,21 @@ def test_older_days_show_every_session_once(home, monkeypatch):
     assert re.findall(r'<time datetime="([^"]+)"', one_day) == [dates[3]]
     assert "Nothing is from this day" in client.get("/?day=2020-01-01").text
     assert client.get("/?day=nonsense").status_code == 400
+
+
+def test_a_day_is_told_the_latest_first(home):
+    remember(home, ["hello"])
+    begun = 1_795_168_800_000
+    with open_machine() as machine:
+        assert machine.store.value("SELECT ts FROM turns") == begun
+        for minutes in (-5, 5):
+            one = keep(machine, f"{minutes} minutes after it")
+            machine.store.execute(
+                "UPDATE memories SET updated_at = ? WHERE uid = ?", (begun + 60_000 * minutes, one.id)
+            )
+    page = Client().get("/").text
+    places = [page.index(words) for words in (">5 minutes", f"/session/{SESSION}", ">-5 minutes")]
+    assert places == sorted(places)
 
 
 def test_copying_gives_what_export_writes(home, tmp_path):

@@ -8,7 +8,8 @@ from datetime import date, datetime, timedelta
 
 from crystal.app.context import Machine
 from crystal.app.timeline import days
-from crystal.sessions.timeline import EVER, Day, sessions_per_day
+from crystal.model.recall import Remembered
+from crystal.sessions.timeline import EVER, Day, TimelineEntry, sessions_per_day
 from crystal.store.capture.projects import known_projects
 from crystal.timewords.parse import end_of, local, local_ms, parse_when
 from crystal.web.responses import Page, RequestValues
@@ -43,12 +44,20 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     begin = today - timedelta(days=today.weekday() + 7 * (WEEKS - 1))
     counts = sessions_per_day(machine.stores, since=_start(begin))
     values = {
-        "days": shown, "older": None if day else older, "notes": notes, "day": day, "project": project,
+        "days": [(one.date, _in_order(one)) for one in shown],
+        "older": None if day else older, "notes": notes, "day": day, "project": project,
         "before": before, "cells": _cells(begin, today, counts), "months": _months(begin),
         "year": sum(counts.values()), "active": len(counts),
         "projects": [*dict.fromkeys(one.name for one in known_projects(machine.store) if one.sessions)][:PROJECTS],
     }  # fmt: skip
     return Page("timeline.html", "Timeline", values)
+
+
+def _in_order(day: Day) -> list[TimelineEntry | Remembered]:
+    """Return the sessions and memories of a day, the latest first."""
+    every: list[tuple[int, TimelineEntry | Remembered]] = [(one.first, one) for one in day.sessions]
+    every += [(one.updated_at, one) for one in day.memories]
+    return [one for _, one in sorted(every, key=lambda each: -each[0])]
 
 
 def _whole_days(found: Sequence[Day]) -> tuple[Sequence[Day], int | None]:
