@@ -188,7 +188,7 @@ def main() -> None:
     redactor.seen.clear()
     again = rate(lines, lambda line: counts.update(redactor.clean_line(line)[1]))
     baseline = rate(lines, parsed)
-    on = [line for line in lines if redactor._may_hold(line)]
+    on = [line for line in lines if redactor._may_hold(line, len(line))]
     size = sum(map(len, lines))
     print(f"{size / 1e6:.1f} MB in {len(lines):,} different lines; {sum(map(len, on)) / size:.2%} pass the first look")
     print(f"  orjson.loads {baseline:7.0f} MB/s")
