@@ -190,22 +190,29 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
             things = f"at least {things} and at most {len(plan.items) + plan.unread}"
         count = things + (f" of {len(plan.sessions)} sessions" if plan.sessions else "")
         head = f"{count} would be forgotten for good; nothing is changed yet"
-        left = len(plan.items) - len(items)
+        left = len(plan.items) - sum(item.data["copies"] for item in items)
         rest = f"{left} more {'thing' if left == 1 else 'things'} would be forgotten, not shown here\n" if left else ""
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    shown = plan.items if client.is_reader else ()
-    return bounded([partial(_doomed_item, item, machine) for item in shown], compose, client.room)
+    alike: dict[tuple[str, ...], list[ForgetItem]] = {}
+    for item in plan.items if client.is_reader else ():
+        words = item.uuid if item.kind == "memory" else item.text
+        alike.setdefault((item.kind, item.because, item.role, words), []).append(item)
+    makers = [partial(_doomed_item, same[0], len(same), machine) for same in alike.values()]
+    return bounded(makers, compose, client.room)
 
 
-def _doomed_item(item: ForgetItem, machine: Machine, room: int) -> AnswerItem:
-    """Return an item under its short id if it has one, and why it goes if it was not asked for."""
+def _doomed_item(item: ForgetItem, copies: int, machine: Machine, room: int) -> AnswerItem:
+    """Return an item under its short id if it has one, how many read like it, and why it goes if nobody asked."""
     chunk = chunk_of_uuid(machine.store, item.uuid) if (item.kind, item.memory) == ("line", "local") else None
-    is_memory, because = item.kind == "memory", "" if item.because == "asked" else item.because
-    ident = ShortIds(machine).memory(item.uuid) if is_memory else hit_name(chunk) if chunk else item.uuid
-    head = " ".join(filter(None, (ident, "memory" if is_memory else kind_of(item.role)[1], because)))
+    by, times = "memory" if item.kind == "memory" else kind_of(item.role)[1], f"x{copies}" if copies > 1 else ""
+    because = "" if item.because in ("asked", by) else item.because
     place = place_of(item.timestamp, item.project, item.device, machine.config.device)
+    ident = ShortIds(machine).memory(item.uuid) if by == "memory" else hit_name(chunk) if chunk else item.uuid
+    if item.kind == "note":  # it has neither text nor day
+        ident, place = "", ("",)
+    head = " ".join(filter(None, (ident, by, times, because)))
     text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))
-    names = {"kind": item.kind, "id": item.uuid, "because": item.because}
+    names = {"kind": item.kind, "id": item.uuid, "because": item.because, "copies": copies}
     return AnswerItem(head, place, text, {**names, "text": text, "when": iso(item.timestamp)})

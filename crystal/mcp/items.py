@@ -57,10 +57,9 @@ def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> 
     if role == "tool_result" and tool is not None and WEB_TOOL.search(tool):
         return "web", f"web {name}"
     inside = ", in a subagent" if subagent else ""
-    if role == "tool_result":
-        return "tool", f"tool {name or 'unknown'}{inside}"
-    if role == "tool_call":
-        return "tool", f"call {name or 'unknown'}{inside}"
+    if role in ("tool_result", "tool_call"):
+        whose = "tool" if role == "tool_result" else "call"
+        return "tool", f"{whose} {name}{inside}" if name else f"{whose}{inside}"
     if role == "subagent" or subagent:
         return "subagent", "subagent"
     if role == "thinking":
@@ -80,7 +79,7 @@ def excerpt(text: str, room: int, start: int = 0) -> tuple[str, int]:
     whole = quote(text)
     part = whole[start : start + max(1, room)]
     left = max(0, len(whole) - start - len(part))
-    before, after = "[…] " if start else "", f" […] ({left} more characters)" if left else ""
+    before, after = "[…] " if start else "", f" [… {left} more]" if left else ""
     return f"{before}{part}{after}", left
 
 

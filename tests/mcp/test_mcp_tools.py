@@ -175,11 +175,22 @@ def test_a_long_text_is_read_to_its_end(store: Store) -> None:
     tools, read, start = Tools(room=5_000), "", 0
     while True:
         turn = next(turn for turn in tools.data("crystal_get", id="1", start=start)["turns"] if turn["focus"])
-        part = re.sub(r" \[…\] \(\d+ more characters\)$", "", turn["text"].removeprefix("[…] "))
+        part = re.sub(r" \[… \d+ more\]$", "", turn["text"].removeprefix("[…] "))
         read, start = read + part, start + len(part)
         if not turn["characters_left"]:
             break
     assert read == text
+
+
+def test_the_preview_of_forgetting_shows_an_equal_text_once(store: Store) -> None:
+    for session in (SHOP, API, SHOP):
+        add_turn(store, "the okapi file was updated", session=session, role="tool_result")
+    add_turn(store, "an okapi is striped", session=SHOP)
+    text = Tools().text("crystal_forget", query="okapi")
+    assert "data: 4 things of 2 sessions would be forgotten for good; nothing is changed yet" in text
+    assert (text.count("the okapi file was updated"), text.count("striped")) == (1, 1)
+    assert re.search(r"^\[1 tool x3[ \]]", text, re.MULTILINE)
+    assert "more things" not in text
 
 
 @pytest.mark.slow
@@ -194,7 +205,7 @@ def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> No
             page = tools.text("crystal_get", id=ident, start=start, context=0)
             inside = re.split(r"\n(?:\[start \d+ goes on\]\n)?</crystal-memory", page)[0]
             inside = re.split(r"\][ \n]", inside, maxsplit=1)[1]
-            read += re.sub(r" \[…\] \(\d+ more characters\)$", "", inside.removeprefix("[…] "))
+            read += re.sub(r" \[… \d+ more\]$", "", inside.removeprefix("[…] "))
             further = re.search(r"\bstart[ =](\d+)", page)
             if further is None:
                 break
