@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
+from crystal.transcript.damaged import MessageList
 from crystal.transcript.line import (
     Fields,
     fields_of,
@@ -26,6 +27,7 @@ from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 
 _TASK_FILE = "api_conversation_history.json"
+_LISTED = MessageList("messages", ("id", "role", "content", "ts"))
 _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]*>\n?(.*?)\n?</\1>\s*", re.DOTALL)
 _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
 
@@ -90,11 +92,11 @@ READER = ClineReader("taskHistory.json")
 def _document(source: Snapshot) -> tuple[str, str, list[object]]:
     """Return the conversation of a file, the session that it belongs to, and its messages."""
     if source.path.name == _TASK_FILE:
-        whole: Fields = {"messages": source.document}
+        whole: Fields = {"messages": source.document()}
         session: object = source.path.parent.name
     else:
-        whole = fields_of(source.document)
-        session = whole.get("sessionId")
+        whole = fields_of(source.document(_LISTED))
+        session = whole.get("sessionId") or (source.damaged and source.path.parent.name)
     origin = fields_of(whole.get("origin"))
     parent = identifier(origin.get("parentThreadId")) if origin.get("mode") == "subagent" else None
     messages, ident = whole.get("messages"), identifier(session)

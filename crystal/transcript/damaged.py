@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
-from crystal.transcript.line import parse_line
+from crystal.transcript.line import fields_of, list_of, parse_line
 
 MAX_RECORD_BYTES = 4 << 20
 _FORWARDS = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
 """Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
-_LIST_NAME = lazy_pattern(rb'("[a-zA-Z_]+")\s*:\s*\[[^][]*\Z')
-_MAX_NAME = 1_000
+_OBJECT = lazy_pattern(rb'\{\s*"')
+_MAX_AGAIN = 20
+"""A document is parsed as often at most: one that begins with many objects that do not end would be each time."""
 _MAX_OPEN = 4
 """Brackets that are open behind a place where the beginning of a conversation may end."""
 _CLOSING = bytes.maketrans(b"[{", b"]}")
+
+
+class MessageList(NamedTuple):
+    """The list that a reader reads of a document.
+
+    Attributes:
+        name: Its field in the document.
+        keys: Fields that each of its objects has, and that no object within them has.
+    """
+
+    name: str
+    keys: Collection[str]
 
 
 class _Place(NamedTuple):
@@ -39,35 +53,66 @@ def last_record_at(line: bytes) -> int:
     return start if parse_line(body[start:]) is not None else 0
 
 
-def parse_damaged(data: bytes) -> tuple[object, int, int]:
+def parse_damaged(data: bytes, listed: MessageList | None = None) -> tuple[object, list[slice]]:
     """Parse a damaged document that is a list of objects, or an object that has one: those before and after the damage.
 
+    Args:
+        data: The document.
+        listed: The list that it has, to be found where its name is lost; None if the document is the list.
+
     Returns:
-        What was parsed, None if nothing can be; and which bytes were left out: the first, and the one behind the last.
+        What was parsed, None if nothing can be; and which bytes were left out.
     """
+    head, begin, is_cut = _head(data, listed)
+    if is_cut:
+        behind = []
+    else:
+        behind = _objects_at_end(data, begin) if listed is None else _objects_with(listed.keys, data, begin)
+    before = list_of(head if listed is None else fields_of(head).get(listed.name))
+    found = [*before, *(parse_line(data[one]) for one in behind)]
+    if not found:
+        return None, [slice(0, len(data))]
+    begins, ends = [one.start for one in behind], [begin, *(one.stop for one in behind)]
+    if listed is None:
+        document: object = found
+        is_end_whole = data[ends[-1] :].strip() == b"]"
+    else:
+        rest = _parse(b'{"%s":[{}' % listed.name.encode() + data[ends[-1] :])
+        document = {**fields_of(rest), **fields_of(head), listed.name: found}
+        is_end_whole = rest is not None
+    between = map(slice, ends, begins if is_end_whole else [*begins, len(data)])
+    return document, [one for one in between if data[one].strip(b", \r\n\t")]
+
+
+def _head(data: bytes, listed: MessageList | None) -> tuple[object, int, bool]:
+    """Return the document up to the damage, None without the list; where that is; and whether it is only cut there."""
     places, open_ = _places(data)
     low = _last_closed(data, places)
-    if not low:
-        return _without_beginning(data)
-    place = places[low - 1]
-    is_cut = _parse(data + open_.translate(_CLOSING)[::-1]) is not None
-    behind, start = ([], len(data)) if is_cut else _objects_at_end(data, place)
-    is_behind_object = data[: place.end].endswith(b"}")
-    if not behind and not is_behind_object:
-        return None, 0, len(data)
-    more = b",".join([b"", *behind] if is_behind_object else behind)
-    return _closed(data, place, more), place.end, start
+    head = _closed(data, places[low - 1]) if low else None
+    if not low or not isinstance(head if listed is None else fields_of(head).get(listed.name), list):
+        return None, 0, False
+    return head, places[low - 1].end, _parse(data + open_.translate(_CLOSING)[::-1]) is not None
 
 
-def _without_beginning(data: bytes) -> tuple[object, int, int]:
-    """Parse a document that begins damaged: the objects at the end of its list, and what follows them."""
-    for closing in (b"]", b"]}"):
-        behind, start = _objects_at_end(data, _Place(0, closing))
-        named = _LIST_NAME.search(data, max(0, start - _MAX_NAME), start) if len(closing) == 2 else None
-        if behind and (named or len(closing) == 1):
-            head = b"{" + named[1] + b":[" if named else b"["
-            return _parse(head + data[start:]) or _parse(head + b",".join(behind) + closing), 0, start
-    return None, 0, len(data)
+def _objects_with(keys: Collection[str], data: bytes, at: int) -> list[slice]:
+    """Return where the objects stand that are whole and have some fields, from a place on.
+
+    No text of a message is taken for one: a quote in it is escaped.
+    """
+    text, decode = data.decode("latin-1"), json.JSONDecoder().raw_decode  # a character is a byte
+    found, left = list[slice](), _MAX_AGAIN * len(data)
+    while left > 0 and (begun := _OBJECT.search(data, at)) is not None:
+        start = begun.start()
+        try:
+            value, at = decode(text, start)
+        except RecursionError:
+            break
+        except ValueError as error:
+            at = start + 1
+            left -= getattr(error, "pos", len(data)) - start
+        else:
+            found += [slice(start, at)] if value.keys() >= set(keys) else []
+    return found
 
 
 def parse_beginning(data: bytes) -> object:
@@ -96,9 +141,9 @@ def _parse(data: bytes) -> object:
     return (parse_line(b'{"it":' + data + b"}") or {}).get("it")
 
 
-def _closed(data: bytes, place: _Place, more: bytes = b"") -> object:
-    """Parse a document up to a place, with more behind it."""
-    return _parse(data[: place.end] + more + place.closing)
+def _closed(data: bytes, place: _Place) -> object:
+    """Parse a document up to a place."""
+    return _parse(data[: place.end] + place.closing)
 
 
 def _places(data: bytes) -> tuple[list[_Place], bytes]:
@@ -124,26 +169,21 @@ def _brackets(data: bytes) -> Iterator[tuple[int, bytearray]]:
         yield token.end(), open_
 
 
-def _objects_at_end(data: bytes, place: _Place) -> tuple[list[bytes], int]:
-    """Return the whole objects at the end of the list that a place is in, and where the first of them begins."""
-    closed = place.closing[::-1]
-    found, start, stop = list[bytes](), len(data), len(data)
-    outer, level, rest = b"", len(closed), data[place.end :]
+def _objects_at_end(data: bytes, begin: int) -> list[slice]:
+    """Return where the whole objects stand at the end of a document that is a list, from a place on."""
+    found, stop, outer, rest = list[slice](), 0, b"", data[begin:]
     for depth, sign, at in _backwards(rest):
-        if sign in b"]}" and depth <= level:
-            outer = outer[: depth - 1] + sign
-        if outer != closed:
+        if depth == 1 and sign in b"]}":
+            outer = sign
+        if outer != b"]":
             continue
-        if sign == b"}" and depth == level + 1:
+        if sign == b"}" and depth == 2:
             stop = at + 1
-        elif sign == b"{" and depth == level:
+        elif sign == b"{" and depth == 1:
             if parse_line(rest[at:stop]) is None:
                 break
-            found.append(rest[at:stop])
-            start = place.end + at
-        elif sign == b"[" and depth < level:
-            found, start = [], len(data)  # another list, which is whole
-    return found[::-1], start
+            found.append(slice(begin + at, begin + stop))
+    return found[::-1]
 
 
 def _backwards(data: bytes) -> Iterator[tuple[int, bytes, int]]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
+from crystal.transcript.damaged import MessageList
 from crystal.transcript.line import Fields, dicts_of, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
@@ -28,7 +29,7 @@ _EARLIER = "crystalEarlier"
 _ANSWERS = ("gemini", "qwen")
 """Kinds of answers; the first versions of Qwen Code write the same documents."""
 _ROOT_FILE = ".project_root"
-
+_LISTED = MessageList("messages", ("id", "timestamp", "type", "content"))
 
 _HEAD = frozenset(("sessionId", "lastUpdated", "summary", "$rewindTo"))
 """Fields of lines that only tell about the chat, unless there are objects in them."""
@@ -45,15 +46,20 @@ class GeminiReader(MessageReader, SnapshotReader):
         return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the chat of a file. A subagent's lies in a folder named after its session, and has its own name."""
+        """Return the chat of a file. A subagent's lies in a folder named after its session, and has its own name.
+
+        One that was read without its beginning, which names the session, keeps the name of its file.
+        """
         objects, parent = _objects(source), source.path.parent.name
         head: Fields = next((one for one in objects if "sessionId" in one), {})
         session = identifier(head.get("sessionId"))
         if session is None and not _replay(objects)[0]:
             raise source.other_form("session")
-        if parent != "chats" and (session is None or head.get("kind") == "subagent"):
-            return [SessionStamp(parent, source.stamp, session or source.path.stem)]
-        return [SessionStamp(session or next((read for read, _ in source.sessions), source.path.stem), source.stamp)]
+        is_subagents, name = parent != "chats" and (session is None or head.get("kind") == "subagent"), source.path.stem
+        if source.known(f"{parent}/{name}" if is_subagents else name):
+            session = name
+        own = session or next((part or read for read, part in source.sessions), name)
+        return [SessionStamp(parent, source.stamp, own) if is_subagents else SessionStamp(own, source.stamp)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield each message once; then what is not understood."""
@@ -84,7 +90,8 @@ READER = GeminiReader()
 
 def _objects(source: Snapshot) -> list[Fields]:
     """Return the objects of a journal, or the one object of a document."""
-    return [source.document] if isinstance(source.document, dict) else source.objects()
+    document = source.document(_LISTED)
+    return [document] if isinstance(document, dict) else source.objects()
 
 
 def _replay(objects: list[Fields]) -> tuple[dict[str, Fields], list[Fields]]:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from crystal.errors import CrystalError
-from crystal.transcript.damaged import last_record_at, parse_damaged
+from crystal.transcript.damaged import MessageList, last_record_at, parse_damaged
 from crystal.transcript.line import Fields, digest, format_line, parse_line
 
 
@@ -71,18 +71,19 @@ class Snapshot:
         """Return what its JSON is, None if it is none. Parsed once."""
         return (parse_line(b'{"it":' + self.data + b"}") or {}).get("it")
 
-    @cached_property
-    def document(self) -> object:
-        """Return what its JSON is; if it is damaged, with the messages that are whole."""
+    def document(self, listed: MessageList | None = None) -> object:
+        """Return what its JSON is; if it is damaged, with the messages that are whole. See ``parse_damaged``."""
         if self.parsed is not None or self.path.suffix != ".json":
             return self.parsed
-        found, first, last = parse_damaged(self.data)
-        self.rest = self.data[first:last]
-        if found is not None:
-            told = self.other_form("messages")
-            words = f"{told.message}: bytes {first:,} to {last:,} cannot be read"
-            self.damaged.append(SourceError(words, hint=told.hint))
-        return found
+        if "document" not in self.found:
+            self.found["document"], left_out = parse_damaged(self.data, listed)
+            self.rest = b"\n".join(self.data[one] for one in left_out)
+            if self.found["document"] is not None:
+                told = self.other_form("messages")
+                places = " and ".join(f"{one.start:,} to {one.stop:,}" for one in left_out)
+                words = f"bytes {places} cannot be read" if places else "its beginning is missing"
+                self.damaged.append(SourceError(f"{told.message}: {words}", hint=told.hint))
+        return self.found["document"]
 
     @property
     def is_unfinished(self) -> bool:

@@ -86,7 +86,7 @@ class ExportReader(MessageReader, SnapshotReader):
 
 def _talks_in(source: Snapshot) -> list[object]:
     """Return the conversations of an export; of a damaged one those that are whole, and the beginning of another."""
-    talks = source.document
+    talks = source.document()
     if talks is None and source.data.lstrip().startswith(b"["):
         talks = []
         source.damaged.append(SourceError(f"{source.path} is not complete JSON"))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
+from crystal.transcript.damaged import MessageList
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, word
 from crystal.transcript.line_context import Context
@@ -25,6 +26,7 @@ from crystal.transcript.tables import object_of
 
 _ANSWER_FIELDS = ("response", "result")
 _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
+_LISTED = MessageList("requests", ("requestId", "message"))
 _FENCE = re.compile(r"\s*`{3,}\s*")
 """A piece that is nothing else stands around an edit, whose text is not in it."""
 _SET, _PUSH, _DELETE = 1, 2, 3
@@ -89,10 +91,11 @@ READER = VSCodeChatReader()
 
 def _document(source: Snapshot) -> tuple[str, Fields, list[Fields]]:
     """Return the session, the chat, which has a list of requests, and the changes that are not understood."""
-    chat, others = fields_of(source.document), list[Fields]()
+    chat, others = fields_of(source.document(_LISTED)), list[Fields]()
     if not chat or "kind" in chat:
         chat, others = _replay(source.objects())
-    session = identifier(chat.get("sessionId")) or ("responderUsername" in chat and identifier(source.path.stem))
+    is_chat = "responderUsername" in chat or source.damaged
+    session = identifier(chat.get("sessionId")) or (is_chat and identifier(source.path.stem))
     if not session or not isinstance(chat.get("requests"), list):
         raise source.other_form("requests")
     return session, chat, others

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.transcript.damaged import parse_beginning, parse_damaged
+from crystal.transcript.damaged import MessageList, parse_beginning, parse_damaged
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import SnapshotReader, reader_of
 from crystal.transcript.record_kinds import NOT_JSON, count_records
@@ -150,8 +150,9 @@ def test_a_document_cut_anywhere_gives_the_messages_before(
     messages = [{"content": one, "more": [{"text": one}]} for one in words]
     whole = json.dumps(messages if is_list else {"id": "x", "none": [], "messages": messages, "last": {}}).encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    found, first, last = parse_damaged(cut)
-    rest = cut[first:last]
+    listed = None if is_list else MessageList("messages", ("content", "more"))
+    found, left_out = parse_damaged(cut, listed)
+    rest = b"".join(cut[one] for one in left_out)
     if found is None:
         assert rest == cut
     else:
@@ -191,11 +192,13 @@ def test_a_document_damaged_in_one_message_gives_the_others(
     texts[number] = texts[number][:2] + "\0 \xff, " + texts[number][2:]
     listed = f"[{', '.join(texts)}]"
     whole = listed if is_list else f'{{"id": "x", "tools": [{{}}], "messages": {listed}, "more": [{{}}]}}'
-    found, first, last = parse_damaged(whole.encode())
-    rest = whole.encode()[first:last]
+    found, left_out = parse_damaged(whole.encode(), None if is_list else MessageList("messages", ("content",)))
+    rest = b"".join(whole.encode()[one] for one in left_out)
     others = [{"content": one} for one in [*messages[:number], *messages[number + 1 :]]]
     told = found if is_list else found["messages"] if isinstance(found, dict) else None
     assert told == others or (found is None and not others)
+    around = {"id": "x", "tools": [{}], "messages": others, "more": [{}]}
+    assert not isinstance(found, dict) or found == around or (found | around == around and number == len(others))
     assert texts[number].encode() in rest
 
 
@@ -203,7 +206,7 @@ def test_a_document_damaged_in_one_message_gives_the_others(
 def test_a_cut_document_of_brackets_alone_costs_no_more_than_its_length() -> None:
     data = b"[" * 1_000_000
     begun = time.process_time()
-    assert parse_damaged(data) == (None, 0, len(data))
+    assert parse_damaged(data) == (None, [slice(0, len(data))])
     assert time.process_time() - begun < 10  # 0.3 s; with the square of it, half a minute
 
 
