@@ -11,7 +11,7 @@ from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, unique_id
 from crystal.transcript.tables import moment_of
-from crystal.transcript.trees import ExportReader, Tree, texts_of
+from crystal.transcript.trees import ExportReader, Known, Tree, session_of, texts_of
 
 _NOT_TYPED = frozenset(("user_editable_context", "model_editable_context"))
 _THOUGHTS = frozenset(("thoughts", "reasoning_recap"))
@@ -22,20 +22,27 @@ class ChatGptReader(ExportReader):
 
     file_marks = (b'"mapping"', b'"current_node"')
 
-    def tree_of(self, talk: Fields) -> Tree | None:
-        """Return the tree of one conversation."""
-        session = identifier(talk.get("conversation_id")) or identifier(talk.get("id"))
+    def tree_of(self, talk: Fields, known: Known) -> Tree | None:
+        """Return the tree of one conversation. A cut one may lack its id and a message its parent, which names it."""
         mapping = talk.get("mapping")
-        if session is None or not isinstance(mapping, dict):
+        if not isinstance(mapping, dict):
             return None
         nodes = {name: node for name, node in mapping.items() if identifier(name) and isinstance(node, dict)}
+        said = (name for name, node in nodes.items() if fields_of(node.get("message")))
+        session = session_of((talk.get("conversation_id"), talk.get("id")), said, known)
+        if session is None:
+            return None
         names = {name: unique_id(name, session) for name in nodes}
+        parents = {word(child): name for name, node in nodes.items() for child in list_of(node.get("children"))}
         shown, context = talk.get("current_node"), Context().with_texts(title=talk.get("title"))
         return Tree(
             session,
             context,
             {names[name]: fields_of(node.get("message")) or None for name, node in nodes.items()},
-            {names[name]: names.get(word(node.get("parent")) or "") for name, node in nodes.items()},
+            {
+                names[name]: names.get(word(node["parent"]) or "" if "parent" in node else parents.get(name, ""))
+                for name, node in nodes.items()
+            },
             names.get(word(shown) or ""),
         )
 

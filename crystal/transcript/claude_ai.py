@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, identifier, list_of, parse_time, word
+from crystal.transcript.line import Fields, dicts_of, fields_of, identifier, list_of, parse_time, word
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, parts_of_blocks, unique_id
-from crystal.transcript.trees import ExportReader, Tree
+from crystal.transcript.trees import ExportReader, Known, Tree, session_of
 
 
 class ClaudeAiReader(ExportReader):
@@ -20,9 +20,11 @@ class ClaudeAiReader(ExportReader):
 
     file_marks = (b'"chat_messages"', b'"sender"')
 
-    def tree_of(self, talk: Fields) -> Tree | None:
+    def tree_of(self, talk: Fields, known: Known) -> Tree | None:
         """Return the tree of one conversation."""
-        session, given = identifier(talk.get("uuid")), talk.get("chat_messages")
+        given = talk.get("chat_messages")
+        named = (ident for one in dicts_of(given) if (ident := identifier(one.get("uuid"))))
+        session = session_of((talk.get("uuid"),), named, known)
         if session is None or not isinstance(given, list):
             return None
         messages: dict[str, Fields | None] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.damaged import parse_beginning
-from crystal.transcript.line import Fields, digest, format_line
+from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier
 from crystal.transcript.line_context import Context
 from crystal.transcript.messages import MessageReader
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
@@ -41,14 +41,20 @@ class Tree(NamedTuple):
     shown: str | None
 
 
+class _Branch(NamedTuple):
+    talk: Fields
+    tree: Tree
+    path: list[str]
+
+
 class ExportReader(MessageReader, SnapshotReader):
     """Reads a file that is a list of such conversations."""
 
     silent_kinds = ("*",)
 
     @abstractmethod
-    def tree_of(self, talk: Fields) -> Tree | None:
-        """Return the tree of one conversation, None if it is none."""
+    def tree_of(self, talk: Fields, known: Known) -> Tree | None:
+        """Return the tree of one conversation, None if it is none; ``known`` gives a session's records."""
 
     def model_of(self, message: Fields) -> object:
         """Return the model that wrote a message."""
@@ -56,32 +62,38 @@ class ExportReader(MessageReader, SnapshotReader):
 
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the branches of each conversation, its own session first."""
-        for talk, tree in self._trees(source):
-            stamp = digest(talk)
-            for session, _ in _branches(tree, self.time_of, source.known):
-                yield SessionStamp(session, stamp)
+        for session, branches in self._branches_in(source).items():
+            yield SessionStamp(session, digest("".join(digest(one.talk) for one in branches)))
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of one branch, from the first on."""
-        for _, tree in self._trees(source):
-            if not conversation.session.startswith(tree.session):
-                continue
-            for session, path in _branches(tree, self.time_of, source.known):
-                if session == conversation.session:
-                    for ident in path:
-                        message = tree.messages[ident]
-                        if message is not None:
-                            own = tree.context.with_texts(model=self.model_of(message))
-                            yield Record(ident, format_line(message), own)
-                    return
+        for one in self._branches_in(source).get(conversation.session, ()):
+            for ident in one.path:
+                message = one.tree.messages[ident]
+                if message is not None:
+                    own = one.tree.context.with_texts(model=self.model_of(message))
+                    yield Record(ident, format_line(message), own)
 
-    def _trees(self, source: Snapshot) -> Iterator[tuple[Fields, Tree]]:
-        if "talks" not in source.found:
-            source.found["talks"] = _talks_in(source)
-        for talk in source.found["talks"]:
-            tree = self.tree_of(talk) if isinstance(talk, dict) else None
-            if tree is not None:
-                yield talk, tree
+    def _branches_in(self, source: Snapshot) -> dict[str, list[_Branch]]:
+        """Return all branches by their sessions. Only an export that has a conversation twice has two of one."""
+        if "branches" not in source.found:
+            found = source.found["branches"] = dict[str, list[_Branch]]()
+            for talk in _talks_in(source):
+                tree = self.tree_of(fields_of(talk), source.known)
+                if tree is None:
+                    source.damaged.append(SourceError(f"a conversation in {source.path} has no id or no messages"))
+                    continue
+                for session, path in _branches(tree, self.time_of, source.known):
+                    found.setdefault(session, []).append(_Branch(fields_of(talk), tree, path))
+        branches: dict[str, list[_Branch]] = source.found["branches"]
+        return branches
+
+
+def session_of(named: Iterable[object], messages: Iterable[str], known: Known) -> str | None:
+    """Return the id of a conversation; of one that was first read without it, the id of its first message."""
+    given = next(filter(None, map(identifier, named)), None)
+    first = next(iter(messages), None)
+    return first if first is not None and (given is None or known(first)) else given
 
 
 def _talks_in(source: Snapshot) -> list[object]:
@@ -93,12 +105,11 @@ def _talks_in(source: Snapshot) -> list[object]:
     if not isinstance(talks, list):
         hint = "name the file conversations.json of the export"
         raise SourceError(f"{source.path} is no list of conversations", hint=hint)
-    if source.rest:
-        talks = [*talks, parse_beginning(source.rest.lstrip(b"[, \r\n\t"))]
-        source.rest = b""  # else all of it is kept with each conversation
+    cut = parse_beginning(source.rest.lstrip(b"[, \r\n\t"))
+    source.rest = b""  # else all of it is kept with each conversation
     hint = "download the export again, then import it: only what is new is added"
     source.damaged[:] = [SourceError(f"{one.message}; {hint}", hint=hint) for one in source.damaged]
-    return talks
+    return talks if cut is None else [*talks, cut]
 
 
 def _branches(tree: Tree, time_of: TimeOf, known: Known) -> Iterator[tuple[str, list[str]]]:

@@ -19,9 +19,9 @@ NAMES = [f"{number:08d}-0000-4000-8000-000000000000" for number in range(7)]
 PARENTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([*NAMES, "gone", None]), min_size=1)
 
 
-def said(reader: object, talk: object) -> Iterator[tuple[str, list[str]]]:
-    """Yield (session, what is said in it) of a conversation."""
-    source = Snapshot(PurePath("conversations.json"), json.dumps([talk]).encode(), no_such_table, {})
+def said(reader: object, export: bytes) -> Iterator[tuple[str, list[str]]]:
+    """Yield (session, what is said in it) of an export."""
+    source = Snapshot(PurePath("conversations.json"), export, no_such_table, {})
     for one in reader.conversations(source):  # type: ignore[attr-defined]
         lines = [(0, record.line) for record in reader.records(source, one)]  # type: ignore[attr-defined]
         yield one.session, [part.text for _, line in lines for part in reader.parts(json.loads(line))]  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ def test_each_message_of_a_graph_is_in_a_branch_also_in_a_circle(
     ]
     tree = {"uuid": SESSION, "chat_messages": messages, "current_leaf_message_uuid": shown}
     for reader, talk in ((CHATGPT, graph), (CLAUDE_AI, tree)):
-        found = list(said(reader, talk))
+        found = list(said(reader, json.dumps([talk]).encode()))
         assert len({session for session, _ in found}) == len(found)
         assert all(session.startswith(SESSION) for session, _ in found)
         texts = [text for _, branch in found for text in branch]
@@ -53,5 +53,5 @@ def test_each_message_of_a_graph_is_in_a_branch_also_in_a_circle(
 
 def test_a_message_without_an_id_is_said_too() -> None:
     messages = [{"sender": "human", "text": "quartz"}, {"uuid": None, "sender": "assistant", "text": "basalt"}, None]
-    [(session, texts)] = said(CLAUDE_AI, {"uuid": SESSION, "chat_messages": messages})
+    [(session, texts)] = said(CLAUDE_AI, json.dumps([{"uuid": SESSION, "chat_messages": messages}]).encode())
     assert (session, texts) == (SESSION, ["quartz", "basalt"])

@@ -1,20 +1,25 @@
-"""Claims about documents whose beginning is lost: what is left is read, the rest named, and nothing comes twice."""
+"""Claims about documents without their beginning or end: what is left is read, the rest named, nothing comes twice."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.transcript.chatgpt import READER as CHATGPT
 from crystal.transcript.damaged import MessageList, parse_damaged
+from crystal.transcript.snapshot import Snapshot
+from tests.cli.test_cli_imports import talk_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
-from tests.support.examples import examples
+from tests.support.examples import examples, part_of
+from tests.transcript.test_trees import said
 
 FILES = {
     "gemini-cli": "session-2026-02-03T09-00-5f0c3d1e.json",
@@ -88,3 +93,67 @@ def test_a_document_without_its_beginning_is_read_and_named_and_the_whole_one_la
     assert len(first) > 0.8 * len(expected)
     assert by_talk(found) == by_talk(expected)
     assert crystal("verify").code == 0
+
+
+def export(talks: int) -> list[dict[str, Any]]:
+    """Return an export as ChatGPT writes it: the id of a conversation follows its messages."""
+    found = []
+    for number in range(talks):
+        told = json.dumps(talk_of("chatgpt", [0, 0, 1, 1, 3], 4))
+        talk = json.loads(told.replace("00000000-", f"{number:08}-").replace("said", f"talk {number} says"))
+        shown, ident = talk.pop("current_node"), f"{talk.pop('id')} {number}"
+        found.append({**talk, "current_node": shown, "conversation_id": ident, "id": ident})
+    return found
+
+
+def nodes_before(cut: bytes) -> set[str]:
+    """Return the texts of the messages whose nodes are whole in a cut export."""
+    texts, at = set[str](), 0
+    while (at := cut.find(b'{"id": "', at + 1)) > 0:
+        with contextlib.suppress(ValueError):
+            node, _ = json.JSONDecoder().raw_decode(cut[at:].decode())
+            texts |= {*node["message"]["content"]["parts"]} if "message" in node else set()
+    return texts
+
+
+def test_a_cut_conversation_of_chatgpt_gives_the_messages_whose_nodes_are_whole_and_the_shown_branch() -> None:
+    whole = json.dumps(export(2)).encode()
+    tried = 0
+    for end in range(whole.index(b"talk 1"), len(whole), 7):
+        cut = whole[:end]
+        told = list(said(CHATGPT, cut))
+        texts = [text for _, branch in told for text in branch]
+        assert nodes_before(cut) <= set(texts), cut[-40:]
+        last = [branch for session, branch in told if session == "00000001-0000-4000-8000-000000000000"]
+        tried += last == [[f"talk 1 says {number}" for number in (0, 1, 3)]]
+    assert tried > 20
+
+
+@pytest.mark.parametrize("end", part_of((0.65, 0.8, 0.95)))
+def test_a_whole_export_later_goes_on_with_a_cut_conversation(end: float, home: Path, ready: None) -> None:
+    path, talks = home / "conversations.json", export(2)
+    whole = json.dumps(talks).encode()
+    path.write_bytes(whole[: int(len(whole) * end)])
+    assert "download the export again" in crystal("import", str(path)).err
+    first = samples.captured()[1]
+    assert {"talk 0 says 4", "talk 1 says 0"} <= {one["text"] for one in first}
+    path.write_bytes(whole)
+    assert crystal("import", str(path)).code == 0
+    found = samples.captured()[1]
+    assert all(one in found for one in first)
+    assert len({str(one) for one in found}) == len(found)
+    assert {one["text"] for one in found} == {f"talk {talk} says {number}" for talk in (0, 1) for number in range(5)}
+    [begun] = {one["session"] for one in first if one["text"] == "talk 1 says 0"}
+    told = [one["text"][-1] for one in found if one["session"] == begun]
+    assert [number for number in told if number != "2"] == ["0", "1", "3", "4"]
+    assert "nothing new" in crystal("import", str(path)).out
+    assert crystal("verify").code == 0
+
+
+def test_a_conversation_that_is_none_is_named_and_one_that_comes_twice_is_read_twice() -> None:
+    [talk] = export(1)
+    other = export(2)[1] | {"conversation_id": talk["conversation_id"]}
+    source = Snapshot(PurePath("conversations.json"), json.dumps([talk, {}, other]).encode(), samples.no_such_table, {})
+    found = {one.session: list(CHATGPT.messages(source, one)) for one in CHATGPT.conversations(source)}
+    assert [len(messages) for messages in found.values()] == [8, 3, 3]
+    assert [one.message for one in source.damaged] == ["a conversation in conversations.json has no id or no messages"]
