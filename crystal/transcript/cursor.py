@@ -118,7 +118,7 @@ def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
         parent = identifier(fields_of(composer.get("subagentInfo")).get("parentComposerId"))
         if parent is not None:
             parents[cid] = parent
-        is_broken = bool(value) and not composer
+        is_broken = not composer and value != ""
         if identifier(cid) and (is_broken or cid[:_ID_LENGTH] in stamps or list_of(composer.get("conversation"))):
             found[cid] = f"{digest(value)} {stamps.get(cid[:_ID_LENGTH])}"
     for cid in stamps.keys() - seen - read_before(source).keys():  # what was read is kept as it is
@@ -137,7 +137,7 @@ def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         if tab == cid:
             yield from _old_records(source, tab, chat)
             return
-    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}", lambda value: source.object_of(value or ""))
+    composer = _value(source, _CHAT_TABLE, f"composerData:{cid}", source.object_of)
     context = _context_of(source, tables, cid, composer)
     for ident, bubble in _bubbles(source, cid, composer):
         context = context._replace(at=READER.time_of(bubble, context))  # not each has a time of its own

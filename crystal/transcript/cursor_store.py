@@ -22,6 +22,7 @@ from crystal.transcript.tables import object_of
 
 _STORE, _META = "store.db", "meta.json"
 _FOLDER_FILES = (".workspace-trusted", "repo.json")
+_HASH = re.compile("[0-9a-f]{64}")
 _ID_BYTES, _BYTES, _NUMBER_BITS = 32, 2, 70
 _TRANSCRIPTS, _SUBAGENTS = "agent-transcripts", "subagents"
 _TYPED = re.compile(r"<user_query>\n?(.*?)\n?</user_query>", re.DOTALL)
@@ -174,32 +175,30 @@ def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
 
     What a summary stands for is named by earlier states alone, and comes first.
     """
-    blobs = dict(source.rows("SELECT id, data FROM blobs ORDER BY rowid"))
-    if None in blobs.values():
-        source.object_of(None)
+    rows = source.rows("SELECT id, data FROM blobs ORDER BY rowid")
+    blobs = {ident if _HASH.fullmatch(str(ident)) else digest(data): data for ident, data in rows}
+    parsed = {ident: fields for ident, data in blobs.items() if (fields := _parsed(source, ident, data))}
+    messages = {ident: fields for ident, fields in parsed.items() if "role" in fields}
     seen, waiting = set[str](), [str(_meta(source).get("latestRootBlobId"))]
     named = list[tuple[str, Fields]]()
     while waiting:
         ident = waiting.pop()
-        message = _message(source, blobs.get(ident))
-        if "role" in message:
-            named.append((ident, message))
+        if ident in messages:
+            named.append((ident, messages[ident]))
         elif ident not in seen and isinstance(blobs.get(ident), bytes):
             seen.add(ident)
             waiting.extend(reversed(_named_ids(blobs[ident])))
     if not named or any(part.role == "summary" for _, message in named for part in parts(message)):
-        yield from _others(source, blobs, named)
+        yield from _others(messages, named)
     yield from named
+    yield from ((ident, fields) for ident, fields in parsed.items() if ident not in messages)
 
 
-def _others(
-    source: Snapshot, blobs: Mapping[str, object], named: list[tuple[str, Fields]]
-) -> Iterator[tuple[str, Fields]]:
+def _others(messages: Mapping[str, Fields], named: list[tuple[str, Fields]]) -> Iterator[tuple[str, Fields]]:
     """Yield the messages that are not named, but for those that say no more than the beginning of another one."""
-    others = [(ident, message) for ident, data in blobs.items() if "role" in (message := _message(source, data))]
-    said = sorted({(part.role, part.text) for _, message in (*named, *others) for part in parts(message)})
+    said = sorted({(part.role, part.text) for message in messages.values() for part in parts(message)})
     known = {part for _, message in named for part in parts(message)}
-    for ident, message in others:
+    for ident, message in messages.items():
         own = [part for part in parts(message) if part.text]
         if not named or not all(part in known or _goes_on(said, part) for part in own):
             yield ident, message
@@ -212,10 +211,13 @@ def _goes_on(said: Sequence[tuple[str, str]], part: Part) -> bool:
     return after < len(said) and said[after][0] == part.role and said[after][1].startswith(part.text)
 
 
-def _message(source: Snapshot, blob: object) -> Fields:
-    """Return the message that a blob holds; empty for a record of Protocol Buffers, which never begins like JSON."""
-    is_record = blob is None or (isinstance(blob, bytes) and not blob.startswith(b"{"))
-    return {} if is_record else parse_value(blob, source.object_of)
+def _parsed(source: Snapshot, ident: str, blob: object) -> Fields:
+    """Return the JSON of a blob; empty for a record of Protocol Buffers, whose id is its hash, and for a broken one."""
+    if not isinstance(blob, bytes) or blob.startswith(b"{"):
+        return parse_value(blob, source.object_of)
+    if digest(blob) != ident:
+        source.broken.append(blob or b"null")
+    return {}
 
 
 def _named_ids(record: bytes) -> list[str]:

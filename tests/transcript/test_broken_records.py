@@ -34,7 +34,7 @@ BROKEN = b'{"type":"user","content":"the wobblefish swims'
 COLUMNS = {
     "opencode": ("message.data", "part.data", "session_message.data"),
     "goose": ("messages.content_json",),
-    "cursor": ("cursorDiskKV.value",),
+    "cursor": ("cursorDiskKV.value", "blobs.data"),
     "kiro": ("conversations.value", "conversations_v2.value"),
     "openclaw": ("transcript_events.event_json",),
     "zed": ("threads.data",),

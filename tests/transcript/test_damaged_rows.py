@@ -23,6 +23,7 @@ OWNERS = {
     "kiro": ("conversations.key", "conversations_v2.conversation_id"),
     "openclaw": ("transcript_events.event_zstd", "session_windows.session_id"),
     "zed": ("threads.id",),
+    "cursor": ("blobs.id", "blobs.data", "meta.value"),
 }
 """Columns that say what a row belongs to, and others with what was said."""
 SESSIONS = ("session", "session_v2", "sessions", "session_windows")
@@ -35,9 +36,7 @@ def damaged_rows(database: apsw.Connection, harness: str) -> Iterator[str]:
         known = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
         rows = database.execute(f'SELECT rowid FROM "{table}"').fetchall() if (name,) in known else []
         for (row,), value in itertools.product(part_of(rows, 3) if rows else [], (None, 17, b"\xff\xfe", '{"a":')):
-            is_deleted = value is None and table == "cursorDiskKV"  # what Cursor leaves of a deleted conversation
-            if not is_deleted:
-                yield from changed(database, f'UPDATE "{table}" SET "{name}" = ? WHERE rowid = {row}', (value,))
+            yield from changed(database, f'UPDATE "{table}" SET "{name}" = ? WHERE rowid = {row}', (value,))
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         if table in SESSIONS:
             for (row,) in database.execute(f'SELECT rowid FROM "{table}"').fetchall():
