@@ -28,7 +28,7 @@ QUERY_SECONDS = 60.0
 REST_NS = 20_000_000
 MAX_WAITS = 5
 JOURNAL_SUFFIX = "-journal"
-_LOG_HEAD_BYTES = 32
+_LOG_HEAD_BYTES, _FRAME_HEAD_BYTES = 32, 24
 _HEAD_BYTES = 100
 _JOURNAL_MARK = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _MAX_NAME = 64
@@ -45,10 +45,17 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iterator[tuple[Any, ...]]]]:
+def opened_database(
+    path: Path, folders: Folders, damaged: list[SourceError] | None = None
+) -> Iterator[Callable[..., Iterator[tuple[Any, ...]]]]:
     """Open a database, and give a function that runs a query on it with its values.
 
     The function raises ``SourceError`` where the database has another form, and ``DatabaseChangedError``.
+
+    Args:
+        path: The database.
+        folders: The folders that may be read.
+        damaged: Gets an error if something was committed that its write-ahead log has, but behind damage.
 
     Raises:
         FileNotFoundError: It is gone.
@@ -76,13 +83,22 @@ def opened_database(path: Path, folders: Folders) -> Iterator[Callable[..., Iter
             database.pragma("locking_mode", "EXCLUSIVE")  # else the log needs shared memory
             database.pragma("temp_store", "MEMORY")  # else a large sort writes a file
 
+        lost = 0
+
         def read(sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+            nonlocal lost
             try:
                 with _errors_named(path):
-                    return database.execute(sql, values).fetchall()
+                    found = database.execute(sql, values).fetchall()
             finally:  # else what was read, and its errors, mean nothing
                 if _state(opened) != before:
                     raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+                if system.files[""].is_short:
+                    raise _cut_error(path, system.files[""].size)
+            if damaged is not None and not lost and (lost := _lost_bytes(system.files)):
+                words = f"{beside(path, LOG_SUFFIX)} is damaged: its last {lost:,} bytes cannot be read"
+                damaged.append(SourceError(words, hint="check the disk; put a whole copy in its place if there is one"))
+            return found
 
         def rows(sql: str, values: tuple[object, ...] = ()) -> Iterator[tuple[Any, ...]]:
             return iter(call_with_deadline(lambda: read(sql, values), path, QUERY_SECONDS))
@@ -131,8 +147,29 @@ def _refuse_cut(path: Path, opened: Mapping[str, BinaryIO]) -> None:
     is_size_known = head[24:28] == head[92:96] and len(head) == _HEAD_BYTES
     has_log = LOG_SUFFIX in opened and os.fstat(opened[LOG_SUFFIX].fileno()).st_size > 0  # the rest may be in it
     if is_size_known and not has_log and status.st_size < size:
-        words = f"{path} is cut off: it has {status.st_size:,} of {size:,} bytes"
-        raise SourceError(words, hint="put a whole copy in its place; crystal then reads it by itself")
+        raise _cut_error(path, status.st_size, f" of {size:,}")
+
+
+def _cut_error(path: Path, has: int, wanted: str = "") -> SourceError:
+    words = f"{path} is cut off: it has {has:,}{wanted} bytes"
+    return SourceError(words, hint="put a whole copy in its place; crystal then reads it by itself")
+
+
+def _lost_bytes(files: Mapping[str, "_ReadOnlyFile"]) -> int:
+    """Return how many bytes of the log are committed, but behind the place where SQLite stopped reading it.
+
+    It stops at the first frame that is not whole. Behind that may be frames of an older log, which has other numbers
+    (salts), and of a transaction that was taken back, which has no commit.
+    """
+    log = files.get(LOG_SUFFIX)
+    if log is None or log.size <= log.read_until:
+        return 0
+    size = int.from_bytes(files[""].xRead(2, 16), "big")
+    frame = _FRAME_HEAD_BYTES + (size if size > 1 else 1 << 16)
+    behind, log_size = max(log.read_until, _LOG_HEAD_BYTES), log.size
+    salts = log.xRead(_LOG_HEAD_BYTES, 0)[16:24] if behind > _LOG_HEAD_BYTES else log.xRead(16, behind)[8:]
+    heads = (log.xRead(_FRAME_HEAD_BYTES, at) for at in range(behind, log_size - frame + 1, frame))
+    return log_size - behind if any(head[8:16] == salts and any(head[4:8]) for head in heads) else 0
 
 
 def _head(path: Path, folders: Folders, count: int) -> bytes:
@@ -147,6 +184,7 @@ class _ReadOnlySystem(apsw.VFS):
     def __init__(self, name: str, opened: Mapping[str, BinaryIO]) -> None:
         self.name = name
         self._opened = opened
+        self.files = dict[str, _ReadOnlyFile]()
         super().__init__(name, "", maxpathname=_MAX_NAME)
 
     def xFullPathname(self, name: str) -> str:  # noqa: N802 - SQLite's names
@@ -159,21 +197,32 @@ class _ReadOnlySystem(apsw.VFS):
     def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
         flags[1] = apsw.SQLITE_OPEN_READONLY
         asked = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-        return _ReadOnlyFile(self._opened.get(asked.removeprefix("db")))
+        suffix = asked.removeprefix("db")
+        return self.files.setdefault(suffix, _ReadOnlyFile(self._opened.get(suffix)))
 
 
 class _ReadOnlyFile:
-    """A file that knows no locks; an empty one where none was opened. What is not defined here fails."""
+    """A file that knows no locks; an empty one where none was opened. What is not defined here fails.
+
+    Attributes:
+        size: Its length, in bytes, when it was opened.
+        read_until: The end of what was read.
+        is_short: Whether more was asked for than it has: SQLite takes what is missing of a page for zeros.
+    """
 
     def __init__(self, file: BinaryIO | None) -> None:
         self._descriptor = None if file is None else file.fileno()
-        self._size = 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+        self.size = 0 if self._descriptor is None else os.fstat(self._descriptor).st_size
+        self.read_until, self.is_short = 0, False
 
     def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        return b"" if self._descriptor is None else os.pread(self._descriptor, amount, offset)
+        data = b"" if self._descriptor is None else os.pread(self._descriptor, amount, offset)
+        self.read_until = max(self.read_until, offset + len(data))
+        self.is_short |= len(data) < amount and offset + amount > _HEAD_BYTES
+        return data
 
     def xFileSize(self) -> int:  # noqa: N802
-        return self._size
+        return self.size
 
     def xLock(self, level: int) -> None:  # noqa: N802
         """Do nothing: a lock would be the owner's, too."""
@@ -222,8 +271,11 @@ def opened_source(path: Path, form: Form, folders: Folders, sides: Mapping[PureP
             raise SourceError(f"{path} is larger than {MAX_DOCUMENT_BYTES >> 20} MB", hint="crystal reads no such file")
         yield Snapshot(path, data, _no_rows, sides)
         return
-    with opened_database(path, folders) as rows:
-        yield Snapshot(path, b"", rows, sides)
+    damaged = list[SourceError]()
+    with opened_database(path, folders, damaged) as rows:
+        source = Snapshot(path, b"", rows, sides)
+        source.damaged = damaged
+        yield source
 
 
 def _no_rows(*_: object) -> Iterator[tuple[Any, ...]]:

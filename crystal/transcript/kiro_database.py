@@ -19,7 +19,7 @@ from crystal.transcript.line import (
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import Part, call, call_text, result_text, unique_id
 from crystal.transcript.reader import Record, SessionStamp, unnamed_record
-from crystal.transcript.snapshot import Snapshot
+from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import ids_in, object_of, tables_of
 
 NAMES = "crystalTools"
@@ -30,6 +30,7 @@ _TOLD = re.compile(
     r"\s*<(EnvironmentContext|steering-reminder|implicit-rules|kiro-ide-message)\b.*?</\1>\s*", re.DOTALL
 )
 _ID_LENGTH = 32
+_REINDEX = "close the agent, then run: sqlite3 FILE REINDEX"
 _CURRENT = "SELECT conversation_id, key, updated_at, octet_length(value) FROM conversations_v2"
 _OLD = "SELECT key, value FROM conversations"
 
@@ -84,7 +85,9 @@ def records(source: Snapshot, session: str) -> Iterator[Record]:
     """Yield the messages of a session, then its summary."""
     folder, is_current = next((row[1], row[3]) for row in _rows(source) if row[0] == session)
     sql = "SELECT value FROM conversations_v2 WHERE conversation_id = ?" if is_current else _OLD.replace("key, ", "")
-    rows = source.rows(sql + ("" if is_current else " WHERE key IS ?"), (session if is_current else folder,))
+    rows = list(source.rows(sql + ("" if is_current else " WHERE key IS ?"), (session if is_current else folder,)))
+    if not rows:
+        raise SourceError(f"{session} cannot be found by its id: {source.path} is damaged", hint=_REINDEX)
     for (value,) in rows:
         whole = source.object_of(value)
         model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")
