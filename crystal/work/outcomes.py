@@ -45,7 +45,8 @@ _COUNTS = lazy_pattern(  # Maven; RSpec, Minitest, ExUnit; .NET; PHPUnit; pytest
     r"|Failed: +(?P<failed2>\d+), Passed: +(?P<passed2>\d+)|^OK \((?P<passed3>\d+) tests?, \d+ assertions?\)"
     r"|^Tests: (?P<all3>\d+), Assertions: \d+(?:, Errors: (?P<bad5>\d+))?(?:, Failures: (?P<bad6>\d+))?"
     r"(?:, Skipped: (?P<not4>\d+))?"
-    r"|(?P<passed>\d+) (?:passed|passing)\b|(?P<failed>\d+) (?:failed|failing|errors?)\b(?! generated)"
+    r"|(?<![\w.:-])(?:(?P<passed>\d+) (?:passed|passing)|(?P<failed>\d+) (?:failed|failing|errors?))\b"
+    r"(?! generated| ?=)"
     r"|^FAILED \((?:failures|errors)=(?P<unit>\d+)|^Ran (?P<ran>\d+) tests? in"
     r"|^\s*--- (?P<go>PASS|FAIL):|^(?P<package>ok|FAIL)\s+\S+(?:/\S+)*\s+(?:[\d.]+s|\(cached\)|\[build failed\])",
     re.MULTILINE,
@@ -100,7 +101,7 @@ def _sum(count: re.Match[str], *names: str) -> int:
 
 def _tests(result: str) -> tuple[int | None, int | None]:
     """Return how many tests passed and failed, None if no known runner says so."""
-    passed = failed = 0
+    passed = failed = packages = 0
     seen = False
     if not result.startswith("ok") and not any(word in result for word in _COUNTED):
         return None, None
@@ -108,5 +109,6 @@ def _tests(result: str) -> tuple[int | None, int | None]:
         seen = True
         bad = _sum(count, "bad")
         passed += _sum(count, "passed", "ran", "all") - bad - _sum(count, "not") + (count["go"] == "PASS")
-        failed += _sum(count, "failed", "unit") + bad + ("FAIL" in (count["go"], count["package"]))
-    return (passed, failed) if seen else (None, None)
+        failed += _sum(count, "failed", "unit") + bad + (count["go"] == "FAIL")
+        packages += count["package"] == "FAIL"  # also one that cannot be built
+    return (passed, failed or packages) if seen else (None, None)
