@@ -6,6 +6,7 @@ The text is ``Name: main argument`` and then one ``key: value`` a line, see ``cr
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 
@@ -55,7 +56,7 @@ _ONLY_TEXT = lazy_pattern(r"(?<=\n)(text): ")
 _EDITORS = ("str_replace", "create", "insert", "write")
 """Names of the commands that edit, in editors with several commands; they stand before the path."""
 _PATCH = lazy_pattern(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
-_PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add) File: (.+)\n", re.MULTILINE)
+_PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add) File: (.+)\n(?:\*\*\* Move to: (.+)\n)?", re.MULTILINE)
 
 _MOVES = lazy_pattern(r"cd (?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)\s*(?:&&|;)\s*")
 _TRIMMED = lazy_pattern(
@@ -161,9 +162,12 @@ def _edited(argument: str) -> Iterator[ToolCall]:
 
 
 def _patched(patch: str) -> Iterator[ToolCall]:
-    """Yield the edits of a patch in the form of Codex's apply_patch."""
+    """Yield the edits of a patch in the form of Codex's apply_patch, after a move that it says, as ``mv``."""
     pieces = _PATCHED.split(patch)
-    for path, body in zip(pieces[1::2], pieces[2::2], strict=True):
+    for path, moved_to, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         lines = body.splitlines()
         old, new = ([line[1:] for line in lines if line.startswith(sign)] for sign in "-+")
-        yield _edit(path.strip(), old, new)
+        if moved_to:
+            move = f"mv {shlex.quote(path.strip())} {shlex.quote(moved_to.strip())}"
+            yield ToolCall(is_edit=False, what=move[:MAX_COMMAND], key=command_key(move))
+        yield _edit((moved_to or path).strip(), old, new)

@@ -46,6 +46,8 @@ EDITS = [
     ("Codex", "apply_patch", {"input": PATCH}, [("src/a.py", ("new",), ("old",)), ("b.py", ("all",), ())]),
     ("Codex in a shell", "shell", {"command": f"apply_patch <<'EOF'\n{PATCH}EOF"},
      [("src/a.py", ("new",), ("old",)), ("b.py", ("all",), ())]),
+    ("Codex moves a file", "apply_patch", {"input": PATCH.replace("\n@@", "\n*** Move to: lib/a b.py\n@@")},
+     [("mv src/a.py 'lib/a b.py'", (), ()), ("lib/a b.py", ("new",), ("old",)), ("b.py", ("all",), ())]),
     ("a read", "Read", {"file_path": "/a"}, []),
     ("no path", "Edit", {"old_string": "a"}, []),
 ]  # fmt: skip

@@ -118,10 +118,10 @@ def _turns(store: Store, after: int, upto: int) -> list[PairedTurn]:
 
 
 def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, said: str, hash_of: Hash) -> CallRows:
-    rows = CallRows([], [], set())
-    for part, call in enumerate(calls_of(tool, text)):
-        if outcome.refused or (call.is_edit and outcome.exit):  # it was not run, or not made
-            continue
+    rows, done = CallRows([], [], set()), calls_of(tool, text)
+    if outcome.refused or (outcome.exit and any(call.is_edit for call in done)):  # it was not run, or not made
+        return rows
+    for part, call in enumerate(done):
         known = (one.result, outcome.exit, outcome.passed, outcome.failed, len(call.added), len(call.removed))
         rows.calls.append((one.call, part, int(call.is_edit), call.what, hash_of(call.key), *known, call.about))
         hashes = {line for line in line_hashes(call.added, hash_of) if line is not None}
