@@ -14,7 +14,7 @@ from crystal.app.context import Machine, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
-from crystal.cli.render import count_words, look_of, one_line, padded, say, say_nothing
+from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_nothing
 from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from crystal.app.about import Event
     from crystal.app.blame import BlamedLines
     from crystal.app.fixes import KnownFix
+    from crystal.app.work import ChangedFile
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
@@ -60,16 +61,23 @@ def changed(
         known = "no known edit" + ("" if session or since or before else " in the last day")
         say_nothing(known, "see every edit: crystal changed --since 2000-01-01")
         return
-    look = look_of(sys.stdout)
-    times = [clock(one.last_at, now) for one in found[:most]]
-    for when, one in zip(times, found, strict=False):
-        size = padded(f"+{one.added} -{one.removed}", 12)
-        sessions = " ".join(name[:SHORT_ID] for name in one.sessions[-3:])
-        names = f"{look.dim(count_words(one.edits, 'edit'))} in {sessions}"
-        path = f"{one.path} (now {one.now})" if one.now else one.path
-        say(f"{padded(when, max(map(len, times)))}  {size} {one_line(path)}  {names}")
+    _say_changed(found[:most], now)
     if len(found) > most:
         render.note(f"{len(found) - most} more: add --limit {len(found)} to the same command")
+
+
+def _say_changed(files: Sequence[ChangedFile], now: int) -> None:
+    """Print a line for each file; on a terminal two where one is too wide."""
+    look, times = look_of(sys.stdout), [clock(one.last_at, now) for one in files]
+    for when, one in zip(times, files, strict=True):
+        path = one_line(f"{one.path} (now {one.now})" if one.now else one.path)
+        size = f"{padded(when, max(map(len, times)))}  {padded(f'+{one.added} -{one.removed}', 12)}"
+        edits, sessions = count_words(one.edits, "edit"), " ".join(name[:SHORT_ID] for name in one.sessions[-3:])
+        names = f"{look.dim(edits)} in {sessions}"
+        if look.is_terminal and cells(f"{size} {path}  {edits} in {sessions}") > look.width:
+            say(path, f"  {size} {names}")
+        else:
+            say(f"{size} {path}  {names}")
 
 
 def blame(
