@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from crystal.app.context import Machine
 from crystal.app.fixes import FixStep, KnownFix, known_cures
-from crystal.app.projects import relative
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import HEAD, Fact, cure_fact, edited, encode_facts, failure_fact, ran, reason_fact, written
@@ -28,6 +27,7 @@ from crystal.store.work.index import tools_of
 from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local
 from crystal.work.calls import calls_of, file_name
+from crystal.work.validity import path_in_project
 
 MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
@@ -104,7 +104,7 @@ def write_facts(machine: Machine, path: Path, content: bytes, before: tuple[int,
 def facts_in(store: Store, memory: Memory, projects: Sequence[int]) -> list[Fact]:
     """Return what may be told in a project, from one store."""
     edits = changed_rows(store, projects=projects)[-MAX_EDITS:]
-    return [*_reasons(store, memory, edits), *_cures(known_cures(store, memory, projects), edits)]
+    return [*_reasons(store, memory, edits), *_cures(known_cures(store, memory, projects))]
 
 
 def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Iterator[Fact]:
@@ -116,20 +116,19 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Itera
         made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []
         lines = [plain for call in made for plain in map(plain_line, call.added) if plain]
         if lines:
-            edit = written(relative(one.path, one.folder), lines, one.at, one.session_id)
+            edit = written(path_in_project(one.path, one.cwd, one.folder), lines, one.at, one.session_id)
             reason, request = why.get(one.turn), known[one.turn].request or ""
             yield edit if reason is None else reason_fact(edit, _day(one.at), request, reason)
 
 
-def _cures(fixes: Sequence[KnownFix], edits: Sequence[ChangedRow]) -> Iterator[Fact]:
+def _cures(fixes: Iterable[KnownFix]) -> Iterator[Fact]:
     """Yield what cured errors, and for the files of these cures, which command failed when they were edited."""
-    paths = {edit.path: relative(edit.path, edit.folder) for edit in edits}
     for fix in fixes:
         at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
         done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))[:MAX_STEPS]
         if plain:
             yield cure_fact(plain, fix.command, done, at, session, _day(at))
-        for path in {paths[one.file] for one in fix.steps if one.file in paths}:
+        for path in {one.file for one in fix.steps if one.file}:
             yield failure_fact(path, fix.command, at, session, _day(at))
 
 

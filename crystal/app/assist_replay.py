@@ -10,7 +10,6 @@ from itertools import chain
 from crystal.app.assist import facts_in
 from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
-from crystal.app.projects import relative
 from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.assist import facts as wording
@@ -32,6 +31,7 @@ from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
+from crystal.work.validity import path_in_project
 
 MAX_TURNS = 100_000
 REPAIR = "run: crystal verify --repair"
@@ -83,7 +83,7 @@ def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
     found = list[Moment]()
     for one in edits:
         for call in calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1]:
-            given = {"file_path": relative(one.path, one.folder), "old_string": "\n".join(call.removed)}
+            given = {"file_path": path_in_project(one.path, one.cwd, one.folder), "old_string": "\n".join(call.removed)}
             found.append(Moment("edit", one.at, one.session_id, given))
     failed = failed_commands(store, rows)
     outputs = _texts(store, {result for result, *_ in failed})

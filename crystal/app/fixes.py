@@ -13,10 +13,11 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import hash_for, tools_of
-from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, steps_after
+from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, folders_of, steps_after
 from crystal.work.calls import calls_of
 from crystal.work.cures import Cure, WorkStep, find_cure
 from crystal.work.errors import ErrorLine, error_lines
+from crystal.work.validity import path_in_project
 
 MAX_FIXES = 5
 MAX_LOOKED_AT = 40
@@ -28,7 +29,10 @@ MAX_LINES, MAX_CHARACTERS = 12, 300
 
 @dataclass(frozen=True, slots=True)
 class FixStep:
-    """Something that was done: a command, or an edit of a file with the first lines that it added and removed."""
+    """Something that was done: a command, or an edit of a file with the first lines that it added and removed.
+
+    The file is below its project's folder if it is in it: another machine has that folder elsewhere.
+    """
 
     command: str | None
     file: str | None
@@ -125,22 +129,27 @@ def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[Kno
     """Yield what is told of cures; one of which something was forgotten meanwhile is left out."""
     known = calls(store, {turn for one in cured for turn in one.turns}, memory)
     edits = [step.turn for one in cured for step in one.cure.done if step.is_edit]
-    texts, tools = turn_texts(store, edits), tools_of(store, edits)
+    texts, tools, folders = turn_texts(store, edits), tools_of(store, edits), folders_of(store, edits)
     for one in cured:
         if one.turns <= known.keys():
-            steps = [_step(step, known[step.turn], tools, texts) for step in one.cure.done]
+            steps = [_step(step, known[step.turn], tools, texts, folders) for step in one.cure.done]
             failed, succeeded = known[one.failed.turn], known[one.cure.succeeded.turn]
             yield KnownFix(one.printed.text, one.failures, one.failed.what, failed, tuple(steps), succeeded)
 
 
 def _step(
-    step: WorkStep, call: RecordedCall, tools: dict[int, str | None], texts: dict[int, tuple[int, str]]
+    step: WorkStep,
+    call: RecordedCall,
+    tools: dict[int, str | None],
+    texts: dict[int, tuple[int, str]],
+    folders: dict[int, tuple[str | None, str | None]],
 ) -> FixStep:
     if not step.is_edit:
         return FixStep(step.what, None, (), (), call)
     made = calls_of(tools.get(step.turn), texts.get(step.turn, (0, ""))[1])[step.part : step.part + 1]
     lines = (made[0].added, made[0].removed) if made else ((), ())
-    return FixStep(None, step.what, _short(lines[0]), _short(lines[1]), call)
+    file = path_in_project(step.what, *folders.get(step.turn, (None, None)))
+    return FixStep(None, file, _short(lines[0]), _short(lines[1]), call)
 
 
 def _short(lines: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from crystal.text.folders import is_folder
 from crystal.work.blame import WINDOW_MS
 from crystal.work.calls import file_name
 from crystal.work.moves import moves_of
-from crystal.work.validity import path_below
+from crystal.work.validity import path_in_project
 
 GIT_SECONDS = 0.5
 MAX_NAMES = 6
@@ -84,12 +84,7 @@ def _renames(
         projects = None if project is None else project_ids(store, project)
         for at, command, cwd, top in moving_commands(store, part, projects):
             for old, new in moves_of(command, cwd or ""):
-                yield at, _below(old, cwd, top), _below(new, cwd, top)
-
-
-def _below(path: str, cwd: str | None, folder: str | None) -> str:
-    """Return a path below a project's folder if it is in it, else as it is."""
-    return path_below(path, cwd or "", folder or "") or path
+                yield at, path_in_project(old, cwd, top), path_in_project(new, cwd, top)
 
 
 def names_now(stores: Sequence[Store], folder: str, edited: Mapping[str, int]) -> dict[str, str]:

@@ -93,6 +93,11 @@ def path_below(path: str, cwd: str, folder: str) -> str | None:
     return None
 
 
+def path_in_project(path: str, cwd: str | None, folder: str | None) -> str:
+    """Return a path below its project's folder, with slashes; as it is if it is not in it. As ``path_below``."""
+    return path_below(path, cwd or "", folder or "") or path.replace("\\", "/")
+
+
 def is_unchanged(call: ToolCall, text: bytes) -> bool:
     """Return whether all lines that an edit added are in a text."""
     return _are_all_in(plain_lines(call.added), lines_in(text))

@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal import Crystal
+from crystal.cli.render import Look
 from crystal.errors import NotFoundError
 from crystal.store import Store
 from crystal.store.work.index import make_again
+from crystal.transcript.parts import call_text
 from crystal.work.blame import WINDOW_MS
 from crystal.work.moves import moves_of
-from tests.app.test_work import ONE, SECOND, TWO, YESTERDAY, commit, edit, git, repository
+from tests.app.test_work import ONE, SECOND, THREE, TWO, YESTERDAY, commit, edit, git, repository
 from tests.support.command import crystal
+from tests.support.store_factory import add_turn
 from tests.support.table import each_row
 from tests.support.work_sessions import did
 
@@ -60,6 +63,29 @@ def test_it_goes_on_through_commands_that_move_it_without_git(repository: Path, 
     assert edits("bad.py", repository) == []
 
 
+@each_row(("said", "is_moved"), [("Exit code 1\nFailed to find the lines", False), ("Done!", True)])
+def test_it_goes_on_through_a_patch_that_moves_it(repository: Path, store: Store, said: str, *, is_moved: bool) -> None:
+    patch = "*** Begin Patch\n*** Update File: cart.py\n*** Move to: shop.py\n@@\n-tax\n+tax = RATE\n*** End Patch"
+    did(store, THREE, AT + is_moved, "apply_patch", {"input": patch}, said, str(repository))
+    make_again(store)
+    assert edits("shop.py", repository) == [("shop.py", THREE), ("cart.py", TWO), ("cart.py", ONE)] * is_moved
+
+
+def test_a_file_has_one_path_whatever_folder_of_its_project_a_session_began_in(repository: Path, store: Store) -> None:
+    edits_of = {THREE: str(repository / "web/cart.py"), "four": "cart.py"}
+    for number, (session, path) in enumerate(edits_of.items()):
+        given = {"file_path": path, "old_string": "", "new_string": "a cart of the web = True"}
+        place = {"session": session, "project": f"{repository}|web", "tool": "Edit"}
+        at = AT + 9 * number
+        add_turn(store, call_text("Edit", given), ts=at, role="tool_call", message_id=session, uuid=session, **place)
+        add_turn(store, "updated", ts=at + 1, role="tool_result", **place)
+    make_again(store)
+    with Crystal() as memory:
+        told = [(one.path, one.sessions) for one in memory.changed(since="2020-01-01")]
+    assert told == [("web/cart.py", (THREE, "four")), ("cart.py", (ONE, TWO))]
+    assert edits("web/cart.py", repository) == [("web/cart.py", "four"), ("web/cart.py", THREE)]
+
+
 def test_blame_of_an_old_name_tells_the_new_one(repository: Path) -> None:
     git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
     git(repository, "mv", "cart.py", "a basket.py")
@@ -82,6 +108,10 @@ def test_what_a_session_changed_says_the_name_that_a_file_has_now(
     git(repository, "commit", "-qm", "rename", at=AT)
     commit(repository, "other.py", ["nothing"], AT)
     assert "cart.py (now basket.py)  1 edit" in crystal("changed", "--session", ONE).out
+    with monkeypatch.context() as patch:
+        patch.setattr("crystal.cli.work.look_of", lambda _: Look(70, colour=False, is_terminal=True))
+        path, facts = crystal("changed", "--session", ONE).out.splitlines()
+    assert (path, facts.endswith("+3 -0        1 edit in 11111111")) == ("cart.py (now basket.py)", True)
     monkeypatch.setattr("crystal.app.work.MAX_RENAME_SECONDS", 0)  # many projects take longer
     assert "cart.py  1 edit" in crystal("changed", "--session", ONE).out
 

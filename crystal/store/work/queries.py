@@ -172,6 +172,16 @@ def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, in
     )
 
 
+def folders_of(store: Store, turns: Collection[int]) -> dict[int, tuple[str | None, str | None]]:
+    """Return of each turn where the agent worked, and the folder of its project."""
+    rows = store.rows(
+        "SELECT t.id, p.cwd, coalesce(p.git_root, p.cwd) FROM turns t JOIN projects p ON p.id = t.project"
+        " WHERE t.id IN (SELECT value FROM json_each(?))",
+        (turns,),
+    )
+    return {turn: (cwd, folder) for turn, cwd, folder in rows}
+
+
 def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, int, str]]:
     """Return the commands that failed in projects: the turn of the result, when, and in which session."""
     return store.rows(
