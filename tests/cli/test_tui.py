@@ -167,6 +167,24 @@ def test_pages_folds_and_what_cannot_be_done_are_said(store: Store) -> None:
     browse(steps)
 
 
+def test_the_list_is_in_sight_again_when_it_is_searched_or_gone_back_to(store: Store) -> None:
+    cured(store, "one", NOW)
+
+    async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
+        listed, shown = browser.query_one(OptionList), title(browser)
+        await press("enter")
+        assert (listed.display, title(browser) == shown) == (False, False)
+        await press("slash")
+        assert (listed.display, title(browser)) == (True, shown)
+        await press("tab", "enter", "slash", typed="cannot add")
+        assert (listed.display, "hits" in title(browser)) == (True, True)
+        shown = title(browser)
+        await press("enter", "enter", "escape")
+        assert (listed.display, title(browser)) == (True, shown)
+
+    browse(steps, (80, 24))
+
+
 def test_what_was_in_sight_stays_when_all_unfolds(store: Store) -> None:
     for number in range(30):
         text = f"result {number}\n" + "a line of it\n" * 40
@@ -200,5 +218,6 @@ def test_an_empty_memory_says_what_to_do(store: Store) -> None:
         assert (
             title(browser) == "sessions: Nothing is remembered yet. Use a coding agent for one turn, then search again."
         )
+        assert "again." in html.unescape(browser.export_screenshot()), "nothing of it is cut"
 
-    browse(steps)
+    browse(steps, (80, 24))

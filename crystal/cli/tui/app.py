@@ -51,7 +51,8 @@ class MemoryBrowser(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Input { border: none; height: 1; padding: 0 1; background: $boost; }
-    #title { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    #title { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    .reading #title { text-wrap: nowrap; text-overflow: ellipsis; }
     #conversation > Static { margin: 1 0; }
     OptionList { border: none; padding: 0; width: 2fr; text-wrap: nowrap; text-overflow: ellipsis; }
     OptionList > .option-list--option-disabled { color: $text; }
@@ -85,6 +86,7 @@ class MemoryBrowser(App[None]):
         super().__init__()
         self._machine, self._executor, self._query = machine, executor, query
         self._entries: list[ListEntry] = []
+        self._title = ""
         self._page: ConversationPage | None = None
         self._is_unfolded = False
 
@@ -110,6 +112,7 @@ class MemoryBrowser(App[None]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search as soon as nothing is typed for a moment."""
+        self._leave_conversation()
         self.run_worker(self._search(event.value.strip()), group="list", exclusive=True)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
@@ -132,7 +135,8 @@ class MemoryBrowser(App[None]):
         options = self.query_one(OptionList)
         options.clear_options()
         options.add_options(Option(_row(one), disabled=one.target is None) for one in self._entries)
-        self._say(f"{found.title}: {found.note}" if found.note else found.title)
+        self._title = f"{found.title}: {found.note}" if found.note else found.title
+        self._say(self._title)
         if any(one.target for one in self._entries):
             options.action_first()
 
@@ -147,9 +151,13 @@ class MemoryBrowser(App[None]):
     def _say(self, words: str) -> None:
         self.query_one("#title", Static).update(Content(words))
 
-    def _show_list(self, ask: Callable[[Machine], EntryList]) -> None:
+    def _leave_conversation(self) -> None:
+        """Show the list again where there is no room for both, and its title."""
         self.screen.remove_class("reading")
-        self.query_one(OptionList).focus()
+        self._say(self._title)
+
+    def _show_list(self, ask: Callable[[Machine], EntryList]) -> None:
+        self.action_return()
         self.run_worker(self._list(ask), group="list", exclusive=True)
 
     # ---------------------------------------------------------------------------------------------- the conversation
@@ -202,7 +210,8 @@ class MemoryBrowser(App[None]):
     # ------------------------------------------------------------------------------------------------------ the keys
 
     def action_ask(self) -> None:
-        """Go to the search field."""
+        """Go to the search field, with the list below it."""
+        self._leave_conversation()
         self.query_one(Input).focus()
 
     def action_sessions(self) -> None:
@@ -263,7 +272,7 @@ class MemoryBrowser(App[None]):
 
     def action_return(self) -> None:
         """Go back to the list."""
-        self.screen.remove_class("reading")
+        self._leave_conversation()
         self.query_one(OptionList).focus()
 
 
