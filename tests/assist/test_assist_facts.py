@@ -94,6 +94,18 @@ def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Mac
     assert "assist.mode" in crystal("config").out
 
 
+def test_of_a_file_that_was_edited_twice_the_line_is_told_alone(machine: Machine) -> None:
+    path, run = f"{SHOP}/cart.py", {"command": "make test"}
+    edits = [{"file_path": path, "old_string": "", "new_string": line} for line in ("b = 1", "total = int(a) + b")]
+    steps = [("Bash", run, ERROR.format(NOW)), *(("Edit", one, "updated") for one in edits), ("Bash", run, "3 passed")]
+    for number, step in enumerate(steps):
+        did(machine.store, "two", NOW + 10 * number, *step, SHOP)
+    make_again(machine.store)
+    make_ready(machine)
+    (told,) = (text for text in bodies(machine) if "was cured here" in text)
+    assert '(session two): the agent edited cart.py, adding "total = int(a) + b"; then it succeeded.' in told
+
+
 def test_it_goes_with_the_switch_with_forgetting_and_from_private_folders(machine: Machine) -> None:
     decide(machine, "one", NOW)
     make_ready(machine)
