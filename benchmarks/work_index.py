@@ -71,45 +71,62 @@ def capture_and_index(machine: Machine, folder: Path) -> bool:
     return indexed <= ON_TOP * captured
 
 
-def blame_all(machine: Machine, repository: Path, commits: Path) -> bool:
+def ask_blame(machine: Machine, repository: Path, commits: Path) -> bool:
     """Blame every line of a repository, and compare with what its commits say."""
-    from crystal.app.blame import blame
+    join_projects(machine, repository)
+    gold, found = CommitSessions(machine, repository, commits), Counter[tuple[str, str]]()
+    for name in git(repository, "ls-files").splitlines():
+        if name.endswith(NAMES):
+            count_blamed(machine, repository, name, gold, found)
+    return told(found)
+
+
+def join_projects(machine: Machine, repository: Path) -> None:
+    """Make all folders of the sessions one project with the repository."""
     from crystal.store.capture import projects
     from crystal.transcript.project import find_project
-    from crystal.work.line_hashes import plain_line
 
     store, home = machine.store, find_project(str(repository))
     rows = [int(row) for (row,) in store.rows("SELECT id FROM projects")]
     with store.transaction():
         projects.join(store, rows, [], home.name, home.remote or "joined:benchmark")
         projects.project_row(store, home)
-    named = {one["commit"]: {name[-36:] for name in one["sessions"]} for one in map(json.loads, commits.open())}
-    there = {str(name) for (name,) in store.rows("SELECT session_id FROM sessions")}
-    times = [line.split() for line in git(repository, "log", "--format=%H %ct").splitlines()]
-    first = int(store.value("SELECT min(ts) FROM turns")) // 1000
-    early = {commit for commit, at in times if int(at) < first}
-    found: Counter[tuple[str, str]] = Counter()
-    for name in git(repository, "ls-files").splitlines():
-        if not name.endswith(NAMES):
-            continue
-        text = (repository / name).read_text("utf-8", "replace").split("\n")
-        for lines in blame(machine, str(repository / name)).lines if any(text) else ():
-            kind = kind_of(name, lines.commit or "", named, there, early)
-            answer = None if lines.call is None else lines.call.session_id in named.get(lines.commit or "", ())
-            number = sum(bool(plain_line(line)) for line in text[lines.first - 1 : lines.last])
-            found[kind, "lines"] += number
-            found[kind, "answered"] += number * (answer is not None)
-            found[kind, "right"] += number * bool(answer)
-    return told(found)
 
 
-def kind_of(name: str, commit: str, named: dict[str, set[str]], there: set[str], early: set[str]) -> str:
-    """Return what is known of a line's commit."""
-    if commit not in named:
-        is_bump = Path(name).name in DEPENDENCIES
-        return "before the sessions" if commit in early else "dependencies" if is_bump else "nobody says"
-    have = named[commit] & there
-    return "all sessions there" if have == named[commit] else "some there" if have else "none there"
+def count_blamed(
+    machine: Machine, repository: Path, name: str, gold: CommitSessions, found: Counter[tuple[str, str]]
+) -> None:
+    """Blame the lines of a file, and count those that are answered and those that are right."""
+    from crystal.app.blame import blame
+    from crystal.work.line_hashes import plain_line
+
+    text = (repository / name).read_text("utf-8", "replace").split("\n")
+    for lines in blame(machine, str(repository / name)).lines if any(text) else ():
+        commit, call = lines.commit or "", lines.call
+        number = sum(bool(plain_line(line)) for line in text[lines.first - 1 : lines.last])
+        is_right = call is not None and call.session_id in gold.named.get(commit, ())
+        for what, counts in (("lines", True), ("answered", call is not None), ("right", is_right)):
+            found[gold.kind(name, commit), what] += number * counts
+
+
+class CommitSessions:
+    """The sessions that each commit of a repository names."""
+
+    def __init__(self, machine: Machine, repository: Path, commits: Path) -> None:
+        rows = map(json.loads, commits.read_text("utf-8").splitlines())
+        self.named = {one["commit"]: {name[-36:] for name in one["sessions"]} for one in rows}
+        self._there = {str(name) for (name,) in machine.store.rows("SELECT session_id FROM sessions")}
+        first = int(machine.store.value("SELECT min(ts) FROM turns")) // 1000
+        times = map(str.split, git(repository, "log", "--format=%H %ct").splitlines())
+        self._early = {commit for commit, at in times if int(at) < first}
+
+    def kind(self, name: str, commit: str) -> str:
+        """Return what is known of the commit of a line in a file."""
+        if commit not in self.named:
+            is_bump = Path(name).name in DEPENDENCIES
+            return "before the sessions" if commit in self._early else "dependencies" if is_bump else "nobody says"
+        have = self.named[commit] & self._there
+        return "all sessions there" if have == self.named[commit] else "some there" if have else "none there"
 
 
 def ask_how(machine: Machine) -> bool:
@@ -322,7 +339,7 @@ def main() -> None:
         with open_machine() as machine:
             is_good = capture_and_index(machine, given.sessions or Path(home) / "sessions")
             if given.repository is not None and given.commits is not None:
-                is_good &= blame_all(machine, given.repository, given.commits)
+                is_good &= ask_blame(machine, given.repository, given.commits)
             if given.sessions is not None:
                 is_good &= ask_how(machine)
                 is_good &= ask_fix(machine, is_shown=given.show)
