@@ -78,6 +78,8 @@ class MemoryBrowser(App[None]):
         Binding("x", "fold", "Fold"),
         Binding("n", "page(1)", "Next", show=False),
         Binding("p", "page(-1)", "Previous", show=False),
+        Binding("N", "first_or_last(True)", "Last", show=False),
+        Binding("P", "first_or_last(False)", "First", show=False),
         Binding("escape", "return", "Back"),
         Binding("q", "quit", "Quit"),
     ]
@@ -264,11 +266,19 @@ class MemoryBrowser(App[None]):
     def action_page(self, step: int) -> None:
         """Show the next or the previous page of the conversation."""
         page = self._page
-        if page is None:
-            return
-        start = page.start + step * _reading().PER_PAGE
-        if 0 <= start < page.total or (step < 0 < page.start):
-            self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
+        if page is not None:
+            start = page.start + step * _reading().PER_PAGE
+            if 0 <= start < page.total or (step < 0 < page.start):
+                self._turn_to(page, start)
+
+    def action_first_or_last(self, is_last: bool) -> None:
+        """Show the first or the last page of the conversation."""
+        page = self._page
+        if page is not None:
+            self._turn_to(page, page.total - _reading().PER_PAGE if is_last else 0)
+
+    def _turn_to(self, page: ConversationPage, start: int) -> None:
+        self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
 
     def action_return(self) -> None:
         """Go back to the list."""
