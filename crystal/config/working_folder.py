@@ -3,21 +3,31 @@
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir
-from crystal.config.temporary_files import may_live
+
+if sys.platform != "win32":
+    import fcntl
 
 
 @contextlib.contextmanager
 def working_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder, deleted at the end of the block. Delete what killed processes left beside it."""
+    """Yield a new folder, deleted at the end of the block. Delete what killed processes left, if no other one is at it.
+
+    The kernel tells which are: a number of a process means another one in another container.
+    """
     make_private_dir(parent)
-    for one in parent.iterdir():
-        process = one.name.partition("-")[0]
-        if process != str(os.getpid()) and not may_live(process):
-            shutil.rmtree(one, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=parent) as folder:
-        yield Path(folder)
+    with contextlib.ExitStack() as lock:
+        if sys.platform != "win32":
+            lock.callback(os.close, handle := os.open(parent, os.O_RDONLY))
+            with contextlib.suppress(OSError):  # also where the file system has no such lock
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                for one in parent.iterdir():
+                    shutil.rmtree(one, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_SH)
+        yield Path(lock.enter_context(tempfile.TemporaryDirectory(dir=parent)))

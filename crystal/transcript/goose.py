@@ -20,7 +20,7 @@ from crystal.transcript.messages import MessageReader, unique_name
 from crystal.transcript.parts import Part, block_text, call
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
-from crystal.transcript.tables import check_tables, moment_of, object_of, rows_of, without_row
+from crystal.transcript.tables import check_tables, moment_of, object_of, read_before, rows_of, without_row
 
 _CONTINUED = "The previous message contains a summary"
 _COPIED = "crystalCopied"
@@ -58,14 +58,19 @@ class GooseReader(MessageReader, SnapshotReader):
         told = {session: rest for session, *rest in source.rows(counts)}
         found = sorted(rows_of(source, "sessions"), key=lambda row: str(row.get("created_at")))
         rows = {ident: row for row in found if (ident := identifier(row.get("id"))) is not None}
+        lost, before = without_row(source, ["messages"], rows), read_before(source)
+        began = dict(source.rows("SELECT session_id, min(created_timestamp) FROM messages GROUP BY session_id"))
+        names = {ident: session for ident, (session, _) in before.items()}
+        names |= {ident: _name(ident, {"created_at": began[ident]}) for ident in lost if ident not in before}
+        names |= {ident: _name(ident, row) for ident, row in rows.items()}
         for ident, row in rows.items():
             stamp = repr((told.get(ident), row.get("updated_at"), row.get("name"), row.get("description")))
-            name, parent = _name(ident, row), word(row.get("parent_session_id")) or ident
+            name, parent = names[ident], word(row.get("parent_session_id")) or ident
             is_subagent = row.get("session_type") == "sub_agent"
-            of_parent = _name(parent, rows.get(parent, {}))
+            of_parent = names.get(parent, parent)
             yield SessionStamp(of_parent, stamp, name) if is_subagent else SessionStamp(name, stamp)
-        for ident, (session, subagent) in without_row(source, ["messages"], rows).items():
-            yield SessionStamp(session, repr(told[ident]), subagent)
+        for ident, (_, subagent) in lost.items():
+            yield SessionStamp(names[ident], repr(told[ident]), subagent)
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
         """Yield the messages of a session."""

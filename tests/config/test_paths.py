@@ -365,10 +365,18 @@ def test_programs_that_keep_data_in_the_usual_folder_follow_its_variable(tmp_pat
 def test_a_working_folder_goes_also_if_its_process_was_killed(tmp_path: Path) -> None:
     work = tmp_path / "work"
     script = "import os, sys; from pathlib import Path; from crystal.config.working_folder import working_folder as w\n"
-    script += "with w(Path(sys.argv[1])) as folder: (folder / 'a').touch(); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", script, str(work)], check=False)
-    (left,) = work.iterdir()
-    assert (left / "a").exists()
-    with working_folder(work) as one, working_folder(work) as other:
-        assert {*work.iterdir()} == {one, other}
+    script += "with w(Path(sys.argv[1])) as folder: (folder / 'a').touch(); print(flush=True); input(); os.kill(os.getpid(), 9)"
+    with subprocess.Popen([sys.executable, "-c", script, work], stdin=-1, stdout=-1) as other:
+        assert other.stdin
+        assert other.stdout
+        other.stdout.readline()
+        (left,) = work.glob("*/a")
+        renamed = left.parent.with_name("1234567890-another-container")  # its number means no process, or another, here
+        left.parent.rename(renamed)
+        with working_folder(work) as one:
+            assert {*work.iterdir()} == {one, renamed}
+        other.communicate(b"\n")
+    assert (renamed / "a").exists()
+    with working_folder(work) as one, working_folder(work) as two:
+        assert {*work.iterdir()} == {one, two}
     assert not [*work.iterdir()]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -191,20 +193,28 @@ def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> N
     assert (broken.read_bytes(), others.read_bytes()) == before
 
 
-def opencode(folder: Path, script: str, run: str) -> str:
-    """Return what OpenCode's plugin prints in Node.js, with a script as crystal's hook that has little time."""
+def in_node(name: str, folder: Path, script: str, run: str) -> str:
+    """Return what an agent's plugin prints in Node.js, with a script as crystal that has little time."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node.js")
-    [part] = MECHANISMS["opencode"].parts(HookCommand(("sh", "-c", script), moments=("edit", "prompt")), folder)
+    words = ("sh", "-c", script)
+    command = HookCommand(words, server={"command": "sh", "args": words[1:]}, moments=("edit", "prompt"))
+    part = MECHANISMS[name].parts(command, folder)[0]
     assert isinstance(part, OwnFile)
-    (folder / "crystal.mjs").write_text(part.text.replace("_MS = 2000", "_MS = 500").replace("_MS = 3000", "_MS = 900"))
-    run = f'import {{ Crystal }} from "./crystal.mjs"; const plugin = await Crystal({{ directory: "." }}); {run}'
+    text = re.sub(r"_MS = (?:2000|30000)", "_MS = 500", part.text)
+    (folder / "crystal.mjs").write_text(re.sub(r"_MS = (?:3000|33000)", "_MS = 900", text))
     done = subprocess.run(
         [node, "--input-type=module", "-e", run], cwd=folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def opencode(folder: Path, script: str, run: str) -> str:
+    """Return what OpenCode's plugin prints."""
+    run = f'import {{ Crystal }} from "./crystal.mjs"; const plugin = await Crystal({{ directory: "." }}); {run}'
+    return in_node("opencode", folder, script, run)
 
 
 EDITED = """const result = { output: "edited" };
@@ -217,9 +227,20 @@ def test_opencode_goes_on_whatever_the_hook_prints(tmp_path: Path, script: str) 
     assert opencode(tmp_path, script, EDITED) == "edited\n"
 
 
-def test_a_hook_of_opencode_that_hangs_is_ended(tmp_path: Path) -> None:
-    hanging = "trap '' TERM; echo $$ > pid; sleep 4 & while :; do sleep 0.1; done"
-    assert opencode(tmp_path, hanging, EDITED) == "edited\n"
+SEARCHED = """import plugin from "./crystal.mjs"; plugin.register({ on() {}, registerTool: (tool) =>
+tool.name === "crystal_search" && tool.execute("1", {}).catch((error) => console.log(error.message)) });"""
+HANGING = "trap '' TERM; printf '{'; echo $$ > pid; sleep 4 & while :; do sleep 0.1; done"
+
+
+@each_row(
+    ("name", "run", "printed"),
+    [
+        ("opencode", EDITED, "edited\n"),
+        ("openclaw", SEARCHED, "crystal did not answer; run: crystal doctor\n"),
+    ],
+)
+def test_a_program_of_ours_that_hangs_is_ended(tmp_path: Path, name: str, run: str, printed: str) -> None:
+    assert (opencode if name == "opencode" else partial(in_node, name))(tmp_path, HANGING, run) == printed
     assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
 
 

@@ -85,6 +85,31 @@ def test_what_version_1_50_says_to_its_model_at_each_prompt_is_nobodys_and_hides
     assert turns == [("user", "go on"), ("assistant", "Done.")] * 2
 
 
+def test_a_counted_session_without_its_row_is_told_by_its_first_message(db: apsw.Connection) -> None:
+    db.execute("DELETE FROM sessions")
+    source = snapshot_of(db, "sessions.db")
+    [first] = [one.session for one in READER.conversations(source) if one.session.startswith("20260724_1")]
+    db.execute("UPDATE messages SET created_timestamp = created_timestamp + 3600")
+    [second] = [one.session for one in READER.conversations(source) if one.session.startswith("20260724_1")]
+    assert first != second
+    assert "~" in first
+    source.sessions = [(second, ""), ("20260724_2", "")]
+    db.execute("DELETE FROM messages WHERE id = (SELECT min(id) FROM messages)")
+    names = {one.session for one in READER.conversations(source)}
+    assert names >= {second, "20260724_2"}  # as they were read before
+    assert first not in names
+
+
+def test_a_subagent_whose_parents_row_is_lost_stays_in_its_session(db: apsw.Connection) -> None:
+    source = snapshot_of(db, "sessions.db")
+    db.execute("ALTER TABLE sessions ADD COLUMN parent_session_id TEXT")
+    db.execute("UPDATE sessions SET parent_session_id = '20260724_1' WHERE session_type = 'sub_agent'")
+    before = {(one.session, one.subagent or "") for one in READER.conversations(source)}
+    source.sessions = before
+    db.execute("DELETE FROM sessions WHERE id = '20260724_1'")
+    assert {(one.session, one.subagent or "") for one in READER.conversations(source)} == before
+
+
 @pytest.mark.slow
 def test_the_first_session_of_a_day_in_two_databases_is_two_sessions_each_private_by_its_own_id(home: Path) -> None:
     lay_out("goose", home)

@@ -6,6 +6,7 @@ import { spawn } from "node:child_process";
 const COMMAND = [];
 const SERVER = {};
 const ANSWER_MS = 30000;
+const END_MS = 33000;
 
 const text = (description) => ({ type: "string", description });
 const TOOLS = [
@@ -27,7 +28,7 @@ function tell(context) {
   }
 }
 
-// Starts the server for one call: it answers what is in its input, then ends.
+// Starts the server for one call: it answers what is in its input, then ends. If it does not, its process is ended.
 function call(name, given) {
   const asked = [
     ["initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo: { name: "openclaw", version: "1" } }],
@@ -37,16 +38,24 @@ function call(name, given) {
     const options = { env: { ...process.env, ...SERVER.env }, stdio: ["pipe", "pipe", "ignore"], timeout: ANSWER_MS };
     const server = spawn(SERVER.command, SERVER.args, options);
     let said = "";
+    const end = setTimeout(() => {
+      server.kill("SIGKILL");
+      server.stdout.destroy();
+    }, END_MS);
     server.on("error", reject);
     server.stdin.on("error", () => {});
     server.stdout.on("data", (data) => (said += data));
     server.on("close", () => {
-      const lines = said.split("\n").filter(Boolean).map((line) => JSON.parse(line));
-      const answer = lines.find((line) => line.id === 1);
-      const problem = answer ? answer.error?.message : "crystal did not answer; run: crystal doctor";
-      problem ? reject(new Error(problem)) : resolve({ ...answer.result, details: {} });
+      clearTimeout(end);
+      resolve(said);
     });
     server.stdin.end(asked.join(""));
+  }).then((said) => {
+    const lines = said.split("\n").slice(0, -1).map((line) => JSON.parse(line)); // the last is empty, or cut off
+    const answer = lines.find((line) => line.id === 1);
+    const problem = answer ? answer.error?.message : "crystal did not answer; run: crystal doctor";
+    if (problem) throw new Error(problem);
+    return { ...answer.result, details: {} };
   });
 }
 
