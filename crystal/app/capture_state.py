@@ -17,6 +17,7 @@ from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, Ho
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
+from crystal.config.register import has_only_others
 from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLostError, UsageError
 from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
@@ -67,10 +68,10 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
-    cwd = None if everywhere else current_folder()
+    cwd, only_others = None if everywhere else current_folder(), has_only_others(places)
     return CaptureFacts(
         now=now,
-        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if _is_meant(config, folder)),
+        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder)),
         data_dir=places.data_dir,
         store_problem=problem,
         off_since=None if store is None else _off_since(store),
@@ -83,7 +84,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         other_agents=any(
             root.folder.is_dir()
             for root in places.transcript_roots
-            if root.harness != CLAUDE_CODE and not root.place.in_projects
+            if only_others or (root.harness != CLAUDE_CODE and not root.place.in_projects)
         ),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
@@ -94,8 +95,13 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     )
 
 
-def _is_meant(config: Config, folder: Path) -> bool:
-    """Return True if a client is to be captured: not on a machine that only serves others, or only other clients."""
+def is_meant(config: Config, folder: Path) -> bool:
+    """Return True if a client is to be captured at each turn: not where a person set up only other agents.
+
+    One that is not here is not missed on a machine that only serves others, or only other clients.
+    """
+    if has_only_others(config.places):
+        return False
     if os.path.isdir(folder):
         return True
     from crystal.install.undo import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files, unfinished_lines
-from crystal.app.capture_state import capture_state, unusable_lock
+from crystal.app.capture_state import capture_state, is_meant, unusable_lock
 from crystal.app.context import Machine, damage_explained, open_reader, this_config
 from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
@@ -39,7 +39,6 @@ from crystal.install.clients.known import known_clients
 from crystal.install.live.changes import is_live, missing_scripts
 from crystal.install.live.mechanisms import MECHANISMS
 from crystal.install.setup_plan import found_agents
-from crystal.install.undo import is_for_others
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.driver import sqlite_vec_library
@@ -165,8 +164,9 @@ def _client(config: Config) -> Iterator[Check]:
         facts = read_facts(folder / "settings.json")
         if facts.problem is not None:
             continue
-        if not folder.is_dir() and is_for_others(config.places.ldm_home):
-            yield Check("hooks", "note", f"Claude Code is not set up: {folder} is not there", "crystal init")
+        if not is_meant(config, folder):
+            words = "captured only when crystal sync runs" if folder.is_dir() else f"not set up: {folder} is not there"
+            yield Check("hooks", "note", f"Claude Code is {words}", "crystal init")
         elif not judged:
             yield _hooks_in(facts, [event for event in wanted(config.assist_moments) if not facts.commands.get(event)])
 

@@ -94,7 +94,7 @@ def set_(
         note(f"no longer in the list: {shown(gone)}")
     note(*settings_changed(key))
     is_told = (key, value) in (("assist.mode", "on"), ("context.enabled", True))
-    if is_told and not has_hooks(this_config()) and not live_agents(os.environ, this_home()):
+    if is_told and not has_hooks(this_config().places) and not live_agents(os.environ, this_home()):
         note("no agent runs crystal's hooks yet, so nothing changes; run: crystal init")
     if key == "retention.days" and value:
         _say_what_goes(int(value))

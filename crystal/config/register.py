@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
 from crystal.errors import DamagedError
+
+ONLY_OTHERS = "only_others"
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
@@ -38,9 +41,28 @@ def register_agent(places: Places, agent: str) -> bool:
         is_new = agent not in agents
         if is_new:
             agents.append(agent)
-        text = json.dumps({"version": 1, **register}, indent=2, ensure_ascii=False) + "\n"
-        write_private(places.machine_json, text.encode("utf-8", "surrogatepass"))
+        _write_register(places.machine_json, register)
         return is_new
+
+
+def has_only_others(places: Places) -> bool:
+    """Return whether only agents other than Claude Code were set up here. A malformed register says nothing."""
+    with contextlib.suppress(DamagedError):
+        return _read_register(places.machine_json).get(ONLY_OTHERS) is True
+    return False
+
+
+def set_only_others(places: Places, only_others: bool) -> None:
+    """Note whether only other agents were set up: see ``has_only_others``."""
+    with alone_in(places.ldm_home):
+        register = _read_register(places.machine_json)
+        if register.get(ONLY_OTHERS, False) != only_others:
+            _write_register(places.machine_json, {**register, ONLY_OTHERS: only_others})
+
+
+def _write_register(path: Path, register: dict[str, Any]) -> None:
+    text = json.dumps({"version": 1, **register}, indent=2, ensure_ascii=False) + "\n"
+    write_private(path, text.encode("utf-8", "surrogatepass"))
 
 
 def _read_register(path: Path) -> dict[str, Any]:

@@ -282,3 +282,22 @@ def test_no_hook_for_a_day_although_sessions_went_on(claude: Path) -> None:
     assert reasons() == ["silent"]
     os.utime(claude / "projects/p/s.jsonl", (time.time() - 4 * 86_400, time.time() - 4 * 86_400))
     assert reasons() == []
+
+
+@pytest.mark.slow
+def test_claude_code_is_not_missed_where_a_person_set_up_other_agents_alone(home: Path) -> None:
+    keep_transcript(home, "s", line("quartz"))
+    for agent in ("codex", "zed"):  # one with a hook, and one without
+        assert crystal("init", "--yes", "--import", "--agent", agent).code == 0
+        assert crystal("status").out.startswith("capturing; last capture just now\n")
+        assert crystal("uninstall", "--yes").code == 0
+        assert reasons() == ["no hook"]
+    assert crystal("init", "--yes", "--agent", agent).code == 0
+    assert "note hooks: Claude Code is captured only when crystal sync runs" in " ".join(crystal("doctor").out.split())
+    for words in (["init", "--yes"], ["init", "--yes", "--agent", "codex"]):
+        assert crystal(*words).code == 0
+    change(home / ".claude" / "settings.json", hooks=None)
+    assert reasons() == ["no hook"]  # now it was set up, too
+    assert crystal("init", "--yes", "--agent", "codex").code == 0
+    assert crystal("uninstall", "--yes").code == 0
+    assert reasons() == ["no hook"]
