@@ -188,5 +188,6 @@ def test_it_goes_on_on_another_machine(source: str, to: str, tmp_path: Path, mod
         wait_until(lambda: BASALT in desktop.crystal("search", f'"{BASALT}"'), "the desktop to find what is new")
         is_new_alone(desktop, before, done["new_session"])
         assert files_of(first) == files
-        brief = desktop.crystal("handoff", done["new_session"], "--brief")
-        assert brief.index(COMMAND) < brief.index(RESULT) < brief.index(BASALT)
+        for memory in (laptop, desktop):
+            brief = memory.crystal("handoff", done["new_session"], "--brief")
+            assert brief.index(COMMAND) < brief.index(RESULT) < brief.index(BASALT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.handoff.target import TARGETS
 from crystal.mcp.offer import ClientContext
+from crystal.sessions.origin import read_whole
 from crystal.store import Store
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
@@ -177,6 +179,23 @@ def test_the_next_agents_too_know_what_tools_did_and_what_was_said_first(home, p
     first, last = (brief.partition("Task:")[2].partition("</crystal")[0].splitlines() for brief in briefs)
     assert [line for line in last if "emu" not in line] == first
     assert sum("emu" in line for line in last) == 2
+
+
+def test_a_machine_that_has_the_first_session_only_from_home_knows_what_tools_did(home: Path, project: Path) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ss --numbat"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "quokka.service listens"}
+    remember(home, ["Which?", [{"type": "text", "text": "I look."}, call], [result], "4711."], cwd=str(project))
+    shutil.copytree(home / ".ldm", home / "desktop")
+    done = handed(SESSION, "pi")
+    shutil.rmtree(home / ".ldm")
+    shutil.rmtree(home / ".claude" / "projects")
+    assert crystal("init", "--yes", "--import").code == 0
+    stores = [Store.open_existing(home / name / "memory" / "crystal.db") for name in (".ldm", "desktop")]
+    roles = [turn.role for turn in read_whole(stores, done["new_session"]).turns]
+    assert roles == ["user", "assistant", "tool_call", "tool_result", "assistant"]
+    assert [turn.role for turn in read_whole(stores, SESSION).turns] == roles
+    for store in stores:
+        store.close()
 
 
 def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:

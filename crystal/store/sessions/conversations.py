@@ -247,6 +247,15 @@ def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[s
     return found
 
 
+def said_elsewhere(store: Store, uuids: Sequence[str], session_id: str) -> list[tuple[str, str]]:
+    """Return the lines, of these, that another session said, each with this session's id."""
+    return store.rows(
+        "SELECT DISTINCT t.uuid, s.session_id FROM turns t JOIN sessions s ON s.id = t.session"
+        " WHERE t.uuid IN (SELECT value FROM json_each(?)) AND s.session_id <> ?",
+        ([*uuids], session_id),
+    )
+
+
 def place_of_chunk(store: Store, chunk: int) -> ChunkPlace | None:
     """Return the place of a chunk, or None if there is no such chunk."""
     if not 0 < chunk < 2**63:
