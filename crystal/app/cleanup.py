@@ -13,7 +13,7 @@ from typing import Any
 
 from crystal.app.context import Machine
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
-from crystal.install.jsontext import blank_comments
+from crystal.install.json5 import as_json
 
 _PERIOD = re.compile(r"([1-9]\d{0,5})([hdwm]?)")
 _UNITS = {"h": "hour", "d": "day", "": "day", "w": "week", "m": "month"}
@@ -33,7 +33,7 @@ def cleanup_of(machine: Machine, name: str) -> str:
 
 def _settings(path: Path) -> Any:
     try:
-        return json.loads(blank_comments(path.read_text("utf-8-sig")))
+        return json.loads(as_json(path.read_text("utf-8-sig")).text)
     except (OSError, ValueError, RecursionError):
         return {}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -37,6 +38,10 @@ class TextEdit(NamedTuple):
     start: int
     end: int
     new: str
+
+    def at(self, places: Sequence[int]) -> TextEdit:
+        """Return the same change to the text whose characters are at these places."""
+        return TextEdit(places[self.start], places[self.end], self.new)
 
     def apply(self, text: str) -> str:
         """Return the changed text."""
@@ -155,17 +160,18 @@ def blank_comments(text: str) -> str:
     return COMMENT.sub(_blanked, text)
 
 
-def without(text: str, plain: str, container: Node, child: Child) -> str:
+def without(text: str, container: Node, child: Child, places: Sequence[int] = ()) -> str:
     """Return a text with comments without one value. The comments beside it stay.
 
     Args:
         text: The text with its comments.
-        plain: The same with ``blank_comments``.
-        container: The array or object, in ``plain``.
+        container: The array or object, in the text that was parsed.
         child: The value to remove.
+        places: Where the characters of that text are in ``text``; nothing if they are where they were.
     """
-    edit = remove(plain, container, child)
-    beside = text[edit.start : child.start], text[child.node.end : edit.end]
+    places = places or range(len(text) + 1)
+    edit = remove(container.text, container, child).at(places)
+    beside = text[edit.start : places[child.start]], text[places[child.node.end] : edit.end]
     return edit._replace(new="".join(map(_comments_of, beside))).apply(text)
 
 

@@ -33,6 +33,7 @@ def maintenance(**words: object) -> str:
         (OPENCLAW, None, "OpenClaw deletes sessions of subagents and automations after 30 days, and archived"),
         (OPENCLAW, maintenance(pruneAfter=90), "automations after 90 days, and archived ones above"),
         (OPENCLAW, maintenance(mode="warn"), None),
+        (OPENCLAW, "{session: {maintenance: {pruneAfter: '26w',}}}", "automations after 26 weeks, and archived ones"),
         (CLAUDE, None, "Claude Code deletes transcripts after 30 days"),
         (CLAUDE, '{"cleanupPeriodDays": 99999}', "Claude Code deletes transcripts after 99,999 days"),
         (CLAUDE, '{"cleanupPeriodDays": "9;"}', "Claude Code deletes transcripts after 30 days"),

@@ -211,8 +211,12 @@ def test_what_the_client_could_not_read_is_refused_and_left(file: Path, text: st
 
 def test_a_broken_file_with_us_in_it_is_not_called_clean(file: Path) -> None:
     install(file, COMMAND)
-    file.write_text(file.read_text()[:-3])
+    whole = file.read_text()
+    file.write_text(whole[:-3])
     with pytest.raises(UsageError, match="line 58, column 4"):
+        uninstall(file)
+    file.write_text("{ // mine\n" + whole[1:])
+    with pytest.raises(UsageError, match="line 1, column 3: a comment, which JSON does not allow"):
         uninstall(file)
 
 

@@ -59,7 +59,7 @@ def installed(text: str, command: str, moments: Collection[str] = (), before: st
     events = wanted(moments)
     checked(text, events)
     while strays := _strays(_entries(text), events):
-        text = json_entries.without_entry(text, text, strays[-1], _kept(before))
+        text = json_entries.without_entry(text, strays[-1], _kept(before))
     for event, timeout in events.items():
         found = next((one for one in _entries(text) if _event_of(one) == event), None)
         if found is not None:
@@ -84,6 +84,7 @@ def removed(text: str, before: str | None = None) -> str:
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON.
     """
+    jsontext.parse(text)
     return json_entries.removed(text, _kept(before))
 
 

@@ -104,7 +104,7 @@ def without_server(client: Client, text: str, *, group_too: bool) -> str:
         return text
     container, key = (root, client.servers) if group_too and len(group.children) == 1 else (group, SERVER)
     child = next(each for each in container.children if each.key == key)
-    left = jsontext.without(text, plain, container, child)
+    left = jsontext.without(text, container, child)
     _json_servers(_without_comments(client, left), client.servers)
     return left
 

@@ -19,6 +19,7 @@ from crystal.config.paths import home_of
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install import jsontext
 from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
+from crystal.install.json5 import as_json
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
 from crystal.install.undo import LIVE, Undo, made_of_nothing, missing_folders, read_record, remove_empty, write_record
@@ -186,6 +187,8 @@ def _plan_part(path: Path, part: Part, made: Undo | None) -> LiveChange:
 
 def _text_with(path: Path, text: str, part: SharedFile, made: Undo | None) -> str:
     document = text if text.strip() else part.empty
+    if not part.may_be_json5:
+        jsontext.parse(jsontext.blank_comments(document))
     kept = made.kept if made else _containers(document, part)
     after = json_entries.added(document, part.entries, kept)
     _check_others(path, document, after)
@@ -224,7 +227,7 @@ def _plan_removal(path: Path, made: Undo | None, *, is_own: bool) -> LiveChange:
 
 def _check_others(path: Path, before: str, after: str) -> None:
     """Check that nothing but our entries differs, independently of how the change was made."""
-    old, new = (json_entries.others(json.loads(jsontext.blank_comments(text))) for text in (before, after))
+    old, new = (json_entries.others(json.loads(as_json(text).text)) for text in (before, after))
     if json.dumps(old) != json.dumps(new):
         raise DamagedError(f"{path}: crystal's entries cannot be changed without changing others", hint=MEND)
 

@@ -1,6 +1,6 @@
 """Add crystal's entries to a JSON file that an agent and its user share, and remove them, changing nothing else.
 
-Comments may stand in the file. An entry is ours if it runs crystal's hook, also one added by hand; OpenClaw's two name
+The file may be JSON5. An entry is ours if it runs crystal's hook, also one added by hand; OpenClaw's two name
 our plugin instead. Every result is compared with what was there before by ``others``, which knows nothing of the edit.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crystal.install import jsontext
+from crystal.install.json5 import as_json
 from crystal.install.jsontext import Child, JsonSyntaxError, Node
 from crystal.model.named_tuple import NamedTuple
 
@@ -57,7 +58,7 @@ def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
         kept: See ``removed``.
 
     Raises:
-        JsonSyntaxError: It is not JSON, or a container is of another type.
+        JsonSyntaxError: It is not JSON5, or a container is of another type.
     """
     if ours(text) == sorted((".".join(entry.path), json.dumps(entry.value)) for entry in entries):
         return text
@@ -75,25 +76,24 @@ def removed(text: str, kept: Sequence[str]) -> str:
         kept: Containers that were there before our first entry (``containers``): they stay.
 
     Raises:
-        JsonSyntaxError: It is not JSON.
+        JsonSyntaxError: It is not JSON5.
     """
     while True:
-        plain = jsontext.blank_comments(text)
-        entries = list(find(plain))
+        entries = list(find(as_json(text).text))
         if not entries:
             return text
-        text = without_entry(text, plain, entries[-1], kept)
+        text = without_entry(text, entries[-1], kept)
 
 
-def without_entry(text: str, plain: str, found: FoundEntry, kept: Sequence[str]) -> str:
-    """Return the document without one entry that was found in ``plain``, the text without comments; see ``removed``."""
-    return jsontext.without(text, plain, *_outermost(found, kept))
+def without_entry(text: str, found: FoundEntry, kept: Sequence[str]) -> str:
+    """Return the document without one entry that was found in it; see ``removed``."""
+    return jsontext.without(text, *_outermost(found, kept), as_json(text).places)
 
 
 def ours(text: str) -> list[tuple[str, str]]:
     """Return our entries in a document, sorted: the path of each, and its value as JSON, with the group around it."""
     found = []
-    for steps, _ in find(jsontext.blank_comments(text)):
+    for steps, _ in find(as_json(text).text):
         lists = [at for at, (container, _) in enumerate(steps) if isinstance(container.value, list)]
         last = lists[0] if lists else len(steps) - 1
         path = ".".join(str(child.key) for _, child in steps[:last])
@@ -103,7 +103,7 @@ def ours(text: str) -> list[tuple[str, str]]:
 
 def containers(text: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     """Return which of the lists and objects around the entries a document has."""
-    root = jsontext.parse(jsontext.blank_comments(text))
+    root = jsontext.parse(as_json(text).text)
     around = dict.fromkeys(path for entry in entries for path in entry.around)
     return tuple(path for path in around if _at(root, path.split(".")) is not None)
 
@@ -148,7 +148,7 @@ def _runs_hook(command: object) -> bool:
 
 
 def find(plain: str) -> Iterator[FoundEntry]:
-    """Yield our entries in a document without comments, in its order."""
+    """Yield our entries in a document that is JSON, in its order."""
     root = jsontext.parse(plain)
     for section in root.children if isinstance(root.value, dict) else ():
         if section.key in SECTIONS:
@@ -185,22 +185,22 @@ def with_entry(text: str, entry: Entry) -> str:
     """Return the document with one more entry, and the containers around it that it lacks.
 
     Raises:
-        JsonSyntaxError: It is not JSON, or a container is of another type.
+        JsonSyntaxError: It is not JSON5, or a container is of another type.
     """
-    plain = jsontext.blank_comments(text)
+    plain, places = as_json(text)
     node = jsontext.parse(plain)
     for depth, key in enumerate((*entry.path, None)):
         wanted = list if key is None and entry.key is None else dict
         if not isinstance(node.value, wanted):
             name = ".".join(entry.path[:depth]) or "the file"
-            raise JsonSyntaxError(f"{name} should be {'a list' if wanted is list else 'an object'}", node.start)
+            raise JsonSyntaxError(f"{name} should be {'a list' if wanted is list else 'an object'}", places[node.start])
         child = None if key is None else node.child(key)
         if key is not None and child is None:
-            return jsontext.append(plain, node, _nested(entry, depth + 1), key).apply(text)
+            return jsontext.append(plain, node, _nested(entry, depth + 1), key).at(places).apply(text)
         node = child or node
     if entry.key is not None and node.child(entry.key) is not None:
-        raise JsonSyntaxError(f"{'.'.join(entry.path)} has another {entry.key}", node.start)
-    return jsontext.append(plain, node, entry.value, entry.key).apply(text)
+        raise JsonSyntaxError(f"{'.'.join(entry.path)} has another {entry.key}", places[node.start])
+    return jsontext.append(plain, node, entry.value, entry.key).at(places).apply(text)
 
 
 def _nested(entry: Entry, depth: int) -> Any:

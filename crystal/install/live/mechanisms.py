@@ -51,11 +51,13 @@ class SharedFile(NamedTuple):
         name: Its path in the agent's folder.
         entries: What is added.
         empty: What the file holds without any entry.
+        may_be_json5: Whether the agent reads JSON5; else comments alone.
     """
 
     name: str
     entries: tuple[Entry, ...]
     empty: str = "{}\n"
+    may_be_json5: bool = False
 
 
 class OwnFile(NamedTuple):
@@ -251,6 +253,7 @@ def _openclaw(command: HookCommand, folder: Path) -> tuple[Part, ...]:
                 Entry(("plugins", "load", "paths"), str(folder / "crystal-plugin")),
                 Entry(("plugins", "entries"), entry, "crystal"),
             ),
+            may_be_json5=True,
         ),
     )
 

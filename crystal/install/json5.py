@@ -1,0 +1,80 @@
+"""Read JSON5 as JSON with the places of its characters, so that a document with comments, too, is edited as text.
+
+What counts are the places of the values, and whether two values are the same: a number that JSON does not know becomes
+a string. Source: https://spec.json5.org.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+
+from crystal.install import jsontext
+from crystal.install.jsontext import JsonSyntaxError
+from crystal.model.named_tuple import NamedTuple
+
+_COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/"  # matches in one way alone: else it takes for ever
+_BLANK = rf"(?:\s|\ufeff|{_COMMENT})"
+_TOKEN = re.compile(
+    rf"""(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<blank>{_COMMENT}|(?<![\[{{,]),(?={_BLANK}*[}}\]])|[^\S \t\r\n]|\ufeff)
+    |(?P<word>(?<![\w$])[\w$]+(?={_BLANK}*:)|[+-]?(?:Infinity|NaN|0[xX][\da-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w$.]))
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_ESCAPED = re.compile(r'\\(x[\da-fA-F]{2}|\r\n|.)|"', re.DOTALL)
+
+
+class JsonText(NamedTuple):
+    """A document as JSON without comments, and where each of its characters, and its end, stands in the document."""
+
+    text: str
+    places: Sequence[int]
+
+
+@functools.lru_cache(maxsize=2)  # asked for before and after each edit
+def as_json(text: str) -> JsonText:
+    """Return a document as JSON. One that is JSON already, apart from comments, keeps every place.
+
+    Raises:
+        JsonSyntaxError: It is not JSON5, or has a key twice.
+    """
+    parts, places, at = list[str](), list[int](), 0
+    for token in _TOKEN.finditer(text):
+        start, end = token.span()
+        new = _TRANSLATED[str(token.lastgroup)](token[0])
+        parts += [text[at:start], new]
+        places += range(at, start)
+        places += range(start, end) if len(new) == end - start else [start] * len(new)
+        at = end
+    plain = JsonText("".join([*parts, text[at:]]), [*places, *range(at, len(text) + 1)])
+    try:
+        jsontext.parse(plain.text)
+    except JsonSyntaxError as error:
+        raise JsonSyntaxError(error.problem, plain.places[error.position]) from error
+    return plain
+
+
+def _string(token: str) -> str:
+    return f'"{_ESCAPED.sub(_character, token[1:-1])}"'
+
+
+def _character(match: re.Match[str]) -> str:
+    """Return a character of a string as JSON writes it."""
+    escaped = match[1]
+    if escaped is None:
+        return '\\"'
+    if escaped[0] in '"\\/bfnrtu':
+        return match[0]
+    code = {"v": "000b", "0": "0000", "x": f"00{escaped[1:]}"}.get(escaped[0])
+    return f"\\u{code}" if code else "" if escaped.isspace() else escaped
+
+
+def _word(token: str) -> str:
+    return token if _NUMBER.fullmatch(token) else json.dumps(token, ensure_ascii=False)
+
+
+_TRANSLATED = {"string": _string, "blank": lambda token: re.sub(r"[^\r\n]", " ", token), "word": _word}
