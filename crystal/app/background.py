@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from crystal.app.model_texts import sending_rule
 from crystal.app.progress import PENDING_IMPORT_FILE, ProgressFile, Report
 from crystal.app.session_context import refresh_unless_changed
 from crystal.capture.lock import ENRICH_LOCK, lock_problem, try_lock
+from crystal.config.harnesses import reader_versions
 from crystal.embedding.embedder import Embedder
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.model.named_tuple import NamedTuple
@@ -22,7 +24,7 @@ from crystal.store import problems
 from crystal.store.forget.word_blocks import are_words_due
 from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
-from crystal.store.notes import count_unindexed
+from crystal.store.notes import READERS, count_unindexed, read_note
 from crystal.store.search import vectors
 from crystal.store.search.index_log import is_worth_while
 from crystal.store.search.vectors import Generation
@@ -87,6 +89,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _forget,
         _retain,
         _import,
+        _read_again,
         _work,
         _assist,
         _log,
@@ -125,6 +128,14 @@ def _import(machine: Machine, work: Round) -> None:
         from crystal.app.import_past import continue_import  # noqa: PLC0415 - seldom there
 
         continue_import(machine, partial(work.advance, "import"), lambda: work.is_over)
+
+
+def _read_again(machine: Machine, work: Round) -> None:
+    """Read again what a reader read that understands more by now."""
+    if read_note(machine.store, READERS) != json.dumps(reader_versions()):
+        from crystal.app.read_again import read_again  # noqa: PLC0415 - after an update alone
+
+        read_again(machine, work.should_stop)
 
 
 def _work(machine: Machine, work: Round) -> None:

@@ -72,6 +72,7 @@ class Harness(NamedTuple):
         is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
         is_store: Whether it is another memory program: ``crystal migrate`` takes its store over.
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files; by default its name.
+        reader_version: Counted up when the reader finds more in the same files: they are read again then.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Harness(NamedTuple):
     is_export: bool = False
     is_store: bool = False
     reader: str | None = None
+    reader_version: int = 1
 
     @property
     def module(self) -> str:

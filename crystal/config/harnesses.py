@@ -6,6 +6,7 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
 from crystal.config.stores import MEMORY_STORES
@@ -33,8 +34,8 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     )
 
 
-def _agent(name: str, title: str, *places: Place, cleanup: str = "", reader: str | None = None) -> Harness:
-    return Harness(name, title, places, cleanup, reader=reader)
+def _agent(name: str, title: str, *places: Place, cleanup: str = "", **reader: Any) -> Harness:
+    return Harness(name, title, places, cleanup, **reader)
 
 
 def _export(name: str, title: str, *files: str) -> Harness:
@@ -221,6 +222,11 @@ _ROWS = (
 
 HARNESSES = {row.name: row for row in _ROWS}
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
+
+
+def reader_versions() -> dict[str, int]:
+    """Return the version of each agent's reader."""
+    return {name: row.reader_version for name, row in HARNESSES.items()}
 
 
 def title_of(harness: str) -> str:

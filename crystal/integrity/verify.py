@@ -32,7 +32,7 @@ from crystal.store.search.vectors import table_of
 from crystal.store.work.index import count_faults
 from crystal.text import chunking
 from crystal.transcript.framing import end_of_lines, read_lines
-from crystal.transcript.line_context import revised_ids
+from crystal.transcript.line_context import revised_ids, without_context
 from crystal.transcript.reader import reader_of
 
 
@@ -268,9 +268,10 @@ def lines_of(clean: bytes) -> list[bytes]:
 def turns_in(lines: Sequence[bytes], start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
     """Return the turns of archived lines.
 
-    Offsets count clean bytes from ``start``: exact only if nothing was removed.
+    Offsets count the harness's bytes, cleaned, from ``start``: exact only if nothing was removed.
     """
-    starts = itertools.accumulate((len(line) + 1 for line in lines), initial=start)
+    own = lines if state.mark.counts_records else map(without_context, lines)
+    starts = itertools.accumulate((len(line) + 1 for line in own), initial=start)
     reader = reader_of(state.origin.harness)
     placed = zip(starts, lines, strict=False)
     return reader.turns(placed, state.mark.transcript, subagent=state.origin.subagent is not None)

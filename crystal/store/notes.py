@@ -18,6 +18,10 @@ ALIAS = "memory_alias "
 """Prefix of the key for an id that the user was given for text that was stored already; the value is the known id."""
 
 
+READERS = "readers"
+"""Key of the version of each agent's reader that read what is here, as JSON."""
+
+
 WORK_CURSOR = "work_cursor"
 """Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
 WORK_FORM = 12

@@ -93,7 +93,7 @@ def without_context(line: bytes) -> bytes:
     """Return the line as its harness wrote it."""
     if not line.startswith(_PREFIX):
         return line
-    fields = parse_line(line) or {}
+    fields = parse_line(line) or {} if _TEXT.encode() in line else {}
     if isinstance(fields.get(_TEXT), str):
         return str(fields[_TEXT]).encode("utf-8", "surrogatepass")
     end = _end_of_object(line, len(_PREFIX) - 1)

@@ -63,6 +63,11 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)
 
 
+def first_rows(store: Store) -> dict[int, int]:
+    """Return the first row of each transcript: a session that repeats another one was captured after it."""
+    return dict(store.rows("SELECT transcript, min(id) FROM segments GROUP BY transcript"))
+
+
 def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int, int]]:
     """Return (offset, dev, inode, written) of every file that was read on one device, by path."""
     # In the table's own order: an index would cost a look at the table for each row, and sorting.

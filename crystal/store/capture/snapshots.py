@@ -106,6 +106,15 @@ def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
     store.upsert("snapshot_stamps", "path, conversation", {**key, "stamp": stamp})
 
 
+def compare_anew(store: Store, harness: str) -> None:
+    """Let the next sweep compare the files of a harness with what was seen. Inside a transaction."""
+    store.execute(
+        "UPDATE snapshot_stamps SET stamp = '' WHERE path IN"
+        " (SELECT path FROM snapshot_stamps WHERE substr(conversation, 1, length(?1)) = ?1)",
+        (f"{harness}/",),
+    )
+
+
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
     """Return the bytes of a transcript's records that the ledger does not count, by state."""
     sql = (

@@ -1,0 +1,85 @@
+"""Claims of app/read_again.py: what an older reader did not find comes in by itself after an update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crystal.app.context import open_machine
+from crystal.app.read_again import read_again
+from crystal.config.harnesses import HARNESSES
+from crystal.store.notes import READERS, read_note
+from crystal.transcript.reader import SnapshotReader, reader_of
+from tests.support import agent_samples as samples
+from tests.support.command import crystal
+
+pytestmark = pytest.mark.slow
+
+
+def older(patch: pytest.MonkeyPatch, harness: str) -> None:
+    """Let a reader find no tools, and of a file that is rewritten no second record."""
+    reader = reader_of(harness)
+    turns = reader.turns
+    patch.setattr(reader, "turns", lambda *given, **more: (
+        turn for turn in turns(*given, **more) if not turn.role.startswith("tool")
+    ))  # fmt: skip
+    if isinstance(reader, SnapshotReader):
+        messages = reader.messages
+        patch.setattr(reader, "messages", lambda *given: [*messages(*given)][::2])
+
+
+def newer(patch: pytest.MonkeyPatch, harness: str, version: int = 2) -> None:
+    patch.setitem(HARNESSES, harness, HARNESSES[harness]._replace(reader_version=version))
+
+
+def captured_by_an_older_one(home: Path, harness: str) -> list[Any]:
+    samples.lay_out(harness, home)
+    with pytest.MonkeyPatch.context() as patch:
+        older(patch, harness)
+        assert crystal("init", "--yes", "--import", "--wait").code == 0
+        return samples.captured()[1]
+
+
+@pytest.mark.parametrize("harness", ["copilot-cli", "gemini-cli", "goose", "opencode", "codex"])
+def test_what_a_newer_reader_finds_comes_in_by_itself_once(
+    harness: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = captured_by_an_older_one(home, harness)
+    assert crystal("sync").code == 0
+    assert samples.captured()[1] == before  # its version is the same
+    newer(monkeypatch, harness)
+    for _ in range(2):
+        assert crystal("sync").code == 0
+    assert samples.captured() == samples.expected(harness)
+    assert samples.captured()[1] != before
+    assert crystal("verify").code == 0
+
+
+def stopping_after(calls: int) -> Callable[[], bool]:
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured_by_an_older_one(home, "copilot-cli")
+    newer(monkeypatch, "copilot-cli")
+    monkeypatch.setattr("crystal.app.read_again.STEP_SECONDS", 0)
+    rows = list[int]()
+    write = "crystal.app.read_again.write_turns"
+    original = __import__("crystal.integrity.rebuild", fromlist=["write_turns"]).write_turns
+    monkeypatch.setattr(write, lambda *given: rows.append(given[2]) or original(*given))
+    with open_machine() as machine:
+        for _ in range(1000):
+            read_again(machine, stopping_after(1))
+            if "2" in str(read_note(machine.store, READERS)):
+                break
+        assert len(rows) == len({*rows}) > 5
+        newer(monkeypatch, "copilot-cli", 1)  # an older crystal comes back, then the newer one
+        read_again(machine, stopping_after(1000))
+        newer(monkeypatch, "copilot-cli", 2)
+        read_again(machine, stopping_after(1000))
+        assert len(rows) == 2 * len({*rows})
+    assert samples.captured() == samples.expected("copilot-cli")
