@@ -78,3 +78,12 @@ def shift_of(page: Page, address: str) -> float:
     page.goto(address)
     page.wait_for_timeout(50)
     return float(page.evaluate("window.shifted ?? 0"))
+
+
+def entered(page: Page, link: str) -> Watched:
+    """Return a page that came by the link of ``crystal web``."""
+    base = link.partition("/open")[0]
+    watched = Watched(page, base)
+    page.goto(link)
+    page.wait_for_url(f"{base}/")
+    return watched
