@@ -337,7 +337,7 @@ def test_nothing_that_was_acknowledged_is_missing_after_a_kill(tmp_path):
     folder = tmp_path / "data"
     token = home_token(folder)
     acknowledged: dict[tuple[bytes, int], bytes] = {}
-    for round_number in range(6):
+    for round_number in range(4):
         with running(folder) as one, concurrent.futures.ThreadPoolExecutor(9) as pool:
 
             def storing(number: int, one: Running = one, round_number: int = round_number) -> None:

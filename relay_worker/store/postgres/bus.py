@@ -62,6 +62,7 @@ class Bus:
     def close(self) -> None:
         """Stop."""
         self._ends.set()
+        self.say()  # wakes the thread that listens; nobody else takes it for a message
         self._outgoing.put(None)
         for one in self._threads:
             one.join(5)
@@ -75,7 +76,7 @@ class Bus:
                     self.is_hearing = True
                     self._started.set()
                     while not self._ends.is_set():
-                        for notice in db.notifies(timeout=0.5):
+                        for notice in db.notifies(timeout=0.5, stop_after=1):
                             self._take(notice.payload)
             except (psycopg.Error, CannotServeError):
                 self.is_hearing = False
