@@ -21,7 +21,10 @@ _CALLS = (
     + rb">[^<>\s]",
     rb"(?:NetworkCredentials?|UsernamePassword[A-Z][a-z]+(?:Token)?|PasswordAuthentication|PDO|mysqli(?:_connect)?)\(",
     rb"getConnection\(|@tcp\(|\.(?i:with_?|set_?)?(?i:password)\(|String::from\(|pass(?i:word|phrase)?[-_]?command",
-    rb"echo\s" + _REST_RAW + rb">+\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)|(?i:wi-?fi|wlan)[ -](?i:passw)",
+    rb"(?:echo|printf|cat)\s" + _REST_RAW + rb">+\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)",
+    rb"tee\s[^\n\\]*(?:pass|secret|token|cred)[^\n\\]*<<<|(?i:wi-?fi|wlan)[ -](?i:passw)",
+    rb"[$#%>][ \t]+(?:sudo\s)?(?:cat\s[^\n\\]*(?:pass|secret|token|cred)|op\s+read|pass\s+show|security\s+find-)",
+    rb"(?:vault\s(?:kv\s+get|read)\s+-field=|gcloud\s+secrets|secretsmanager\s+get|kubectl\s+get\s+secret)",
     rb"(?i:user(?:[ -]?name)?)[ \t]+[^\s:=\\]+[ \t]*" + _NEXT_RAW + rb"[ \t]*(?i:password)[ \t]",
     rb"\s(?:-b|--cookie)[\s=]+\\*[\"']?[^\s=;\"'\\]+=",
     rb"(?i:sess(?:ion)?(?:_?id)?|sid|cookie)\\*\"\s?,(?:\s|\\[nrt])*\\*\"(?i:value)",
@@ -70,6 +73,16 @@ _COOKIES = (
     rb"(?:" + _COOKIE_NAME + rb"[^;\s\"'\x00\xff]{0,15};\s?){0,20}"
     rb"" + _COOKIE_NAME + rb"(?P<v>[^;\s\"'\x00\xff]{16,}(?:;\s?[^;\s\"'\x00\xff]{1,512}){0,20})"
 )
+_FILE = (
+    rb"[\"']?[\w./~-]{0,80}(?:pass(?:word|wd|phrase)?|secret|token|cred(?:ential)?)s?(?:\.\w{1,12}){0,2}"
+    rb"(?=[\"'\s]|$)[\"']?"
+)
+"""A file whose name tells of a secret."""
+_LINE = (
+    rb"[ \t]{0,9}\r?\n(?P<v>(?=\S{0,126}\d)(?=\S{0,126}[A-Za-z])[^\s\"'`/(){}\[\]<>=:,;\\\x00\xff]{8,128}={0,2})"
+    rb"[ \t]{0,9}(?=[\r\n\xff]|$)"
+)
+"""The next line, if it is nothing but letters and digits that no word has."""
 _READER = (
     rb"(?:sudo\s(?:[^|;&\n\xff]{0,80}?\s)?(?:-[A-Za-z]{0,5}S\b|--stdin)|(?:password|token)-stdin|secret\s{1,9}put"
     rb"|auth\s{1,9}login\s[^|;&\n\xff]{0,60}?--with-token|env\s{1,9}add\s{1,9}[A-Z]"
@@ -89,6 +102,8 @@ _MACROS = {
     b"<unusual>": _UNUSUAL,
     b"<phrase>": rb"(?=[^\"'\n]{0,80}[\d\x20!@#$%^&*])[^\"'\n\\\x00\xff]{3,128}",
     b"<cookies>": _COOKIES,
+    b"<file>": _FILE,
+    b"<line>": _LINE,
 }
 
 

@@ -32,6 +32,7 @@ from crystal.redact.formats import (
     format_spans,
     holds_format,
 )
+from crystal.redact.inserts import INSERT_HINTS, insert_spans
 from crystal.redact.manifests import MANIFEST_HINTS, manifest_spans
 from crystal.redact.mnemonics import holds_phrase, mnemonic_spans
 from crystal.redact.named import named_spans
@@ -56,6 +57,7 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     header_spans: HEADER_HINTS,
     dump_spans: DUMP_HINTS,
     manifest_spans: MANIFEST_HINTS,
+    insert_spans: INSERT_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
 _WORDS: dict[Rules, tuple[bytes, ...]] = {command_spans: COMMAND_WORDS, spoken_spans: SPOKEN_WORDS}

@@ -34,6 +34,11 @@ PREFIXES = (
     *("mysql -p", "sshpass -p ", "login -p ", "db:5432:a:b:", "abandon ", "-----BEGIN PRIVATE KEY-----"),
     *("<private>", "<private ", "< private ", "\\u003cprivate "),
     *("<crystal-memory>", "\\", '\\"', "\\n", "\\u0041", "%3D", "\x1b[31m", "[redacted:", '{"a":', "[", '"'),
+    *(
+        "INSERT INTO a (password) VALUES (",
+        "INSERT INTO a (password) VALUES ('",
+        "insert into a(pwd)values('b'),('c'),",
+    ),
     *("user,password\na,b\n", "|a|password|\n|--|--|\n|b|c|\n", "QUtJQ", "414b4941", ""),
 )
 ALPHABETS = {
