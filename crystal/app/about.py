@@ -246,7 +246,7 @@ class _History:
         filters = Filters(self._project)
         sources, request = prepare_search(self._machine, question, most, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
-        found = search(exact, replace(request, enough=enough)).hits
+        found = search(exact, replace(request, enough=enough, surrounded=0)).hits
         hits = [one for one in found if name.covers(one.timestamp) and self._pattern.search(one.text)]
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
