@@ -84,8 +84,8 @@ def test_the_first_stand_as_they_are_and_then_other_sessions_come_between():
     assert mixed(items, str)[:4] == ["busy", "busy", "busy", "quiet"]
 
 
-def test_mixing_many_sessions_compares_none_with_all_others():
-    compared = 0
+def test_mixing_looks_at_no_hit_again_and_again():
+    compared = looked = 0
 
     class Session:
         def __eq__(self, other: object) -> bool:
@@ -95,6 +95,13 @@ def test_mixing_many_sessions_compares_none_with_all_others():
 
         __hash__ = object.__hash__
 
+    def session_of(one: Session) -> Session:
+        nonlocal looked
+        looked += 1
+        return one
+
     sessions = [Session() for _ in range(300)]
-    assert len(mixed([sessions[at % 300] for at in range(1_500)], lambda one: one)) == 1_500
-    assert compared < 10 * 1_500
+    for hits in (sessions * 5, [sessions[0]] * 1_499 + [sessions[1]]):
+        assert sorted(map(id, mixed(hits, session_of))) == sorted(map(id, hits))
+    assert compared < 10 * 3_000
+    assert looked < 10 * 3_000

@@ -6,6 +6,7 @@ Also what was said last: where a time alone is asked for, or a picture, which no
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -37,13 +38,19 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: 
     if len({session_of(one) for one in items}) < 2:
         return list(items)
     coming = iter(items)
-    ahead = list(islice(coming, LOOK_AHEAD))
+    ahead = deque(islice(coming, LOOK_AHEAD))
+    waiting = deque[Item]()  # those of one session that was full, before the others
     shown: dict[Hashable, int] = {}
     full: Hashable = None  # the session that has to wait; never two, as each further hit lets the other on
     out: list[Item] = []
-    while ahead:
-        may = (at for at, one in enumerate(ahead) if shown.get(session_of(one), 0) < FROM_ONE_SESSION)
-        one = ahead.pop(next(may, 0) if len(out) >= first else 0)
+    while ahead or waiting:
+        is_full = full is not None and len(out) >= first
+        if waiting and not (is_full and session_of(waiting[0]) == full):
+            one = waiting.popleft()
+        else:
+            while is_full and ahead and session_of(ahead[0]) == full:
+                waiting.append(ahead.popleft())
+            one = (ahead or waiting).popleft()
         ahead += islice(coming, 1)
         session = session_of(one)
         if full not in (None, session):
