@@ -48,7 +48,8 @@ class TokenTable(NamedTuple):
 
     def tokens(self, text: str) -> list[int]:
         """Return the known tokens of a text."""
-        return [token for token in self.words.encode(text) if token != self.unknown]
+        found = self.words.encode(text)
+        return [token for token in found if token != self.unknown] if self.unknown in found else found
 
 
 def read_table(folder: Path) -> TokenTable:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Callable, Iterable
+from itertools import chain, count
 
 from crystal.text.lazy_pattern import lazy_pattern
 
@@ -39,20 +39,13 @@ class WordPiece:
     def __init__(self, tokens: Iterable[str], unknown: int) -> None:
         self._numbers = dict(zip(tokens, count(), strict=False))
         self._unknown = unknown
-        self._words: dict[str, tuple[int, ...]] = {}
+        self._words = _Remembered(self._cut)
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without those that mark its beginning and end. Any string is taken."""
-        known = self._words
-        if len(known) > CACHED_WORDS:
-            known.clear()
-        found: list[int] = []
-        for word in words_of(text):
-            pieces = known.get(word)
-            if pieces is None:
-                pieces = known[word] = self._cut(word)
-            found += pieces
-        return found
+        if len(self._words) > CACHED_WORDS:
+            self._words.clear()
+        return list(chain.from_iterable(map(self._words.__getitem__, words_of(text))))
 
     def _cut(self, word: str) -> tuple[int, ...]:
         """Split a word greedily: the longest token that begins it, then the longest that continues it, and so on."""
@@ -77,6 +70,18 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORDS.findall(text.translate(_ASCII_DROPPED).lower())
     return text.translate(_CHARACTERS).split(" ")
+
+
+class _Remembered(dict[str, tuple[int, ...]]):
+    """The tokens of each word, computed when the word is first seen."""
+
+    def __init__(self, cut: Callable[[str], tuple[int, ...]]) -> None:
+        super().__init__()
+        self._cut = cut
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        made = self[word] = self._cut(word)
+        return made
 
 
 class _Characters(dict[int, str]):
