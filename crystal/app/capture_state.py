@@ -17,7 +17,7 @@ from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, Ho
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.config.paths import Places
-from crystal.config.register import has_only_others
+from crystal.config.register import left_out_folders
 from crystal.config.table import Config
 from crystal.errors import CrystalError, StoreLostError, UsageError
 from crystal.install.claude_settings.layers import missing_plugin, missing_programs, read_layers, unused_because
@@ -68,7 +68,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
-    cwd, only_others = None if everywhere else current_folder(), has_only_others(places)
+    cwd, left_out = None if everywhere else current_folder(), left_out_folders(places)
     return CaptureFacts(
         now=now,
         hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder)),
@@ -84,7 +84,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         other_agents=any(
             root.folder.is_dir()
             for root in places.transcript_roots
-            if only_others or (root.harness != CLAUDE_CODE and not root.place.in_projects)
+            if left_out or (root.harness != CLAUDE_CODE and not root.place.in_projects)
         ),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
@@ -100,13 +100,12 @@ def is_meant(config: Config, folder: Path) -> bool:
 
     One that is not here is not missed on a machine that only serves others, or only other clients.
     """
-    if has_only_others(config.places):
-        return False
+    left_out = left_out_folders(config.places)
     if os.path.isdir(folder):
-        return True
+        return str(folder) not in (left_out or ())
     from crystal.install.undo import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
-    return config.role != "home" and not is_for_others(config.places.ldm_home)
+    return config.role != "home" and left_out is None and not is_for_others(config.places.ldm_home)
 
 
 def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:

@@ -10,7 +10,7 @@ from typing import Any
 from crystal.config.paths import Places, alone_in, checked_agent_id, make_private_dir, refused, write_private
 from crystal.errors import DamagedError
 
-ONLY_OTHERS = "only_others"
+LEFT_OUT = "left_out"
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
@@ -45,19 +45,23 @@ def register_agent(places: Places, agent: str) -> bool:
         return is_new
 
 
-def has_only_others(places: Places) -> bool:
-    """Return whether only agents other than Claude Code were set up here. A malformed register says nothing."""
+def left_out_folders(places: Places) -> list[str] | None:
+    """Return the folders of Claude Code that were here when a person set up other agents alone; None if it is set up.
+
+    A malformed register says that it is.
+    """
     with contextlib.suppress(DamagedError):
-        return _read_register(places.machine_json).get(ONLY_OTHERS) is True
-    return False
+        found = _read_register(places.machine_json).get(LEFT_OUT)
+        return found if isinstance(found, list) else None
+    return None
 
 
-def set_only_others(places: Places, only_others: bool) -> None:
-    """Note whether only other agents were set up: see ``has_only_others``."""
+def set_left_out(places: Places, folders: list[str] | None) -> None:
+    """Note which folders are left out, or that none is: see ``left_out_folders``."""
     with alone_in(places.ldm_home):
         register = _read_register(places.machine_json)
-        if register.get(ONLY_OTHERS, False) != only_others:
-            _write_register(places.machine_json, {**register, ONLY_OTHERS: only_others})
+        if register.pop(LEFT_OUT, None) != folders:
+            _write_register(places.machine_json, register if folders is None else {**register, LEFT_OUT: folders})
 
 
 def _write_register(path: Path, register: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.load import host_name
 from crystal.config.paths import SOURCES_FILE, Places, checked_agent_id, make_private_dir
-from crystal.config.register import has_only_others, register_agent, registered_agents, set_only_others
+from crystal.config.register import left_out_folders, register_agent, registered_agents, set_left_out
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import event as hook
@@ -191,12 +191,12 @@ def has_hooks(places: Places) -> bool:
     return any(one.commands or one.plugin for one in facts)
 
 
-def _has_only_others(plan: SetupPlan) -> bool | None:
-    """Return whether a person sets up agents and leaves Claude Code out, which has no hook nor had one."""
-    if not (plan.live or plan.swept or plan.settings or plan.plugins):
-        return None
+def _left_out(plan: SetupPlan) -> list[str] | None:
+    """Return the folders of Claude Code if a person leaves it out, which has no hook nor had one."""
     had = (settings.backup_path(folder / "settings.json").exists() for folder in plan.places.claude_dirs)
-    return not (plan.settings or plan.plugins or has_hooks(plan.places) or any(had))
+    if plan.settings or plan.plugins or has_hooks(plan.places) or any(had):
+        return None
+    return [str(folder) for folder in plan.places.claude_dirs if folder.is_dir()]
 
 
 def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str]:
@@ -292,8 +292,8 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
     if plan.places.ldm_home.stat().st_mode & 0o077:
         plan.places.ldm_home.chmod(0o700)
     register_agent(plan.places, plan.agent)
-    if (only_others := _has_only_others(plan)) is not None:
-        set_only_others(plan.places, only_others)
+    if plan.settings or plan.plugins or plan.live or plan.swept:
+        set_left_out(plan.places, _left_out(plan))
     plan.places.machine_json.touch()  # from now on a hook that does not run is reported, see app.capture_state
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
@@ -356,8 +356,8 @@ def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> 
     for each in plan.clients:
         clients.apply(each, places.ldm_home, env)
     live.apply_removal(plan.live, places.ldm_home)
-    if has_only_others(places):
-        set_only_others(places, False)
+    if left_out_folders(places) is not None:
+        set_left_out(places, None)
 
 
 def purge(plan: RemovalPlan, places: Places) -> None:

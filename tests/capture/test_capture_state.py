@@ -287,7 +287,13 @@ def test_no_hook_for_a_day_although_sessions_went_on(claude: Path) -> None:
 @pytest.mark.slow
 def test_claude_code_is_not_missed_where_a_person_set_up_other_agents_alone(home: Path) -> None:
     keep_transcript(home, "s", line("quartz"))
+    (home / ".claude").rename(home / "later")
     for agent in ("codex", "zed"):  # one with a hook, and one without
+        assert crystal("init", "--yes", "--agent", agent).code == 0
+        assert reasons() == []
+    (home / "later").rename(home / ".claude")
+    assert reasons() == ["no hook"]  # it came later
+    for agent in ("codex", "zed"):
         assert crystal("init", "--yes", "--import", "--agent", agent).code == 0
         assert crystal("status").out.startswith("capturing; last capture just now\n")
         assert crystal("uninstall", "--yes").code == 0
