@@ -19,6 +19,8 @@ from crystal.store.memories.learned import ReflectorRun
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
+MAX_SOURCES = 10
+"""Lines that taught a memory, shown on a terminal."""
 QUOTE = 160
 
 
@@ -155,6 +157,9 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
         yield look.dim(f"  replaces {other}")
     if one.replaced_at is not None:
         yield look.dim(f"  contradicted {clock(one.replaced_at, moment)} by {one.replaced_by}")
-    for said in one.sources:
+    for said in one.sources[:MAX_SOURCES]:
         text = "(not stored any more)" if said.is_gone else one_line(said.text)[:QUOTE]
-        yield look.dim(f"  from {said.role or 'a line'} in {said.session_id[:8]}: {harmless(text)}")
+        role = said.role.replace("_", " ") or "a line"
+        yield look.dim(f"  from {role} in {said.session_id[:8]}: {harmless(text)}")
+    if more := len(one.sources[MAX_SOURCES:]):
+        yield look.dim(f"  and {count_words(more, 'line')} more: crystal memories show {memory.id} --json")

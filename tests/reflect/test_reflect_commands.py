@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reflect.test_reflect import run_of
 from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
 
@@ -52,6 +53,19 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert used["periods"]["7d"]["run"]["inserted"] == 3
     assert "last 30d" in crystal("usage").out
     assert crystal("verify").code == 0
+
+
+def test_both_turns_that_taught_a_memory_are_named_and_of_many_the_first(home: Path) -> None:
+    for number in range(6):
+        keep_transcript(home, f"run{number}", line("go"), *run_of("make docs", f"s{number}"))
+    asked = line("So in this repo we always deploy with just ship, right?", role="assistant")
+    keep_transcript(home, "deploy", line("how?"), asked, line("yes"))
+    assert crystal("init", "--yes").code == crystal("backfill", "--no-embed").code == 0
+    assert crystal("reflect", "--now").code == 0
+    shown = crystal("memories", "review").out
+    assert re.search("from assistant in deploy: So in this repo.*\n.*from user in deploy: yes", shown)
+    assert (shown.count("from tool call in run"), shown.count("from tool result in run")) == (5, 5)
+    assert "and 2 lines more: crystal memories show mem-" in shown
 
 
 @pytest.mark.slow
