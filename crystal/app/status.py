@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
@@ -205,22 +204,18 @@ and contexts."""
 def sizes_of(places: Places) -> dict[str, int]:
     """Return the bytes of each part, and of all of them as ``whole``. Links are not followed."""
     found, tops, db = dict.fromkeys(PARTS, 0), {places.ldm_home, places.data_dir}, places.db.name
+    agents, index = places.ldm_home / "agents", places.data_dir / "index"
+    parts = (("index", index), ("spool", places.spool), ("models", places.models), ("summaries", agents))
+    begins = [(part, f"{one}{os.sep}") for part, one in parts]
     for top in [one for one in tops if not any(one.is_relative_to(other) for other in tops - {one})]:
         for folder, _, names in os.walk(top):
-            usual = _part_of(Path(folder), places)
+            usual = next((part for part, begin in begins if f"{folder}{os.sep}".startswith(begin)), "other")
             for name in names:
                 with contextlib.suppress(OSError):
                     status = os.lstat(f"{folder}{os.sep}{name}")
                     if S_ISREG(status.st_mode):
                         found[_part_of_file(name, usual, db)] += status.st_size
     return {**found, "whole": sum(found.values())}
-
-
-def _part_of(folder: Path, places: Places) -> str:
-    """Return the part to which the files of a folder belong, if their names do not say another one."""
-    agents, index = places.ldm_home / "agents", places.data_dir / "index"
-    parts = {"index": index, "spool": places.spool, "models": places.models, "summaries": agents}
-    return next((part for part, one in parts.items() if folder.is_relative_to(one)), "other")
 
 
 def _part_of_file(name: str, usual: str, db: str) -> str:

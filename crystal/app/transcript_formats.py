@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -63,29 +63,23 @@ class FormatState:
 
 def format_states(store: Store) -> dict[str, FormatState]:
     """Return the state of each agent's format, by harness."""
-    found: dict[str, FormatState] = {}
-    newest: dict[str, dict[str, int]] = {}
-    for one in counted_records(store):
-        if one.harness not in HARNESSES:
-            continue
-        state, files = found.setdefault(one.harness, FormatState()), newest.setdefault(one.harness, {})
-        is_newest = one.path in files or sum(files.values()) < WINDOW
-        if is_newest:
-            files[one.path] = files.get(one.path, 0) + one.number
-        _add(state, one, is_newest=is_newest)
+    found = defaultdict[str, FormatState](FormatState)
+    for one in counted_records(store, WINDOW):
+        if one.harness in HARNESSES:
+            _add(found[one.harness], one)
     return found
 
 
-def _add(state: FormatState, one: CountedRecords, *, is_newest: bool) -> None:
+def _add(state: FormatState, one: CountedRecords) -> None:
     if one.is_unknown and one.kind == NOT_JSON:
         state.damaged += one.number
         state.damaged_path = state.damaged_path or one.path
     elif one.is_unknown and is_known(reader_of(one.harness), one.kind):
         state.known_now[one.kind] += one.number
-    elif one.is_unknown and is_newest:
+    elif one.is_unknown and one.is_newest:
         state.unknown[one.kind] += one.number
         state.path = state.path or one.path
-    if is_newest:
+    if one.is_newest:
         state.records += one.number
         state.said += 0 if one.is_unknown or one.kind != SAID else one.number
 

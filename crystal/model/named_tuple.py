@@ -48,7 +48,8 @@ else:
         return [known[field] for field in cls._fields]
 
     def _make(cls, values):
-        return cls(*values)
+        values = tuple(values)
+        return tuple.__new__(cls, values) if len(values) == len(cls._fields) else cls(*values)
 
     def _replace(self, **named):
         return type(self)(**{**self._asdict(), **named})

@@ -48,7 +48,7 @@ def stored_path(path: Path | str) -> str | bytes:
 
 def _state(*row: Any) -> TranscriptState:
     mark = Watermark._make((*row[7:12], bytes(row[12]), row[13]))
-    return TranscriptState(row[0], Origin(*row[1:6]), os.fsdecode(row[6]), mark, *row[14:])
+    return TranscriptState._make((row[0], Origin._make(row[1:6]), os.fsdecode(row[6]), mark, *row[14:]))
 
 
 def state_of(store: Store, device: str, transcript: str) -> TranscriptState | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from crystal.model.named_tuple import NamedTuple
@@ -19,6 +20,7 @@ class CountedRecords(NamedTuple):
     kind: str
     is_unknown: bool
     number: int
+    is_newest: bool
 
 
 def add_counts(store: Store, transcript: int, said: int, silent: int, unknown: Iterable[tuple[str, int]]) -> None:
@@ -31,14 +33,23 @@ def add_counts(store: Store, transcript: int, said: int, silent: int, unknown: I
             store.insert("record_counts", "transcript, kind, is_unknown, number", *values, on_conflict=again)
 
 
-def counted_records(store: Store) -> Iterator[CountedRecords]:
-    """Yield the counts of all transcripts, those that were captured last first."""
+def counted_records(store: Store, newest: int) -> Iterator[CountedRecords]:
+    """Yield the counts of each harness's newest transcripts, and those of unknown kinds of all, the newest first.
+
+    ``newest`` is how many records the newest transcripts have together, at least; each counts as a whole.
+    """
     rows = store.rows(
         "SELECT c.harness, c.path, r.kind, r.is_unknown, r.number FROM record_counts r"
         " JOIN capture_state c ON c.id = r.transcript ORDER BY c.updated_at DESC, c.id DESC, r.number DESC, r.kind"
     )
+    records, paths = Counter[str](), set[tuple[str, str]]()
     for harness, path, kind, is_unknown, number in rows:
-        yield CountedRecords(harness, os.fsdecode(path), kind, bool(is_unknown), number)
+        is_newest = records[harness] < newest or (harness, path) in paths
+        if is_newest:
+            records[harness] += number
+            paths.add((harness, path))
+        if is_newest or is_unknown:
+            yield CountedRecords(harness, os.fsdecode(path), kind, bool(is_unknown), number, is_newest)
 
 
 def drop_unknown(store: Store, harness: str, kinds: Iterable[str]) -> None:
