@@ -13,7 +13,7 @@ MAX_LINES = 400
 """Lines that are compared, of those that may tell of an error."""
 MAX_CHARACTERS = 500
 MIN_CHARACTERS, MIN_WORDS = 15, 3
-"""A line with less says too little to be recognised by."""
+"""A line with less says too little to be recognised by; a word less is enough after a place in code."""
 AFTER, BEFORE = 2, 3
 """Numbers of lines after and before an error in which its place may stand, as Rust, pytest and Python print it."""
 FRAMES = 16
@@ -23,7 +23,8 @@ _COLOUR = lazy_pattern(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TELLS = lazy_pattern(
     r"error|exception|fail|fatal|panic|undefined|not found|no such|no module|cannot|can't|could ?n[o']t|unable|invalid"
     r"|denied|refused|missing|expected|unknown|unrecognized|conflict|unused|duplicate|must |should |needed|required"
-    r"|not (?:enough|used|checked|allowed|installed|defined|a )|timed? ?out|\([a-z]+\)$",
+    r"|mismatch|illegal|redeclared|no new variables|no matches|timed? ?out|\([a-z]+\)$"
+    r"|not (?:enough|used|checked|allowed|installed|defined|a )",
     re.IGNORECASE,
 )
 _SUMS_UP = lazy_pattern(
@@ -100,10 +101,10 @@ def plain_error(line: str) -> str:
     for pattern, name in _CHANGING:
         plain = pattern.sub(name, plain)
     plain = plain.strip().lower()
-    is_telling = len(plain) >= MIN_CHARACTERS and len(_WORD.findall(re.sub("<[a-z]+>", "", plain))) >= MIN_WORDS
+    place, words = _PLACE_FIRST.match(plain), len(_WORD.findall(re.sub("<[a-z]+>", "", plain)))
+    is_telling = len(plain) >= MIN_CHARACTERS and words >= MIN_WORDS - (place is not None)
     if not (is_telling and _tells(plain)) or _SUMS_UP.search(plain):
         return ""
-    place = _PLACE_FIRST.match(plain)
     if place is None:
         return plain
     plain = plain[place.end() :]

@@ -42,6 +42,9 @@ from tests.support.table import each_row
         ("x.go:1:2: error is unwrapped: sig: func a.B(c int) error (wrapcheck)",
          "b.go:1:2: error is unwrapped: sig: func (*d.E).F() (int, error) (wrapcheck)"),
         ("Error: x.go:1:1: undefined: total in scope", "C:\\b\\x.go:2:1: undefined: total in scope"),
+        ("./x.go:1:1: undefined: total", "C:\\b\\x.go:2:1: undefined: total"),
+        ("x.go:1:1: no new variables on left side of :=", "b/y.go:22:9: no new variables on left side of :="),
+        ("(eval):1: no matches found: src/*.go", "(eval):1: no matches found: /tmp/*.py"),
         ("no such job 0bb9a2d9-a51e-4d5a-8275-566c766a0ff2 is known", "no such job e7eb742c-bdac-4824-afdb-20b63ca6b6dd is known"),
     ],
 )  # fmt: skip
@@ -54,6 +57,7 @@ def test_what_differs_each_time_does_not_count(one: str, other: str) -> None:
     [
         ("ModuleNotFoundError: No module named 'yaml'", "ModuleNotFoundError: No module named 'toml'"),
         ("undefined: testCommitOptions in this package", "undefined: setStrategyForTest in this package"),
+        ("x.go:3:2: undefined: regexp", "x.go:3:2: undefined: strings"),
         ("x.go:3:2: declared and not used: total", "x.go:3:2: declared and not used: sum"),
         ("12:01 is an invalid time for this job", "12:01 is an invalid date for this job"),
         ("error: unknown name `total` in scope", "error: unknown name `sum` in scope"),
