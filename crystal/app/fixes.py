@@ -86,7 +86,7 @@ def fix(machine: Machine, error: str, *, project: str | None = None, is_only: bo
         project: The project to begin with: its name, or a folder; None for all.
         is_only: The other projects are not searched.
     """
-    sought = error_lines(error)
+    sought = error_lines(error) or error_lines(f"a.c:1: {error.strip()}")  # it may be given without its place
     for place in (project,) if project is None or is_only else (project, None):
         found = list[KnownFix]()
         for store in machine.stores:

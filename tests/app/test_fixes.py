@@ -15,9 +15,10 @@ from crystal.mcp.offer import ClientContext
 from crystal.redact import Redactor
 from crystal.store import Store
 from crystal.store.health.checks import drop_turns
+from crystal.store.work.index import make_again
 from tests.support.command import crystal
 from tests.support.mcp_client import Tools
-from tests.support.store_factory import NOW
+from tests.support.store_factory import NOW, add_turn
 from tests.support.work_sessions import ASKED, ERROR, MISSING, cured, did
 
 
@@ -50,6 +51,22 @@ def test_what_cured_it_is_told_with_its_evidence(store: Store) -> None:
         assert [one.command for one in found.steps] == ["pip install pyyaml"]
         for error in ("ModuleNotFoundError: No module named 'toml'", "", "Error", "all is well", "\0\ud800 error"):
             assert memory.fix(error) == [], error
+
+
+def test_a_compilers_error_is_known_without_its_place(store: Store) -> None:
+    build, edit = (
+        {"command": "go build"},
+        {"file_path": "/a/shop/cart.go", "old_string": "", "new_string": "total := 0"},
+    )
+    failed = "Exit code 1\n./cart.go:3:1: undefined: total"
+    for at, step in enumerate([("Bash", build, failed), ("Edit", edit, "updated"), ("Bash", build, "")]):
+        did(store, "one", NOW + 10 * at, *step, "/a/shop")
+    add_turn(store, "It builds.", role="assistant", session="one", ts=NOW + 30, message_id="end", project="/a/shop")
+    make_again(store)
+    with Crystal() as memory:
+        for asked in ("undefined: total", "lib/x.go:90:12: undefined: total\n"):
+            assert [one.steps[0].added for one in memory.fix(asked)] == [("total := 0",)]
+        assert memory.fix("undefined: sum") == []
 
 
 def test_the_project_comes_first_then_the_latest_of_all_stores(store: Store) -> None:
