@@ -168,7 +168,8 @@ def _compared(machine: Machine, path: Path) -> MemoryFile:
 def _project_of(machine: Machine, path: Path, target: Path, policy: Policy) -> Project:
     """Return the project of a file; refuse one that is private, crystal's own, or linked from another project."""
     folder, find = str(target.parent), project_finder(machine.store)
-    project = find(folder)
+    there = next((one for one in target.parents if one.is_dir()), target.parent)  # git is not asked in a folder to come
+    project = find(str(there))
     if target != path and find(str(path.parent)).git_root != project.git_root:
         raise UsageError(f"{path} is a link to {target}, in another project", hint="name the file itself")
     if any(is_within(str(target), str(own)) for own in (machine.places.ldm_home, machine.places.data_dir)):

@@ -174,6 +174,13 @@ def test_a_conflict_is_shown_and_never_merged(agents: Path, side: str) -> None:
     assert f"- okapis drink {wins} <" in agents.read_text()
 
 
+def test_a_file_in_a_folder_that_is_not_there_yet_has_the_memories_of_its_project(agents: Path) -> None:
+    path = agents.parent / "docs" / "agents" / "AGENTS.md"
+    assert sync(str(path), "--yes").code == 0
+    assert b"- we deploy on Fridays <" in path.read_bytes()
+    assert sync(str(path)).out.endswith("nothing new\n")
+
+
 def test_secrets_stay_in_the_file_and_hidden_and_forgotten_memories_vanish(agents: Path) -> None:
     change(agents, "- we deploy", "- <private>x</private> y\r\n- we deploy")
     assert sync("--yes").code == 1
