@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine
 from crystal.app.memories import own_version, placed, project_of_words, store_fields, store_version
@@ -11,6 +13,7 @@ from crystal.capture.spool import read_notes
 from crystal.errors import UsageError
 from crystal.memories.rules import changed, checked_category, cleaned_key, cleaned_text, refuse_named_secret
 from crystal.model.recall import Remembered
+from crystal.reflect.learn import LEARNED, PROPOSED, REFUSED, REVIEWED, judged
 from crystal.store import Store
 from crystal.store.memories.memories import Version
 
@@ -55,21 +58,21 @@ def edit(
 
 
 def deprecate(machine: Machine, ident: str) -> Remembered:
-    """Hide a memory: it is not listed and not found any more, and can be brought back. Idempotent.
+    """Hide a memory: it is not listed and not found any more, and can be brought back; a proposal is wrong. Idempotent.
 
     Raises:
         NotFoundError: There is no such memory.
     """
-    return _set_status(machine, ident, "deprecated")
+    return _set_status(machine, ident, "deprecated", {PROPOSED: LEARNED})
 
 
 def revive(machine: Machine, ident: str) -> Remembered:
-    """Bring a deprecated memory back. Idempotent.
+    """Bring a deprecated memory back; one that was learned is reviewed by that. Idempotent.
 
     Raises:
         NotFoundError: There is no such memory.
     """
-    return _set_status(machine, ident, "active")
+    return _set_status(machine, ident, "active", dict.fromkeys((PROPOSED, LEARNED, REFUSED), REVIEWED))
 
 
 def _take_waiting(machine: Machine, ident: str) -> None:
@@ -79,9 +82,15 @@ def _take_waiting(machine: Machine, ident: str) -> None:
         run_capture(machine, lambda _: Tally())
 
 
-def _set_status(machine: Machine, ident: str, status: str) -> Remembered:
+def _set_status(machine: Machine, ident: str, status: str, words: Mapping[str, str]) -> Remembered:
+    """Change the status, and of a learned memory the first word of its source."""
+
+    def fields_of(old: Remembered) -> dict[str, str]:
+        word = old.source.partition(" ")[0]
+        return {"status": status, "source": judged(old, words.get(word, word))}
+
     _take_waiting(machine, ident)
-    return store_fields(machine, ident, lambda _: {"status": status})
+    return store_fields(machine, ident, fields_of)
 
 
 def _refuse_taken(store: Store, mirror: Store | None, one: Remembered, key: object) -> None:

@@ -68,6 +68,23 @@ def test_both_turns_that_taught_a_memory_are_named_and_of_many_the_first(home: P
     assert "and 2 lines more: crystal memories show mem-" in shown
 
 
+def test_a_proposal_that_is_deprecated_is_wrong_and_one_that_is_restored_is_kept(home: Path) -> None:
+    keep_transcript(home, "s1", *(line(text, at=NOW) for text in WORDS))
+    assert crystal("init", "--yes").code == crystal("backfill", "--no-embed").code == 0
+    assert crystal("reflect", "--now").code == 0
+    kept, hidden, _ = (
+        one["memory"]["id"] for one in json.loads(crystal("memories", "review", "--json").out)["learned"]
+    )
+    assert crystal("memories", "deprecate", hidden).out.rstrip().endswith("deprecated")
+    for _ in range(2):
+        assert "proposed" not in crystal("memories", "restore", kept).out
+    assert [one["memory"]["id"] in (kept, hidden) for one in
+            json.loads(crystal("memories", "review", "--json").out)["learned"]] == [False]  # fmt: skip
+    assert crystal("memories", "restore", hidden).code == 0
+    every = json.loads(crystal("memories", "--json").out)["memories"]
+    assert {one["id"]: one["source"].split()[0] for one in every} == {kept: "reviewed", hidden: "reviewed"}
+
+
 @pytest.mark.slow
 def test_each_key_of_the_review_acts_unless_it_was_decided_elsewhere_meanwhile(home: Path) -> None:
     texts = (*WORDS, "We deploy with Argo CD.", "Our main branch is trunk.", "We squash all commits.")

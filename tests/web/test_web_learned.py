@@ -81,6 +81,9 @@ def test_a_memory_names_the_turns_that_taught_it(learned):
     client, ident = Client(), learned[WORDS[0]]
     page = client.get(f"/memory/{ident}").text
     assert "It waits for your" in page
+    assert 'value="keep">Keep' in page
+    assert "archive" not in page, "it is in none"
+    assert "said once" in page
     assert ident in client.get("/memories?status=proposed").text
     [source] = re.findall(r'href="(/turn/[^"]+)"', page)
     moved = client.get(source)
