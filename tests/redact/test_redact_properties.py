@@ -158,7 +158,7 @@ def test_a_private_span_goes_whatever_stands_around_it(before: str, inside: str,
 @given(VALUES, st.one_of(TEXTS, NAMED), st.booleans())
 def test_the_first_look_lets_everything_through_that_the_rules_find(value: Any, text: str, plain: bool) -> None:
     thorough = Redactor(b"k")
-    thorough._may_hold = bool
+    thorough._may_hold = lambda *_: True
     quick = Redactor(b"k")
     line = json.dumps(value, ensure_ascii=plain).encode("utf-8", "surrogatepass")
     for tried in (
