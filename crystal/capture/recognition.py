@@ -27,5 +27,5 @@ def understood(beginning: bytes, path: Path, root: Root) -> int:
         return 0
     lines = beginning.split(b"\n")[:RECOGNIZED_LINES]
     facts = (reader.facts(line) for line in lines)
-    said = sum(one.is_conversation and (one.uuid is not None or not reader.lines_have_ids) for one in facts)
+    said = sum(one.is_conversation and (one.uuid is not None or not reader.lines_are_complete) for one in facts)
     return said + len(list(reader.turns(enumerate(lines), path.stem, subagent=False)))

@@ -294,7 +294,7 @@ def _names_of(line: bytes, reader: TranscriptReader) -> list[str]:
     """Return the names by which an archived line is recognized in its file: its id, and the hash of what it says."""
     uuid = reader.facts(line).uuid
     names = [] if uuid is None else [uuid]
-    if not reader.lines_have_ids:
+    if not reader.lines_are_complete:
         names.append(hashlib.sha256(without_context(line).strip()).hexdigest())
     return names
 

@@ -52,7 +52,6 @@ _RESULT = "-result"
 class CodexReader(MessageReader, SnapshotReader):
     """See ``MessageReader``; compressed rollouts, and the list of names, are read as a ``SnapshotReader`` does."""
 
-    lines_have_ids = False
     silent_kinds = (
         "session_meta", "turn_context", "event_msg", "world_state", "token_usage_record", SUMMARY,
         f"{ITEM}/message", f"{ITEM}/reasoning", f"{ITEM}/ghost_snapshot", f"{ITEM}/*_output",

@@ -59,7 +59,7 @@ class CopilotReader(MessageReader):
         model = data.get("newModel") or data.get("selectedModel")
         return context.with_texts(cwd=told.get("cwd"), branch=told.get("branch"), model=model)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
         """Return a line's id. A call and its result share the call's, so that the result finds its tool."""
         kind, data = _event(fields)
         call = _call_uuid(data)
@@ -67,7 +67,7 @@ class CopilotReader(MessageReader):
             return f"{call}-result" if kind == _RESULT else call
         ident = identifier(fields.get("id"))
         is_note = kind.startswith("hook.") or ident is None
-        return None if is_note else f"copilot-cli:{ident}"
+        return context.id if is_note else f"copilot-cli:{ident}"
 
     def session_of(self, fields: Fields) -> str | None:
         """Return the session that its first event names."""

@@ -149,14 +149,12 @@ def result_text(content: object) -> str:
 
 
 def block_text(block: object) -> str:
-    """Return the text of a text block (text, document, resource, search result), else an empty text."""
+    """Return the text of a block (document, resource, search result, or a text), else an empty one."""
     if isinstance(block, str):
         return block
     if not isinstance(block, dict):
         return ""
     kind = block.get("type")
-    if kind == "text":
-        return _text(block.get("text"))
     if kind == "resource":
         return _text(fields_of(block.get("resource")).get("text"))
     if kind == "document":
@@ -169,7 +167,7 @@ def block_text(block: object) -> str:
         inner = block.get("content")
         parts += [_text(b.get("text")) for b in inner if isinstance(b, dict)] if isinstance(inner, list) else []
         return "\n".join(filter(None, parts))
-    return ""
+    return _text(block.get("text")) if kind == "text" or block.keys() == {"text"} else ""
 
 
 @contextlib.contextmanager

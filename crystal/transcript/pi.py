@@ -75,9 +75,9 @@ class PiReader(EntryReader):
         title = fields.get("name") if kind == "session_info" else fields.get("title")
         return context.with_texts(cwd=fields.get("cwd"), model=model, title=title)
 
-    def uuid_of(self, fields: Fields, context: Context) -> str | None:  # noqa: ARG002 - the interface's
+    def uuid_of(self, fields: Fields, context: Context) -> str | None:
         """Return the id of an entry."""
-        return entry_uuid(fields, "pi")
+        return entry_uuid(fields, "pi") or context.id
 
     def session_of(self, fields: Fields) -> str | None:
         """Return the session, which the first entry names."""

@@ -85,13 +85,13 @@ class TranscriptReader(ABC):
     """Fields of a line that tell place and time, and are not searched for words."""
 
     lines_are_complete: bool = False
-    """True if every line names its session, folder, branch and model, so that it needs no context."""
+    """True if every line names itself, its session, folder, branch and model, so that it needs no context.
+
+    Else capture gives it one; to a line of the conversation that has no id, also an id.
+    """
 
     context_marks: tuple[bytes, ...] = ()
     """Texts of which every line that changes the context has one; ``advance`` is asked for no other line."""
-
-    lines_have_ids: bool = True
-    """True if what is said has an id in its line. If not, capture gives each such line one, in its context."""
 
     silent_kinds: tuple[str, ...] = ()
     """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""
@@ -352,7 +352,7 @@ def completed(
     """
     for line in lines:
         context = own = advanced(reader, context, line)
-        if (context.title or not reader.lines_have_ids) and (facts := reader.facts(line)).is_conversation:
+        if (facts := reader.facts(line)).is_conversation:
             # A title repeats words of the conversation: forgetting them would take every line that has it.
             own = context._replace(title=None, id=name_line(line) if facts.uuid is None else None)
         yield complete(line, own)

@@ -1,0 +1,41 @@
+"""Claims about readers of lines: what a line says is read, also if it does not say its id, its time or its blocks' kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from crystal.transcript.line_context import Context
+from crystal.transcript.parts import block_text
+from crystal.transcript.reader import completed, reader_of
+from tests.transcript.test_half_written import largest_file
+
+
+def texts_of(harness: str, lines: list[bytes]) -> Counter[str]:
+    reader = reader_of(harness)
+    named = completed(reader, lines, Context(session="s"), lambda line: hashlib.sha256(line).hexdigest())
+    turns = reader.turns(enumerate(named), "s", subagent=False)
+    return Counter(turn.text for turn in turns if turn.role != "summary")
+
+
+def without(line: bytes, name: str) -> bytes:
+    fields: Any = json.loads(line)
+    return json.dumps({key: value for key, value in fields.items() if key != name}).encode()
+
+
+@pytest.mark.parametrize("harness", ["codex", "copilot-cli", "droid", "pi", "qwen-code"])
+@pytest.mark.parametrize("name", ["id", "uuid", "timestamp"])
+def test_what_a_line_without_an_id_or_a_time_says_is_read_once(harness: str, name: str) -> None:
+    _, lines = largest_file(harness)
+    lines = [line.strip() for line in lines]
+    before = texts_of(harness, lines)
+    for number, line in enumerate(lines):
+        assert texts_of(harness, [*lines[:number], without(line, name), *lines[number + 1 :]]) == before, line[:200]
+
+
+def test_a_block_that_lost_its_kind_says_its_text() -> None:
+    assert [block_text({**kind, "text": "quartz"}) for kind in ({}, {"type": "text"})] == ["quartz"] * 2
