@@ -61,7 +61,7 @@ _BY_A_RELAY: Mapping[int, _Meaning] = {
     401: (
         RelayDeniedError,
         "",
-        f"the token is unknown or revoked; on a device: crystal relay join; {_AT_HOME}",
+        f"the token is unknown or revoked; on a device: crystal relay join --replace; {_AT_HOME}",
     ),
     403: (RelayDeniedError, "", "the token may not do this"),
     404: (NotAtRelayError, "", None),

@@ -114,7 +114,7 @@ def test_a_revoked_device_learns_that_it_is_refused(pairs: Pairs, on: On) -> Non
     done = on(pairs.device, "relay", "sync")
     assert done.code == 5
     assert "401" in done.err
-    assert "hint: the token is unknown or revoked; on a device: crystal relay join" in done.err
+    assert "hint: the token is unknown or revoked; on a device: crystal relay join --replace" in done.err
 
 
 def test_the_timer_of_the_poll_is_for_a_home(pairs: Pairs, on: On) -> None:

@@ -110,6 +110,8 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
     assert "devices: phone;" in out
     assert "revoked as before: barn" in out
+    again = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
+    assert "devices: phone;" in again, "it is no device of its own"
     listed = lap.ok("devices")
     assert ("barn", True) in [(line.split()[0], "REVOKED" in line) for line in listed.splitlines()]
     phone.say(THIRD, line("said on the phone after the loss"))

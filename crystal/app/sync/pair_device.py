@@ -57,6 +57,7 @@ from crystal.sync.keys.places import (
 from crystal.sync.keys.word_codes import PairingCode, parse_code, words_of_bits
 
 AUTHORITY_FILE = "relay-ca.pem"
+REPLACE = "to replace it (a backup is kept): crystal relay join --replace"
 DONE_SECONDS = 30.0
 """Time for which a device waits to hear that home has its answer."""
 
@@ -220,7 +221,7 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
     if over or key == same or is_leftover(machine.store, key):
         return
     what = "a root key" if key.kind == "root" else "the key of a pairing that is in use"
-    raise UsageError(f"this machine has {what} already", hint="to replace it: --replace (a backup is kept)")
+    raise UsageError(f"this machine has {what} already", hint=REPLACE)
 
 
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
@@ -228,8 +229,7 @@ def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
     with contextlib.suppress(KeyMissingError):
         source = read_token(places).source
         if not over:
-            hint = "to replace it: --replace (a backup is kept)"
-            raise UsageError(f"this machine has a relay token already: {source}", hint=hint)
+            raise UsageError(f"this machine has a relay token already: {source}", hint=REPLACE)
 
 
 def _refuse_home(machine: Machine) -> None:

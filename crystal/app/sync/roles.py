@@ -22,7 +22,7 @@ from crystal.app.relay_links import (
     relay_keys,
 )
 from crystal.app.sync.device import deliver_relay
-from crystal.app.sync.device_registry import ignore_streams, read_documents, read_registry
+from crystal.app.sync.device_registry import ignore_streams, ignored_prefixes, read_documents, read_registry
 from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
@@ -314,7 +314,8 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     peer = home_peer(machine.store)
     own = b"" if peer is None else peer.device_id
     name = next((one.link.name for one in devices if one.link.device_id == own), "")
-    others = tuple(one for one in devices if one.link.device_id != own)
+    before = ignored_prefixes(machine.store, root)  # of the device that this machine was, if it is run again
+    others = tuple(one for one in devices if one.link.device_id != own and one.link.up_prefix not in before)
     _take_over(machine, peer, Handover(root, token, name, others), url=address)
     if not devices:
         hint = "the relay keeps no list of devices: pair them again with crystal relay pair"
