@@ -23,6 +23,7 @@ from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Memory
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Filters, Hit
+from crystal.search.candidates import note_of_unread
 from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
@@ -110,6 +111,7 @@ class ThingHistory:
         events: The latest first.
         sessions: In how many sessions they are.
         related: The files that were edited in most of them.
+        notes: Why something may be missing.
     """
 
     thing: str
@@ -117,6 +119,7 @@ class ThingHistory:
     events: tuple[Event, ...]
     sessions: int
     related: tuple[RelatedFile, ...]
+    notes: tuple[str, ...] = ()
 
 
 def about(
@@ -139,13 +142,14 @@ def about(
     if len(name) > MAX_CHARACTERS:
         at_most = f"the name has {len(name):,} characters, at most {MAX_CHARACTERS} are allowed"
         raise UsageError(at_most, hint="give a file, a symbol, or one line of the error")
-    commits = list(_commits_of(machine, name, folder or project))
+    commits, notes = list(_commits_of(machine, name, folder or project)), dict[str, None]()
     for place in (project,) if project is None or is_only else (project, None):
         found = _History(machine, name, place, folder or project)
         events = found.events()
+        notes |= dict.fromkeys(found.notes)
         if events:
-            return found.told(_merged([*events, *commits]))
-    return ThingHistory(name, kind_of_name(name), tuple(_merged(commits)), 0, ())
+            return replace(found.told(_merged([*events, *commits])), notes=tuple(notes))
+    return ThingHistory(name, kind_of_name(name), tuple(_merged(commits)), 0, (), tuple(notes))
 
 
 def _commits_of(machine: Machine, name: str, folder: str | None) -> Iterator[Event]:
@@ -169,6 +173,7 @@ class _History:
         self._machine, self._thing, self._project = machine, thing, project
         self._kind, self._pattern = kind_of_name(thing), mentions(thing)
         self._names = [FileName(thing)]
+        self.notes = list[str]()
         if self._kind == "name" and _LIKE_A_FILE.fullmatch(thing):
             self._names = names_of(machine.stores, thing, project=project, folder=folder)
         for one in self._names[1:]:
@@ -246,8 +251,10 @@ class _History:
         filters = Filters(self._project)
         sources, request = prepare_search(self._machine, question, most, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
-        found = search(exact, replace(request, enough=enough, surrounded=0)).hits
-        hits = [one for one in found if name.covers(one.timestamp) and self._pattern.search(one.text)]
+        found = search(exact, replace(request, enough=enough, surrounded=0))
+        unread = {note for source in sources for note in note_of_unread(source.store)}
+        self.notes += [note for note in found.notes if note.removeprefix("mirror: ") in unread]
+        hits = [one for one in found.hits if name.covers(one.timestamp) and self._pattern.search(one.text)]
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
         for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does

@@ -232,9 +232,10 @@ def about(
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         notes = _notes(machine, project)
     if as_json:
-        print_json({**record(found), "events": [record(one) for one in found.events], "notes": notes})
+        events = [record(one) for one in found.events]
+        print_json({**record(found), "events": events, "notes": [*notes, *found.notes]})
         return
-    render.note(*notes)
+    render.note(*notes, *found.notes)
     if not found.events:
         say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
         return

@@ -182,7 +182,8 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids, told = ShortIds(machine), {one.text for one in found.events}
         folders = _folders_above(offset, [one.text if one.what == "edited" else "" for one in found.events])
         makers = [partial(_event_item, one, ids, told, above) for one, above in zip(found.events, folders, strict=True)]
-        data = {"offset": offset, "kind": found.kind, "sessions": found.sessions, "notes": _notes(machine),
+        data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
+                "notes": [*_notes(machine), *found.notes],
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
         return one_page(makers, data, "events", client.room, "nothing is known of it", lambda at: f"offset={at}")
 

@@ -40,6 +40,18 @@ def whats(store: Store, thing: str, **more: object) -> list[tuple[str, str]]:
         return [(one.what, one.text) for one in memory.about(thing, **more).events]  # type: ignore[arg-type]
 
 
+def test_it_says_if_only_the_newest_texts_were_searched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, text in enumerate(("the zeppelin is amber", "rain", "wind", "snow")):
+        say(store, "one", NOW + number, "user", text)
+    assert json.loads(crystal("about", "zeppelin", "--json").out)["notes"] == []
+    monkeypatch.setattr("crystal.search.candidates.FEW", 1)
+    monkeypatch.setattr("crystal.search.candidates.MAX_READ", 2)
+    told, note = crystal("about", "zeppelin"), "the search index is not ready: only the newest 2 texts were searched"
+    assert ("nothing is known of zeppelin" in told.err, note in told.err) == (True, True)
+    assert note in json.loads(crystal("about", "zeppelin", "--json").out)["notes"][0]
+    assert note in Tools(ClientContext()).text("crystal_about", thing="zeppelin")
+
+
 def test_a_person_is_known_by_the_commits_in_the_folder_of_the_project(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

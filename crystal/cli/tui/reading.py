@@ -136,7 +136,8 @@ def history(machine: Machine, thing: str) -> EntryList:
         _entry(one.text, one.uuid, f"{one.what}{one.size}", clock(one.at, now), one.project)
         for one in most_telling(found.events, EVENTS)
     ]
-    return EntryList(f"about {render.one_line(thing)}", entries, "" if entries else "nothing is known of it")
+    note = "; ".join((*found.notes, *([] if entries else ["nothing is known of it"])))
+    return EntryList(f"about {render.one_line(thing)}", entries, note)
 
 
 def lines_of(machine: Machine, file: str, name: str) -> EntryList:

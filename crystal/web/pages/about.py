@@ -55,7 +55,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
     if thing is not None:
         found = about(machine, thing, project=project, is_only=project is not None)
-        file = _file_here(machine, found.events) if found.kind == "file" else None
+        file, notes = _file_here(machine, found.events) if found.kind == "file" else None, [*found.notes]
     lines = list[WrittenLines]()
     if file is not None and asked.text("lines"):
         try:
