@@ -28,6 +28,7 @@ class DroidReader(MessageReader):
 
     kinds_are_named = True
     silent_kinds = ("message", "session_start", "agent_turn_outcome", "todo_state", "compaction_state")
+    roles = ("user", "assistant", "system")
     context_marks = (b'"session_start"',)
 
     def identify(self, path: PurePath) -> Identity:

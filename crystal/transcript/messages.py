@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from crystal.model.capture import Turn
-from crystal.transcript.line import Fields, parse_time
+from crystal.transcript.line import Fields, fields_of, parse_time, word
 from crystal.transcript.line_context import Context, parse_completed, text_of
 from crystal.transcript.parts import Part, turns_of_parts
 from crystal.transcript.reader import LineFacts, TranscriptReader
@@ -15,6 +16,15 @@ from crystal.transcript.reader import LineFacts, TranscriptReader
 
 class MessageReader(TranscriptReader):
     """Reads lines, or records of a ``SnapshotReader``, that are messages: what was said is in their parts."""
+
+    roles: Collection[str] = ()
+    """Roles of records of the kind ``message``, if they are known: one of another role is of an unknown kind."""
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a record; of a message of an unknown role with this."""
+        found, role = super().kind(fields), fields_of(fields.get("message")).get("role")
+        is_known = found != "message" or not self.roles or role in self.roles
+        return found if is_known else f"message.{word(role) or 'none'}"
 
     @abstractmethod
     def parts(self, fields: Fields) -> Iterable[Part]:

@@ -32,6 +32,7 @@ class EntryReader(MessageReader):
 
     kinds_are_named = True
     silent_kinds: tuple[str, ...] = ENTRIES
+    roles = (*SAID, "system", "custom", "hookMessage", "branchSummary", "compactionSummary")
 
     def turn_of(self, fields: Fields, context: Context) -> Turn:
         """Return what the turns of an entry share."""

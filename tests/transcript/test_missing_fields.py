@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from crystal.transcript.line import parse_line
 from crystal.transcript.line_context import Context
 from crystal.transcript.parts import block_text
 from crystal.transcript.reader import completed, reader_of
+from crystal.transcript.record_kinds import count_records, is_known
+from tests.support import agent_samples as samples
 from tests.transcript.test_half_written import largest_file
 
 
@@ -35,6 +38,21 @@ def test_what_a_line_without_an_id_or_a_time_says_is_read_once(harness: str, nam
     before = texts_of(harness, lines)
     for number, line in enumerate(lines):
         assert texts_of(harness, [*lines[:number], without(line, name), *lines[number + 1 :]]) == before, line[:200]
+
+
+@pytest.mark.parametrize("harness", ["droid", "openclaw", "pi"])
+def test_a_message_of_an_unknown_role_is_counted(harness: str) -> None:
+    reader, tried = reader_of(harness), 0
+    for line in samples.stored_lines(harness):
+        fields: Any = parse_line(line) or {}
+        if isinstance(fields.get("message"), dict) and fields.get("type") == "message":
+            assert is_known(reader, reader.kind(fields) or "")
+            for role in ("narrator", None, [1]):
+                other = json.dumps({**fields, "message": {**fields["message"], "role": role}}).encode()
+                counts = count_records(reader, [(0, other)], ())
+                assert dict(counts.unknown) == {f"message.{'narrator' if role == 'narrator' else 'none'}": 1}
+                tried += 1
+    assert tried
 
 
 def test_a_block_that_lost_its_kind_says_its_text() -> None:
