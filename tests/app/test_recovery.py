@@ -122,7 +122,7 @@ def put_back(memory: Memory, tmp_path: Path) -> Callable[[], None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
-@each_row("seed", (0, *range(100, 120)))
+@each_row("seed", (0, *range(100, 110)))
 def test_whatever_is_damaged_comes_back(memory: Memory, put_back: Callable[[], None], harm: str, seed: int) -> None:
     put_back()
     fuzz(memory, harm, seed)

@@ -33,6 +33,8 @@ pytestmark = [
 ]
 
 LINES = 2_001
+IMPORT = ["nice", sys.executable, "-m", "crystal", "backfill"]
+"""An import that a test interrupts; on a busy machine it must not end before the test looks at it."""
 WORKER = [sys.executable, "-c", "from crystal.worker import main; main()"]
 
 
@@ -163,7 +165,7 @@ def has_time_left(memory: Memory, pid: int) -> bool:
 def interrupt_import(memory: Memory, name: str) -> bytes:
     """Send an import that makes vectors a signal; return what it printed."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "crystal", "backfill", "--wait"],
+        [*IMPORT, "--wait"],
         env=memory.env,
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -180,7 +182,7 @@ def interrupt_import(memory: Memory, name: str) -> bytes:
 
 def test_an_import_that_is_stopped_goes_on_by_itself(memory: Memory) -> None:
     memory.crystal("init", "--yes")
-    command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
+    command = [*IMPORT, "--no-embed"]
     process = subprocess.Popen(command, env=memory.env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
     process.send_signal(signal.SIGINT)
@@ -197,8 +199,7 @@ def test_an_import_that_is_stopped_goes_on_by_itself(memory: Memory) -> None:
 @pytest.mark.parametrize("again", [["backfill", "--no-embed"], ["sync", "--wait"]])
 def test_an_import_that_was_killed_is_finished_by_the_next_command(memory: Memory, again: list[str]) -> None:
     memory.crystal("init", "--yes")
-    command = [sys.executable, "-m", "crystal", "backfill", "--no-embed"]
-    process = subprocess.Popen(command, env=memory.env, cwd=ROOT)
+    process = subprocess.Popen([*IMPORT, "--no-embed"], env=memory.env, cwd=ROOT)
     wait_until(lambda: memory.value("SELECT count(*) FROM turns") > 0, "the first turns")
     process.kill()
     process.wait()

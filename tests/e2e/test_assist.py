@@ -61,7 +61,7 @@ def test_an_edit_a_failed_command_and_a_prompt_are_told_once_what_was_done_here_
         return [entry["why"] for entry in entries if entry["session_id"] == second] == [{"edit": 1, "failure": 1}]
 
     wait_until(is_noted, "the log of what was told", seconds=20)
-    assert "assist    3 facts" in memory.crystal("usage")
+    wait_until(lambda: "assist    3 facts" in memory.crystal("usage"), "the usage of what was told", seconds=20)
     assert not {path for path in memory.files_with(HEADER) if path.name.endswith(".zst")}
     memory.verify()
 

@@ -242,7 +242,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_home_is_the_union_of_its_devices_whatever_happens() -> None:
     chosen = settings(
-        max_examples=30,
+        max_examples=15,
         stateful_step_count=45,
         deadline=None,
         suppress_health_check=list(HealthCheck),

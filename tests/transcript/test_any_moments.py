@@ -23,7 +23,7 @@ from tests.support.growing_files import growing_files, live, lives, losses
 from tests.support.killed import killed_at
 
 every_agent = pytest.mark.parametrize("harness", samples.sampled())
-many = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=4, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture
