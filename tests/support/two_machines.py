@@ -6,8 +6,10 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,9 @@ from crystal.sync.delivery import DeliveryReport
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import RelayToken, write_key, write_token
+from relay_worker.settings import Settings
+from relay_worker.store import accounts, choice
+from relay_worker.tokens import new_token
 from tests.support.command import Done, crystal
 from tests.support.whole_memory import ROOT, wait_until
 
@@ -79,9 +84,11 @@ class RelayProcess:
         return done.stdout
 
     def token(self, label: str, *scopes: str, account: str = "default") -> str:
-        """Make a token on the command line."""
-        words = [word for scope in scopes for word in ("--scope", scope)]
-        return self.operate("token", "make", "--create", "--label", label, "--account", account, *words).strip()
+        """Make a token, as its operator's command does while it serves."""
+        made, text = new_token(account, label, list(scopes), time.time_ns() // 1_000_000, secrets.token_bytes)
+        with choice.transaction(Settings(data_dir=self.folder), create=True) as rows:
+            accounts.add(rows, made)
+        return text
 
 
 @dataclass
