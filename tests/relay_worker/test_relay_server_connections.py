@@ -38,7 +38,7 @@ def connect(relay: Running, source: str) -> socket.socket:
     return socket.create_connection(relay.address, 10, (source, 0))
 
 
-def is_closed(raw: socket.socket, seconds: float = 5) -> bool:
+def is_closed(raw: socket.socket, seconds: float = 30) -> bool:
     """Return True if the other end closes the connection within a time."""
     raw.settimeout(seconds)
     try:
@@ -51,22 +51,18 @@ def is_closed(raw: socket.socket, seconds: float = 5) -> bool:
 
 def health(relay: Running, source: str) -> int:
     transport = httpx.HTTPTransport(local_address=source, trust_env=False, verify=False)
-    with httpx.Client(transport=transport, timeout=5) as client:
+    with httpx.Client(transport=transport, timeout=30) as client:
         return client.get(f"{relay.url}/healthz").status_code
 
 
 def metric(relay: Running, name: str) -> float:
-    text = urllib.request.urlopen(relay.serving["metrics"], timeout=5).read().decode()
+    text = urllib.request.urlopen(relay.serving["metrics"], timeout=30).read().decode()
     found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 def wait_until_open(relay: Running, count: int) -> None:
-    for _ in range(200):
-        if metric(relay, "crystal_relay_connections") == count:
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{metric(relay, 'crystal_relay_connections')} are open, not {count}")
+    wait_until(lambda: metric(relay, "crystal_relay_connections") == count, f"{count} open connections")
 
 
 def test_idle_connections_of_one_address_leave_room_for_others(relay: Running) -> None:
@@ -102,7 +98,7 @@ def test_a_flood_of_one_address_holds_nobody_up(relay: Running) -> None:
         finally:
             over.set()
         for one in floods:
-            one.result(20)
+            one.result(60)
     wait_until_open(relay, 0)
 
 
@@ -126,7 +122,7 @@ def test_who_leaves_while_waiting_waits_no_longer(tmp_path: Path) -> None:
     token = home_token(tmp_path / "data")
     left = 'crystal_relay_requests_total{method="GET",route="/v1/streams",status="499"}'
     with running(tmp_path / "data", **QUIET) as relay:
-        listed = httpx.get(f"{relay.url}/v1/streams", headers={"Authorization": f"Bearer {token}"}).json()
+        listed = httpx.get(f"{relay.url}/v1/streams", headers={"Authorization": f"Bearer {token}"}, timeout=30).json()
         for count, ending in enumerate(("closed", "reset", "half"), 1):
             with connect(relay, "127.0.0.2") as raw:
                 ask = f"GET /v1/streams?changed_after={listed['change']}&wait=50 HTTP/1.1\r\nHost: relay\r\n"
@@ -137,7 +133,7 @@ def test_who_leaves_while_waiting_waits_no_longer(tmp_path: Path) -> None:
                 elif ending == "half":
                     raw.shutdown(socket.SHUT_WR)
                     assert is_closed(raw)
-            wait_until(lambda count=count: metric(relay, left) == count, f"the one who left: {ending}", 10)
+            wait_until(lambda count=count: metric(relay, left) == count, f"the one who left: {ending}")
 
 
 def test_handshakes_that_stop_count_and_end(pems: Path, tmp_path: Path) -> None:
@@ -166,7 +162,7 @@ def test_a_trusted_proxy_is_not_one_client(tmp_path: Path) -> None:
         for _ in range(6):
             stack.enter_context(connect(relay, "127.0.0.9"))
         transport = httpx.HTTPTransport(local_address="127.0.0.9", trust_env=False)
-        client = stack.enter_context(httpx.Client(transport=transport, base_url=relay.url, timeout=20))
+        client = stack.enter_context(httpx.Client(transport=transport, base_url=relay.url, timeout=60))
 
         def ask(address: str, wait: int) -> int:
             headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": address}
@@ -190,7 +186,7 @@ def test_a_trusted_proxy_is_not_one_client(tmp_path: Path) -> None:
             headers = {"Authorization": f"Bearer {token}"}
             put = client.put(f"/v1/streams/{stream.hex()}/blobs/1", content=make_blob(stream, 1), headers=headers)
             assert put.status_code == 201, "ends the waiting"
-            assert [one.result(20) for one in held] == [200, 200]
+            assert [one.result(60) for one in held] == [200, 200]
         assert ask("2001:db8::3", 0) == 200, "what has ended does not count"
         assert ask("127.0.0.9", 0) == 200, "the proxy's own questions are not limited"
 

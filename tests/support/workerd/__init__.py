@@ -110,7 +110,7 @@ class Workerd:
         assert scopes == ("home",)
         asked = {"label": label, **({"account": self._accounts[account]} if account in self._accounts else {})}
         headers = {"Authorization": f"Bearer {SECRET}"}
-        made = httpx.post(f"{self.url}/admin/tokens", json=asked, headers=headers, trust_env=False)
+        made = httpx.post(f"{self.url}/admin/tokens", json=asked, headers=headers, trust_env=False, timeout=60)
         assert made.status_code == 201, made.text
         if account:
             self._accounts[account] = made.json()["account"]
@@ -125,10 +125,10 @@ class Clock:
         self[0] = time.time_ns() // 1_000_000
 
     def __getitem__(self, at: int) -> int:
-        return int(httpx.get(self._url, trust_env=False).text)
+        return int(httpx.get(self._url, trust_env=False, timeout=60).text)
 
     def __setitem__(self, at: int, now: int) -> None:
-        httpx.get(self._url, params={"now": now}, trust_env=False).raise_for_status()
+        httpx.get(self._url, params={"now": now}, trust_env=False, timeout=60).raise_for_status()
 
 
 @pytest.fixture(scope="session")
