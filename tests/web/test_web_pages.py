@@ -220,7 +220,11 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
     assert "we deploy on Fridays" in page
     assert client.send_form(f"/memory/{ident}/deprecate").status_code == 303
     assert ident not in client.get("/memories").text
+    assert "crystal remember" in client.get("/memories").text
     assert ident in client.get("/memories?status=deprecated").text
+    narrowed = client.get("/memories?status=deprecated&project=nobody").text
+    assert "No memory is in this selection" in narrowed
+    assert re.search('aria-current="true">nobody<', narrowed)
     assert client.send_form(f"/memory/{ident}/restore").status_code == 303
     assert ident in client.get("/memories?category=preference").text
     assert client.send_form(f"/memory/{ident}/edit", **{**fields, "category": "nonsense"}).status_code == 400
@@ -241,7 +245,9 @@ def test_forgetting_shows_first_then_proves(home):
     assert "Forgotten, and proved" in done
     assert "xylophonium" not in client.get(f"/session/{SESSION}").text
     assert crystal("forget", "--query", "xylophonium", "--yes", "--prove").code == 1, "nothing is left to forget"
-    assert "Nothing was found" in client.send_form("/forget/preview", query="xylophonium").text
+    empty = client.send_form("/forget/preview", query="xylophonium").text
+    assert "Nothing was found" in empty
+    assert 'href="/forget?query=xylophonium">Back' in empty
     assert client.send_form("/forget/preview").status_code == 400
     assert client.send_form("/forget/preview", before="nonsense").status_code == 400
 

@@ -21,14 +21,15 @@ STATUSES = {"active": "active", "proposed": "proposed", "deprecated": "archived"
 def show(machine: Machine, asked: RequestValues) -> Page:
     """List memories, the latest first."""
     status, limit = asked.text("status") or "active", asked.number("limit") or LIMIT
+    project = asked.text("project")
     found = list_memories(
-        machine, category=asked.text("category"), project=asked.text("project"),
+        machine, category=asked.text("category"), project=project,
         status=None if status == "all" else status, limit=limit + 1,
     )  # fmt: skip
     values = {
         "memories": found[:limit], "more": limit + LIMIT if len(found) > limit else None, "status": status,
         "statuses": STATUSES, "categories": CATEGORIES, "category": asked.text("category"),
-        "project": asked.text("project"), "projects": sorted({one.project for one in found if one.project}),
+        "project": project, "projects": sorted({one.project for one in found if one.project} | {project or ""} - {""}),
     }  # fmt: skip
     return Page("memories.html", "Memories", values)
 
