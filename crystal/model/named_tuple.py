@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # as type checkers understand it, without the time that i
 if TYPE_CHECKING or sys.version_info >= (3, 14):  # where nothing is compiled for an annotation
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - for others to import
 else:
+    _MISSING = object()
 
     class _Definition(type):
         """Makes a class of tuples from the body of a class."""
@@ -24,35 +25,46 @@ else:
             """Return the class."""
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace.pop(field) for field in fields if field in namespace}
-            tails = {len(fields) - at: tuple(defaults.values())[-at:] for at in range(1, len(defaults) + 1)}
+            rest = (*[_MISSING] * (len(fields) - len(defaults)), *defaults.values())
             namespace.update((field, property(itemgetter(at))) for at, field in enumerate(fields))
             namespace.update(
-                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, _tails=tails,
+                __slots__=(), __match_args__=fields, _fields=fields, _field_defaults=defaults, _rest=rest,
+                _needed=len(fields) - len(defaults), _places={field: at for at, field in enumerate(fields)},
                 __new__=_new, _make=classmethod(_make), _replace=_replace, _asdict=_asdict, __getnewargs__=_values,
             )  # fmt: skip
             namespace.setdefault("__repr__", _repr)
             return type(name, (tuple, *(base for base in bases if base is not NamedTuple)), namespace)
 
     def _new(cls, *values, **named):
-        if named or len(values) != len(cls._fields):
-            tail = None if named else cls._tails.get(len(values))
-            values = _completed(cls, values, named) if tail is None else values + tail
-        return tuple.__new__(cls, values)
+        if named or not cls._needed <= len(values) <= len(cls._fields):
+            values = _completed(cls, values, named)
+        return tuple.__new__(cls, values + cls._rest[len(values) :])
 
     def _completed(cls, values, named):
         """Return the values of all fields, or raise a TypeError."""
-        given = cls._fields[: len(values)]
-        known = {**cls._field_defaults, **dict(zip(given, values, strict=False)), **named}
-        if len(values) > len(given) or known.keys() != set(cls._fields) or not named.keys().isdisjoint(given):
+        given, places = len(values), cls._places
+        found = [*values, *cls._rest[given:]]
+        is_once = given <= len(places)
+        for name, value in named.items():
+            if places.get(name, -1) < given:
+                is_once = False
+            else:
+                found[places[name]] = value
+        if not is_once or any(found[at] is _MISSING for at in range(given, cls._needed)):
             raise TypeError(f"{cls.__name__} has the fields {', '.join(cls._fields)}, each is given once")
-        return [known[field] for field in cls._fields]
+        return tuple(found)
 
     def _make(cls, values):
         values = tuple(values)
         return tuple.__new__(cls, values) if len(values) == len(cls._fields) else cls(*values)
 
     def _replace(self, **named):
-        return type(self)(**{**self._asdict(), **named})
+        values, places = list(self), self._places
+        for name, value in named.items():
+            if name not in places:
+                return type(self)(*self, **named)  # which says what there is
+            values[places[name]] = value
+        return tuple.__new__(type(self), values)
 
     def _asdict(self):
         return dict(zip(self._fields, self, strict=True))

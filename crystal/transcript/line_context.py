@@ -7,7 +7,7 @@ sees it, so that privacy, forgetting, the archive and a rebuild can look at one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from crystal.model.named_tuple import NamedTuple
@@ -135,12 +135,19 @@ def text_of(fields: Fields) -> str | None:
 
 
 def _context_of(said: dict[str, Any]) -> Context:
+    known: dict[str, Any] = {name: read(said[name]) for name, read in _READ.items() if name in said}
     at = said.get("at")
-    texts = {name: word(said.get(name)) for name in ("cwd", "branch", "model", "title")}
-    ids = {name: identifier(said.get(name)) for name in ("session", "subagent", "id", "turn", "apart")}
-    is_time = isinstance(at, int) and not isinstance(at, bool)
-    replaces = tuple(ident for one in list_of(said.get("replaces")) if (ident := identifier(one)) is not None)
-    return Context(**texts, **ids, at=at if is_time else None, revised=said.get("revised") is True, replaces=replaces)
+    if isinstance(at, int) and not isinstance(at, bool):
+        known["at"] = at
+    if "replaces" in said:
+        known["replaces"] = tuple(filter(None, map(identifier, list_of(said["replaces"]))))
+    return Context(**known, revised=said.get("revised") is True)
+
+
+_READ: dict[str, Callable[[object], str | None]] = {
+    **dict.fromkeys(("cwd", "branch", "model", "title"), word),
+    **dict.fromkeys(("session", "subagent", "id", "turn", "apart"), identifier),
+}
 
 
 def _usable(value: object) -> str | None:
