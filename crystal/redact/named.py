@@ -277,19 +277,29 @@ def _bare(found: _Assignment) -> tuple[bytes, int, bool]:
     value, start = _until_escape(place["v"]), place.start("v")
     if found.symbol == b">":
         return value.partition(b"<")[0], start, True
-    if found.symbol == b":":  # in YAML and in headers it fills the rest of its line
-        cut = _MAPPED_END.sub(b"", value)
-        rest = found.text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
-        return cut, start, cut == value and (not rest or rest.startswith(b"#")) and _heads_line(found)
+    cut, is_whole = _mapped(found, value, start) if found.symbol == b":" else _assigned_bare(found, value)
+    return cut, start, is_whole
+
+
+def _mapped(found: _Assignment, value: bytes, start: int) -> tuple[bytes, bool]:
+    """Cut a value out that follows a colon: in YAML and in headers it fills the rest of its line."""
+    cut = _MAPPED_END.sub(b"", value)
+    rest = found.text[start + len(value) : start + len(value) + 200].split(b"\n", 1)[0].strip()
+    return cut, cut == value and (not rest or rest.startswith(b"#")) and _heads_line(found)
+
+
+def _assigned_bare(found: _Assignment, value: bytes) -> tuple[bytes, bool]:
+    """Cut a value out that follows ``=`` or a like sign; without a space between them it is a shell's or a file's."""
     is_joined = found.symbol == b"=" and not found.operator["space"] and not found.operator["close"]
-    if is_joined and found.strong == "password" and _takes_rest(found, value):
+    is_password = is_joined and found.strong == "password"
+    if is_password and _takes_rest(found, value):
         value = _COMMAND_END.split(value, 1)[0]
-        return value, start, value[-1:] not in _EXPRESSION_ENDS
+        return value, value[-1:] not in _EXPRESSION_ENDS
     cut = _PART_END.split(value, 1)[0]
-    if is_joined and found.strong == "password" and not cut and _UNUSUAL.search(value):
-        return value.rstrip(b".,;:!?)]}"), start, False  # it begins with a sign
+    if is_password and not cut and _UNUSUAL.search(value):
+        return value.rstrip(b".,;:!?)]}"), False  # it begins with a sign
     is_tight = found.before in _TIGHT_BEFORE and value[len(cut) : len(cut) + 1] not in _EXPRESSION_ENDS
-    return cut, start, is_joined and is_tight
+    return cut, is_joined and is_tight
 
 
 def _takes_rest(found: _Assignment, value: bytes) -> bool:

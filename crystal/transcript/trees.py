@@ -120,32 +120,30 @@ def _branches(tree: Tree, time_of: TimeOf, known: Known) -> Iterator[tuple[str, 
     inner = set(tree.parents.values())
     leaves = [ident for ident in tree.messages if ident not in inner]
     shown = tree.shown if tree.shown in tree.messages else next(reversed(leaves or [*tree.messages]), None)
-    paths: list[list[str]] = []
-    seen: set[str] = set()
-    for leaf in (*leaves, *filter(None, [shown]), *reversed(list(tree.messages))):
-        if leaf not in seen:
-            paths.append(_path_to(leaf, tree))
-            seen.update(paths[-1])
+    paths = _paths_to((*leaves, *filter(None, [shown]), *reversed(list(tree.messages))), tree)
     if not paths:
         return
     stored = set(known(tree.session)) if len(paths) > 1 else set[str]()
     main = max(paths, key=lambda path: (len(stored.intersection(path)), shown in path))
-    first, given = _first_answers(tree, time_of), set[str]()
-    first.update(zip([None, *main], main))  # noqa: B905 - pairs
-    others = dict[str, list[str]]()
-    for path in paths:
-        forks = [ident for before, ident in zip([None, *path], path) if first.get(before) != ident]  # noqa: B905 - pairs
-        name = f"{tree.session}-{forks[-1]}" if forks else tree.session
-        name = f"{tree.session}-{path[-1]}-" if name in given else name  # only circles have two of a name
-        given.add(name)
-        if path is not main:
-            others[name] = path
+    others = {name: path for name, path in _named(paths, main, tree, time_of) if path is not main}
     merged = dict.fromkeys(main)
     for name, path in others.items():
         if stored and shown in path and not known(name):
             merged.update(dict.fromkeys(path))
     yield tree.session, [*merged]
     yield from ((name, path) for name, path in others.items() if not (stored | merged.keys()).issuperset(path))
+
+
+def _named(paths: Iterable[list[str]], main: list[str], tree: Tree, time_of: TimeOf) -> Iterator[tuple[str, list[str]]]:
+    """Yield each path with its session: named after the last message where it leaves the first answers or ``main``."""
+    first, given = _first_answers(tree, time_of), set[str]()
+    first.update(zip([None, *main], main))  # noqa: B905 - pairs
+    for path in paths:
+        forks = [ident for before, ident in zip([None, *path], path) if first.get(before) != ident]  # noqa: B905 - pairs
+        name = f"{tree.session}-{forks[-1]}" if forks else tree.session
+        name = f"{tree.session}-{path[-1]}-" if name in given else name  # only circles have two of a name
+        given.add(name)
+        yield name, path
 
 
 def _first_answers(tree: Tree, time_of: TimeOf) -> dict[str | None, str]:
@@ -156,6 +154,17 @@ def _first_answers(tree: Tree, time_of: TimeOf) -> dict[str | None, str]:
         before = tree.parents.get(ident)
         first.setdefault(before if before in tree.messages else None, ident)
     return first
+
+
+def _paths_to(leaves: Iterable[str], tree: Tree) -> list[list[str]]:
+    """Return the path to each leaf that is on no path before it."""
+    paths: list[list[str]] = []
+    seen: set[str] = set()
+    for leaf in leaves:
+        if leaf not in seen:
+            paths.append(_path_to(leaf, tree))
+            seen.update(paths[-1])
+    return paths
 
 
 def _path_to(leaf: str, tree: Tree) -> list[str]:
