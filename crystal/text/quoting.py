@@ -32,11 +32,13 @@ _BLANKS = "\u2800\U00013430-\U00013442\U00016fe4\U0001d159"
 """Signs that are drawn as nothing; private use is among the controls."""
 _HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}{_BLANKS}]")
 
-_OPENER_NAME = re.compile(r"LESS-THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)|^PRECEDES")
+_OPENER_NAME = re.compile(
+    r"LESS-THAN|SMALLER THAN|LEFT.*(?:ANGLE|POINTING|ARROWHEAD|CHEVRON)|\bPRECEDES?\b|SUBGROUP OF|^(?:\w+ )?ANGLE$"
+)
 _LETTER_NAME = re.compile(
     r"^(?:.*LATIN|.*SQUARED|.*CIRCLED|REGIONAL INDICATOR).* (?:LETTER|CAPITAL) (?:[A-Z]+ )*?([A-Z])\b"
 )
-_UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑㄍᑉᐊ⦉", "cceeelrssty<<<<<<", strict=True)) | dict(
+_UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑㄍᑉᐊ⦉〱᚜", "cceeelrssty<<<<<<<<", strict=True)) | dict(
     zip("匚尺ㄚ丫丂ㄒ卂ㄥ爪乇ㄖᑕ∁ᗴᘿᕮᗩⲁⲉ", "cryystalmeocceeeaae", strict=True)
 )
 """Look-alikes that neither Unicode's table nor a name tells of."""
@@ -45,7 +47,7 @@ _ESCAPE = re.compile(
     r"|(?:%(?:25)*[0-9a-f]{2})+"
     r"|(?<!\\)\\+(?:ud[89ab][0-9a-f]{2}\\{1,8}ud[c-f][0-9a-f]{2}|[ux]\{0*[0-9a-f]{1,8}\}|u000[01][0-9a-f]{4}"
     r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2})"
-    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]"
+    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw-?|\\+n\{less-than sign\}"
 )
 """Ways to write a character with others, in text that is folded already."""
 _LEVELS = re.compile(
@@ -137,6 +139,8 @@ def _unescaped(escape: re.Match[str]) -> str:
     if written[0] in "%=" and written[1] != "u":
         return bytes.fromhex(re.sub("[%=]", "", written)).decode("utf-8", "replace")
     digits = written.strip("\\ \n\t")
+    if digits[0] in "+n":  # UTF-7, and Python's name
+        return "<"
     if digits[0].isdigit():  # octal with three digits, or how style sheets write it; "<" in either
         return "<" if digits.lstrip("0") == "74" else chr(int(digits, 8 if digits.lstrip("0")[0] == "1" else 16))
     codes = [int(digits, 16) for digits in re.findall(r"[ux][+{]?([0-9a-f]+)", written)]
