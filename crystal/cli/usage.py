@@ -54,5 +54,7 @@ def _lines(period: Period) -> list[str]:
 
 
 def _used(period: Period) -> str:
-    share = f"{period.used / period.told:.0%}" if period.told else "not known"
+    if not period.told:
+        return "  used      not known yet: the sessions that were told have said nothing since"
+    share = f"{period.used / period.told:.0%}"
     return f"  used      {share}: words of {period.used} of {period.told} told memories came up later"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.context import open_machine
+from crystal.store.sessions.contexts import Injection, add_injection
 from tests.reflect.test_reflect import run_of
 from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
@@ -51,7 +53,11 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     used = json.loads(crystal("usage", "--json").out)
     assert used["pool"] == {"active": 1, "proposed": 0, "archived": 2, "unreviewed": 0, "low_confidence": 0}
     assert used["periods"]["7d"]["run"]["inserted"] == 3
-    assert "last 30d" in crystal("usage").out
+    with open_machine() as machine:
+        add_injection(machine.store, Injection(machine.now(), "s9", "startup", 3, (keep,), 2, 50))
+    told = crystal("usage").out
+    assert "last 30d" in told
+    assert "used      not known yet" in told
     assert crystal("verify").code == 0
 
 
