@@ -114,6 +114,7 @@ def _replay(objects: list[Fields]) -> tuple[dict[str, Fields], list[Fields]]:
 def _add_history(messages: dict[str, Fields], others: list[Fields], history: list[object]) -> None:
     """Add what a checkpoint has and nobody wrote before. After a compression its first new message is a summary."""
     given = [one for one in dicts_of(history) if identifier(one.get("id")) is not None]
+    others += [one for one in dicts_of(history) if identifier(one.get("id")) is None]
     for number, one in enumerate(given):
         is_summary = any(_text(other.get("content")) == _COMPRESSED for other in given[number + 1 : number + 2])
         is_new = is_summary and one["id"] not in messages

@@ -167,7 +167,8 @@ def block_text(block: object) -> str:
         inner = block.get("content")
         parts += [_text(b.get("text")) for b in inner if isinstance(b, dict)] if isinstance(inner, list) else []
         return "\n".join(filter(None, parts))
-    return _text(block.get("text")) if kind == "text" or block.keys() == {"text"} else ""
+    has_lost_kind = not isinstance(kind, str) and block.keys() <= {"type", "text"}
+    return _text(block.get("text")) if kind == "text" or has_lost_kind else ""
 
 
 @contextlib.contextmanager

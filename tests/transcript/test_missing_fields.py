@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 import pytest
 
 from crystal.transcript.line import parse_line
-from crystal.transcript.line_context import Context
+from crystal.transcript.line_context import Context, complete
 from crystal.transcript.parts import block_text
 from crystal.transcript.reader import completed, reader_of
 from crystal.transcript.record_kinds import count_records, is_known
+from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples
 from tests.transcript.test_half_written import largest_file
 
@@ -55,5 +58,28 @@ def test_a_message_of_an_unknown_role_is_counted(harness: str) -> None:
     assert tried
 
 
+@pytest.mark.parametrize("harness", ["gemini-cli", "qwen-code"])
+def test_a_message_without_an_id_in_a_document_is_read_once(harness: str) -> None:
+    for path, name in samples.sample_files(harness):
+        if not name.endswith(".json"):
+            continue
+        told = []
+        for key in ("kept", "id"):
+            document = json.loads(path.read_bytes())
+            document["messages"][0].pop(key, None)
+            lines = [json.dumps(one).encode() for one in (document, {"$set": document}, {"$set": document})]
+            for data in (lines[0], b"\n".join(lines)):
+                source = Snapshot(PurePath("chats/session-1.jsonl"), data, samples.no_such_table, {})
+                told.append(Counter(said_in(harness, source)))
+        assert told == told[:1] * 4
+
+
+def said_in(harness: str, source: Snapshot) -> Iterator[str]:
+    reader: Any = reader_of(harness)
+    for talk in reader.conversations(source):
+        names = {one.id: complete(one.line, one.context._replace(id=one.id)) for one in reader.records(source, talk)}
+        yield from (turn.text for turn in reader.turns(enumerate(names.values()), "s", subagent=False))
+
+
 def test_a_block_that_lost_its_kind_says_its_text() -> None:
-    assert [block_text({**kind, "text": "quartz"}) for kind in ({}, {"type": "text"})] == ["quartz"] * 2
+    assert [block_text({**kind, "text": "quartz"}) for kind in ({}, {"type": None}, {"type": "text"})] == ["quartz"] * 3
