@@ -108,7 +108,7 @@ def _stream_json(one: StreamStatus) -> dict[str, Any]:
 def _relay_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
     lines = [("role", state.role)]
     if state.url is not None:
-        answers = {True: "answers", False: "does not answer", None: "was not asked"}[state.reachable]
+        answers = {True: "answers", False: "is not available now", None: "was not asked"}[state.reachable]
         lines.append(("relay", f"{state.url} {answers}"))
     elif state.role != "standalone":
         lines.append(("relay", "none is set"))

@@ -59,7 +59,7 @@ def test_a_delivery_that_fails_is_exit_code_4(pairs: Pairs, on: On) -> None:
     assert "1 blob not confirmed" in done.out
     state = on(pairs.device, "relay", "status")
     assert state.code == 4
-    assert "does not answer" in state.out
+    assert "is not available now" in state.out
     assert check_json("crystal relay status", on(pairs.device, "relay", "status", "--json"))["outbox"]["unsent"] == 1
 
 
