@@ -41,8 +41,9 @@ _HARMLESS = Lazy(
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
+    rb"|(?s:.{0,%d})" % (MIN_SECRET_BYTES - 1)
 )
-"""Strings that lines of transcripts are made of, and that no rule finds anything in."""
+"""Strings that lines of transcripts are made of, and short ones: no rule finds anything in these."""
 
 
 class JsonStrings:
@@ -184,7 +185,7 @@ class JsonStrings:
         named = self.names_in(group)
         strings = self._texts(group, self._source)
         others = dict.fromkeys(strings if len(named) < len(strings) else ())
-        asked = filterfalse(_HARMLESS.fullmatch, (one for one in others if len(one) >= MIN_SECRET_BYTES))
+        asked = filterfalse(_HARMLESS.fullmatch, others)
         gone = {*asked} if self._left_to_ask < 0 else {one for one in asked if self._may_hold(one, may_hold)}
         pieces = [marker if one in gone else one for one in strings]
         for at in named:
