@@ -56,6 +56,7 @@ class CodexReader(MessageReader, SnapshotReader):
         "session_meta", "turn_context", "event_msg", "world_state", "token_usage_record", SUMMARY,
         f"{ITEM}/message", f"{ITEM}/reasoning", f"{ITEM}/ghost_snapshot", f"{ITEM}/*_output",
     )  # fmt: skip
+    roles = ("user", "assistant", "system", "developer")
     context_marks = (
         b'"session_meta"',
         b'"instructions"',
@@ -129,7 +130,8 @@ class CodexReader(MessageReader, SnapshotReader):
     def kind(self, fields: Mapping[str, Any]) -> str | None:
         """Return the kind of a line, with that of the item in it: the conversation stands in items."""
         kind, told = record_of(dict(fields))
-        return f"{kind}/{told.get('type') or 'message'}" if kind == ITEM else kind or None
+        own = super().kind({"type": told.get("type") or "message", "message": told})
+        return f"{kind}/{own}" if kind == ITEM else kind or None
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the conversation of a compressed rollout, or the sessions that people named."""

@@ -43,6 +43,7 @@ _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 class KiroReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
+    kinds_are_named = True
     silent_kinds = (*_SAID, *_EVENTS_SAID, "turn_start", "turn_end", "tombstone", "ResetTo")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:

@@ -56,7 +56,6 @@ class OpenClawReader(EntryReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
     ids_of = "pi"
-    kinds_are_named = True
     silent_kinds = (*ENTRIES, "leaf")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:

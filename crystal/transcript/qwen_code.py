@@ -27,7 +27,6 @@ _GO_ON = "\n\nResume the prior task using the summary above."
 class QwenReader(GeminiReader):
     """See ``GeminiReader``: that is for documents. Newer chats are read line by line."""
 
-    kinds_are_named = True
     silent_kinds = (*GeminiReader.silent_kinds, "assistant", "tool_result", "system")
     context_marks = (b'"custom_title"',)
 

@@ -15,7 +15,7 @@ from crystal.transcript.line import parse_line
 from crystal.transcript.line_context import Context, complete
 from crystal.transcript.parts import block_text
 from crystal.transcript.reader import completed, reader_of
-from crystal.transcript.record_kinds import count_records, is_known
+from crystal.transcript.record_kinds import OTHER, count_records, is_known
 from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples
 from tests.transcript.test_half_written import largest_file
@@ -41,6 +41,13 @@ def test_what_a_line_without_an_id_or_a_time_says_is_read_once(harness: str, nam
     before = texts_of(harness, lines)
     for number, line in enumerate(lines):
         assert texts_of(harness, [*lines[:number], without(line, name), *lines[number + 1 :]]) == before, line[:200]
+
+
+def test_a_record_of_codex_or_kiro_that_does_not_say_who_speaks_is_counted() -> None:
+    message = b'{"type":"response_item","payload":{"type":"message","role":"narrator","content":[]}}'
+    for harness, line in (("codex", message), ("kiro", b'{"version":"v1","data":{"content":[]}}')):
+        counts = count_records(reader_of(harness), [(0, line)], ())
+        assert counts.unknown == (("response_item/message.narrator" if harness == "codex" else OTHER, 1),)
 
 
 @pytest.mark.parametrize("harness", ["droid", "openclaw", "pi"])
