@@ -38,7 +38,7 @@ from crystal.install.clients.changes import read_facts as read_client_facts
 from crystal.install.clients.known import known_clients
 from crystal.install.live.changes import is_live, missing_scripts
 from crystal.install.live.mechanisms import MECHANISMS
-from crystal.install.setup_plan import found_agents
+from crystal.install.setup_plan import found_agents, left_out_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
 from crystal.store.driver import sqlite_vec_library
@@ -201,8 +201,9 @@ def _asking(config: Config) -> Iterator[Check]:
 
 def _live(config: Config) -> Iterator[Check]:
     """Check which other agents tell of each turn as it ends, that the hook they run exists, and who reads the rest."""
-    home, telling, swept, silent = Path.home(), [], [], []
-    for name in found_agents(config.places, os.environ, home):
+    home, telling, swept, silent = Path.home(), list[str](), list[str](), list[str]()
+    left_out = left_out_agents(config.places, os.environ, home)
+    for name in (*found_agents(config.places, os.environ, home), *left_out):
         if name not in MECHANISMS:
             silent += [HARNESSES[name].title] if name != CLAUDE_CODE else []
             continue
@@ -213,7 +214,7 @@ def _live(config: Config) -> Iterator[Check]:
         elif is_live(name, os.environ, home):
             telling.append(MECHANISMS[name].title)
         else:
-            swept.append(MECHANISMS[name].title)
+            (silent if name in left_out else swept).append(MECHANISMS[name].title)
     if telling:
         yield Check("live", "ok", f"{', '.join(telling)}: captured as each turn ends")
     watcher = watcher_state(config.places)

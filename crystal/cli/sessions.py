@@ -262,6 +262,7 @@ def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
             ident,
             clock(one.last_at, now),
             f"{one.turns:,}",
+            "" if one.harness == CLAUDE_CODE else agent_title(one.harness).removesuffix(" CLI"),
             clipped(one_line(one.project or ""), most_project),
             clipped(one_line(shown_branch(one.branch) or ""), most_branch) if most_branch else "",
         )
@@ -276,7 +277,7 @@ def _line(title: str, row: Sequence[str], wide: Sequence[int], look: Look) -> st
     fields = [padded(one, width) for one, width in zip(row, wide, strict=True)]
     fields[2] = row[2].rjust(wide[2])
     used = sum(cells(field) + 2 for field in fields if field)
-    coloured = (look.name(fields[0]), look.dim(fields[1]), look.dim(fields[2]), fields[3], look.dim(fields[4]))
+    coloured = (look.name(fields[0]), *map(look.dim, fields[1:4]), fields[4], look.dim(fields[5]))
     shown = clipped(one_line(title) or "(without words)", max(24, look.width - used))
     return "  ".join((*filter(None, coloured), look.bold(shown))).rstrip()
 

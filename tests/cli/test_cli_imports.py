@@ -13,6 +13,7 @@ import pytest
 from crystal.api import Crystal
 from crystal.app import import_exports
 from tests.support import agent_samples as samples
+from tests.support.capture_machine import keep_transcript, line
 from tests.support.command import crystal
 from tests.support.table import each_row
 
@@ -52,6 +53,15 @@ def test_of_a_newer_export_only_what_is_new_is_added(home: Path) -> None:
     done = crystal("import", str(path), "--json")
     assert (json.loads(done.out)["turns"], captured_turns()) == (1, before + 1)
     assert "nothing new" in crystal("import", str(path)).out
+
+
+def test_a_list_of_sessions_names_each_agent_but_claude_code(home: Path) -> None:
+    samples.lay_out("pi", home)
+    keep_transcript(home, "s", line("quartz"))
+    assert crystal("backfill").code == 0
+    found = json.loads(crystal("sessions", "--json").out)["sessions"]
+    for one, row in zip(found, crystal("sessions").out.splitlines(), strict=True):
+        assert ("  Pi  " in row) == (one["harness"] == "pi")
 
 
 @pytest.mark.slow

@@ -179,6 +179,11 @@ def test_doctor_does_not_say_that_nothing_is_kept_where_only_another_agent_is_us
     said = " ".join(crystal("doctor").out.split())
     assert "Pi: captured as each turn ends" in said
     assert f"note hooks: Claude Code is not set up: {home / '.claude'} is not there" in said
+    assert crystal("init", "--yes", "--no-import", "--agent", "opencode").code == 0
+    assert "Pi, OpenCode: captured as each turn ends" in " ".join(crystal("doctor").out.split())
+    plugin = home / ".config" / "opencode" / "plugin" / "crystal.js"
+    plugin.write_text(re.sub(r'[^"]*/crystal/hook/main.py', "/gone/crystal/hook/main.py", plugin.read_text()))
+    assert "OpenCode runs /gone/crystal/hook/main.py, which is gone" in " ".join(crystal("doctor").out.split())
 
 
 def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
