@@ -1,9 +1,13 @@
 """The command ``crystal``, also as ``python -m crystal``. It answers where a package that it needs is missing."""
 
 import contextlib
+import gc
 import sys
 
 from crystal import __version__
+
+MANY_OBJECTS = 50_000
+"""New objects after which a search looks for garbage: it loads packages above all, and ends."""
 
 
 def main() -> None:
@@ -18,6 +22,8 @@ def main() -> None:
 
         print_line()
         return
+    if sys.argv[1:2] == ["search"]:
+        gc.set_threshold(MANY_OBJECTS)
     try:
         from crystal.cli.app import main as run
     except KeyboardInterrupt:  # while it loads: nothing has begun
