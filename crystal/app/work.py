@@ -13,7 +13,7 @@ from crystal.store import Store
 from crystal.store.search.scope import project_ids
 from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
-from crystal.store.work.queries import RecordedCall
+from crystal.store.work.queries import RecordedCall, RunEnd
 from crystal.work.command_ranking import RankedCommand, rank_commands, steps
 from crystal.work.validity import path_in_project
 
@@ -60,6 +60,9 @@ class KnownCommand:
         runs: How often it succeeded.
         sessions: In how many sessions.
         call: The latest of these runs.
+        seconds: How long that took until its result was there, None if nobody knows.
+        passed: Tests that passed in it, None if no known runner says so.
+        failed: Tests that failed in it.
     """
 
     command: str
@@ -68,6 +71,9 @@ class KnownCommand:
     runs: int
     sessions: int
     call: RecordedCall
+    seconds: float | None
+    passed: int | None
+    failed: int | None
 
 
 def changed(
@@ -134,15 +140,16 @@ def how(machine: Machine, question: str, *, project: str | None = None) -> list[
         question: What is to be done, in a few words: ``deploy``, ``run the tests``.
         project: Only in this project: its name, or a folder; None for all.
     """
-    found = list[tuple[RankedCommand, RecordedCall]]()
+    found = list[tuple[RankedCommand, RecordedCall, RunEnd]]()
     for store in machine.stores:
         projects = None if project is None else project_ids(store, project)
         known = rank_commands(queries.latest_runs(store, projects, MAX_RUNS), question)[:MAX_COMMANDS]
-        told = queries.calls(store, {one.run.turn for one in known}, machine.memory_of(store))
-        found += [(one, call) for one in known if (call := told.get(one.run.turn))]
+        turns = {one.run.turn for one in known}
+        told, ends = queries.calls(store, turns, machine.memory_of(store)), queries.run_ends(store, turns)
+        found += [(one, told[one.run.turn], ends[one.run.turn]) for one in known if one.run.turn in told.keys() & ends]
     best = dict[tuple[str, ...], KnownCommand]()
-    for one, call in sorted(found, key=lambda pair: (pair[0].score, pair[0].run.at), reverse=True):
-        command = KnownCommand(one.run.line, one.run.about, one.certainty, one.runs, one.sessions, call)
+    for one, call, end in sorted(found, key=lambda each: (each[0].score, each[0].run.at), reverse=True):
+        command = KnownCommand(one.run.line, one.run.about, one.certainty, one.runs, one.sessions, call, *end)
         best.setdefault(steps(one.run.line), command)
     return list(best.values())[:MAX_COMMANDS]
 

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from crystal.cli.render import lasting
+
 Show = Callable[[str, int, int], None]
 """Takes the name of a step, how much of it is done, and how much there is (0: not known)."""
 QUIET_SECONDS = 5.0
@@ -84,5 +86,4 @@ def _left(seconds: float, done: int, left: int) -> str:
     """Return how long the rest of a step takes if it goes on as before; empty where that cannot be told yet."""
     if left <= 0 or done <= 0 or seconds < QUIET_SECONDS:
         return ""
-    rest = round(seconds * left / done)
-    return f" about {rest} s left" if rest < 100 else f" about {round(rest / 60)} min left"
+    return f" about {lasting(seconds * left / done)} left"

@@ -234,6 +234,13 @@ def size_words(size: int) -> str:
     return ""
 
 
+def lasting(seconds: float) -> str:
+    """Return how long something takes, in words."""
+    if seconds < 2:
+        return f"{seconds:.1f} s"
+    return f"{round(seconds)} s" if seconds < 100 else f"{round(seconds / 60)} min"
+
+
 def count_words(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 session``, ``2 sessions``, ``2 memories``."""
     plural = re.sub(r"(?<![aeiou])y$", "ie", noun) + "s"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from crystal.app.about import Event
     from crystal.app.blame import BlamedLines
     from crystal.app.fixes import KnownFix
-    from crystal.app.work import ChangedFile
+    from crystal.app.work import ChangedFile, KnownCommand
     from crystal.store.work.queries import RecordedCall
 
 SHORT_ID = 8
@@ -160,7 +160,14 @@ def how(
         say(f"{perhaps}{look.bold(one_line(one.command))}")
         count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
         told = [f"  {one_line(one.about)}"] if one.about else []
-        say(f"  {count}, last {_place(one.call, now)}", *told, _show(one.call, "  "))
+        say(f"  {count}, last {_place(one.call, now)}", *_end(one), *told, _show(one.call, "  "))
+
+
+def _end(one: KnownCommand) -> list[str]:
+    """Return a line on how long the last run took and how many tests passed in it; none if neither is known."""
+    took = f"took {render.lasting(one.seconds)}" if one.seconds else ""
+    tests = f"{count_words(one.passed, 'test')} passed" if one.passed is not None else ""
+    return [f"  {', '.join(filter(None, (took, tests)))}"] if took or tests else []
 
 
 def fix(

@@ -156,6 +156,7 @@ def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
     data: Json = {
         "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
         "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
+        "seconds": one.seconds, "passed": one.passed, "failed": one.failed,
     }  # fmt: skip
     doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
     head = f"{doubt}{one.runs}"

@@ -243,10 +243,12 @@ def test_what_is_forgotten_meanwhile_is_left_out(
         assert memory.how("ship") == []
 
 
-def ran(store: Store, folder: Path, session: str, command: str, about: str) -> None:
-    text = call_text("Bash", {"command": command, "description": about})
+def ran(
+    store: Store, folder: Path, session: str, command: str, about: str, *, printed: str = "shipped", seconds: float = 0
+) -> None:
+    text, end = call_text("Bash", {"command": command, "description": about}), YESTERDAY + round(seconds * SECOND)
     add_turn(store, text, role="tool_call", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
-    add_turn(store, "shipped", role="tool_result", tool="Bash", session=session, project=str(folder), ts=YESTERDAY)
+    add_turn(store, printed, role="tool_result", tool="Bash", session=session, project=str(folder), ts=end)
     make_again(store)
 
 
@@ -256,6 +258,28 @@ def test_the_best_command_of_all_stores_is_first(repository: Path, store: Store,
     ran(mirror, repository, TWO, "fly deploy", "Deploy it")
     with Crystal() as memory:
         assert [one.command for one in memory.how("deploy")] == ["fly deploy", "make ship"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "seconds", "told"),
+    [
+        ("==== 1204 passed in 41.70s ====", 42.2, "  took 42 s, 1,204 tests passed\n"),
+        ("shipped", 0.5, "  took 0.5 s\n"),
+        ("shipped", 3_720, "  took 62 min\n"),
+        ("==== 1 passed in 0.01s ====", -5, "  1 test passed\n"),  # the clock was set back
+        ("shipped", 0, ""),
+    ],
+)
+def test_how_long_a_command_took_and_its_tests_are_told(
+    store: Store, repository: Path, printed: str, seconds: float, told: str
+) -> None:
+    ran(store, repository, ONE, "make test", "Run all tests", printed=printed, seconds=seconds)
+    shown = crystal("how", "run", "all", "tests").out
+    assert f"{told}  Run all tests\n" in shown
+    assert ("took" in shown) == ("took" in told)
+    known = json.loads(crystal("how", "run", "all", "tests", "--json").out)["commands"][0]
+    assert known["seconds"] == (None if seconds < 0 else seconds)
+    assert f"{known['passed']:,} test" in told if known["passed"] else "passed" not in told
 
 
 def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:

@@ -63,6 +63,14 @@ class CallEnd(NamedTuple):
     folder: str | None
 
 
+class RunEnd(NamedTuple):
+    """How a command ended: after how many seconds, how many tests passed and failed; None: nobody knows."""
+
+    seconds: float | None
+    passed: int | None
+    failed: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
     """A call of a tool that did something.
@@ -201,6 +209,17 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
         " ORDER BY c.turn DESC LIMIT ?2",
         (projects, limit),
     )
+
+
+def run_ends(store: Store, turns: Collection[int]) -> dict[int, RunEnd]:
+    """Return how some commands ended, by the turns of their calls."""
+    rows = store.rows(
+        "SELECT c.turn, CASE WHEN r.ts >= t.ts THEN (r.ts - t.ts) / 1000.0 END, c.passed, c.failed FROM work_calls c"
+        " JOIN turns t ON t.id = c.turn LEFT JOIN turns r ON r.id = c.result"
+        " WHERE NOT c.is_edit AND c.turn IN (SELECT value FROM json_each(?))",
+        (turns,),
+    )
+    return {turn: RunEnd(*end) for turn, *end in rows}
 
 
 def moving_commands(
