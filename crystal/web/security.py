@@ -19,6 +19,8 @@ from crystal.serving.peer import is_other_user
 from crystal.serving.request_checks import LOCAL_NAMES, is_same, name_of_host, read_body, with_headers
 
 OPEN_PATH = "/open"
+STYLE_PATH = "/static/app.css"
+"""What everybody gets: the look of the page that refuses the others."""
 MAX_FORM_BYTES = 1 << 20
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -125,7 +127,7 @@ class Guard:
         has_cookie = is_same(_cookie(headers, self._access.cookie_name), self._access.cookie)
         if scope["path"] == OPEN_PATH and scope["method"] == "GET":
             return self._open(scope, has_cookie=has_cookie)
-        if not has_cookie:
+        if not has_cookie and not (scope["path"] == STYLE_PATH and scope["method"] == "GET"):
             return self._refuse(NO_COOKIE)
         if scope["method"] not in ("GET", "HEAD") and not _is_own_origin(headers):
             return self._refuse(WRONG_ORIGIN)

@@ -19,7 +19,7 @@ from crystal.serving.listening import listen
 from crystal.serving.peer import is_other_user
 from crystal.serving.request_checks import LOCAL_NAMES
 from crystal.web.app import ACTIONS, PAGES, STATIC, VIEWS
-from crystal.web.security import HEADERS, MAX_FORM_BYTES, Access, Guard
+from crystal.web.security import HEADERS, MAX_FORM_BYTES, STYLE_PATH, Access, Guard
 from tests.support.command import crystal
 from tests.support.examples import part_of
 from tests.support.exports import SESSION, remember
@@ -52,13 +52,14 @@ def test_without_the_cookie_no_address_tells_or_changes_anything(home):
     remember(home, ["xylophone"])
     for cookie in part_of(STRANGE_COOKIES, 2):
         stranger = Client(is_inside=False)
-        for method, paths in (("GET", READ), ("HEAD", READ), ("POST", WRITE), ("PUT", READ), ("OPTIONS", READ)):
+        for method, paths in (("GET", [*{*READ} - {STYLE_PATH}]), ("HEAD", READ), ("POST", WRITE), ("PUT", READ), ("OPTIONS", READ)):
             for path in paths:
                 headers = {**ORIGIN, **({"cookie": cookie.replace("\0", "")} if cookie else {})}
                 answer = stranger.request(method, path, headers=headers)
                 assert answer.status_code == 403, (method, path, cookie)
                 assert "xylophone" not in answer.text
                 assert "set-cookie" not in answer.headers
+        assert stranger.get(STYLE_PATH).headers["content-type"].startswith("text/css"), "the refusal has a look"
 
 
 def test_every_answer_has_the_headers_that_keep_others_out(client):
