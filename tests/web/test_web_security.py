@@ -52,7 +52,13 @@ def test_without_the_cookie_no_address_tells_or_changes_anything(home):
     remember(home, ["xylophone"])
     for cookie in part_of(STRANGE_COOKIES, 2):
         stranger = Client(is_inside=False)
-        for method, paths in (("GET", [*{*READ} - {STYLE_PATH}]), ("HEAD", READ), ("POST", WRITE), ("PUT", READ), ("OPTIONS", READ)):
+        for method, paths in (
+            ("GET", [*{*READ} - {STYLE_PATH}]),
+            ("HEAD", READ),
+            ("POST", WRITE),
+            ("PUT", READ),
+            ("OPTIONS", READ),
+        ):
             for path in paths:
                 headers = {**ORIGIN, **({"cookie": cookie.replace("\0", "")} if cookie else {})}
                 answer = stranger.request(method, path, headers=headers)
