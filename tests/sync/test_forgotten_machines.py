@@ -12,6 +12,8 @@ from crystal.store.forget.forgetting import newest_tombstone
 from tests.support.capture_machine import line
 from tests.support.two_machines import Computer, RelayProcess, pair_by_hand
 
+pytestmark = pytest.mark.slow  # two machines and a relay, each a process
+
 WORD = "aardvark7"
 FIRST, SECOND, THIRD = (f"{digit}0000000-0000-4000-8000-000000000000" for digit in "123")
 
@@ -65,7 +67,6 @@ def forget(computer: Computer, *words: str) -> None:
     computer.ok("forget", *words, "--yes")
 
 
-@pytest.mark.slow
 def test_what_a_device_forgets_is_gone_from_every_machine(desk: Computer) -> None:
     tower = device(desk, "tower")
     lap = lap_of(desk, tower, more=line("and plums"))
@@ -109,7 +110,6 @@ def test_what_home_forgets_is_gone_from_the_device_that_said_it(desk: Computer) 
     assert desk.texts() == ["about pears"]
 
 
-@pytest.mark.slow
 def test_a_device_without_a_memory_of_its_own_forgets_what_waits(desk: Computer) -> None:
     lap = device(desk, "lap")
     with lap.machine() as machine:
@@ -127,7 +127,6 @@ def test_a_device_without_a_memory_of_its_own_forgets_what_waits(desk: Computer)
     assert desk.texts() == ["about pears"]
 
 
-@pytest.mark.slow
 def test_a_machine_that_joins_later_brings_its_forgetting(desk: Computer) -> None:
     lap = Computer(desk.home.parent / "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -142,7 +141,6 @@ def test_a_machine_that_joins_later_brings_its_forgetting(desk: Computer) -> Non
     assert desk.texts() == ["about pears"]
 
 
-@pytest.mark.slow
 def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -> None:
     tower = device(desk, "tower")
     lap = lap_of(desk, tower, more=line("and plums"))
@@ -162,7 +160,6 @@ def test_a_mirror_that_is_built_before_home_has_heard_lacks_it(desk: Computer) -
     assert mirrored(tower) == ["about pears", "and plums"]
 
 
-@pytest.mark.slow
 def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProcess) -> None:
     lap = lap_of(desk)
     from crystal.app.relay_links import relay_client
@@ -179,7 +176,6 @@ def test_the_relay_keeps_no_object_that_held_it(desk: Computer, relay: RelayProc
     assert lap.deliver().problem is None
 
 
-@pytest.mark.slow
 def test_a_memory_that_is_forgotten_goes_from_every_machine(desk: Computer) -> None:
     lap, tower = device(desk, "lap"), device(desk, "tower")
     lap.ok("remember", f"the {WORD} lives in the attic")
@@ -191,7 +187,6 @@ def test_a_memory_that_is_forgotten_goes_from_every_machine(desk: Computer) -> N
         assert holding(one) == [], one.home.name
 
 
-@pytest.mark.slow
 def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
     lap = device(desk, "lap")
     lap.say(FIRST, line("about pears"), line(f"my {WORD} is private"))
@@ -214,7 +209,6 @@ def test_handing_over_keeps_everything_forgotten(desk: Computer) -> None:
     assert status["forgotten"]["devices"] == []
 
 
-@pytest.mark.slow
 def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
     lap = lap_of(desk)
     copy = desk.home.parent / "desk-copy"
@@ -234,7 +228,6 @@ def test_a_home_put_back_from_a_backup_forgets_again(desk: Computer) -> None:
     assert desk.texts() == ["about pears", "later"]
 
 
-@pytest.mark.slow
 def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Computer) -> None:
     lap = lap_of(desk)
     lap.say(FIRST, line(f"more of the {WORD}"))
@@ -251,7 +244,6 @@ def test_a_device_whose_key_is_away_forgets_at_once_and_tells_later(desk: Comput
     assert desk.texts() == ["about pears"]
 
 
-@pytest.mark.slow
 def test_what_home_cannot_delete_just_now_it_deletes_with_the_next_poll(desk, monkeypatch):
     lap = lap_of(desk)
     forget(lap, "--query", WORD)

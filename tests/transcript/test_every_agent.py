@@ -267,6 +267,7 @@ def test_messages_that_a_file_gives_the_same_name_are_all_kept(harness: str) -> 
         read_or_refused(reader, Snapshot(PurePath("/home/me", name), data, samples.no_such_table, {}))
 
 
+@pytest.mark.slow
 def test_other_words_under_an_id_that_came_before_are_a_turn_of_their_own(home: Path) -> None:
     files = dict[Path, bytes]()
     for harness in part_of(["pi", "codex", "copilot-cli", "droid", "qwen-code"]):

@@ -38,6 +38,7 @@ def largest_file(harness: str) -> tuple[str, list[bytes]]:
     return name, path.read_bytes().splitlines(keepends=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", part_of(range(6)))
 def test_what_follows_a_half_written_line_is_read_and_the_half_is_kept_and_counted(turn: int, home: Path) -> None:
     for number, harness in enumerate(LINES, turn):
