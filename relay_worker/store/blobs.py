@@ -58,6 +58,11 @@ _KNOWN = (
     " LEFT JOIN blobs b ON b.stream = s.id AND b.seq = ? LEFT JOIN settled t ON t.stream = s.id AND t.seq = ?"
     " WHERE a.name = ?"
 )
+_ADD_BLOB = "INSERT INTO blobs (stream, seq, size, at, tag, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD_TO_STREAM = "UPDATE streams SET head = ?, count = count + ?, bytes = bytes + ?, change = ? WHERE id = ?"
+_ADD_TO_ACCOUNT = (
+    "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?"
+)
 
 
 def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Put:
@@ -78,18 +83,11 @@ def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -
         batch.run("DELETE FROM blobs WHERE id = ?", known.row)
     elif known.is_settled:
         batch.run("DELETE FROM settled WHERE stream = ? AND seq = ?", stream_id, seq)
-    batch.run(
-        "INSERT INTO blobs (stream, seq, size, at, tag, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        *(stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.inline),
-    )
     change, more = max(known.change + 1, new.now * 1000), new.size - known.size
-    batch.run(
-        "UPDATE streams SET head = ?, count = count + ?, bytes = bytes + ?, change = ? WHERE id = ?",
-        *(max(known.head, seq), int(is_more), more, change, stream_id),
-    )
-    batch.run(
-        "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?",
-        *(more, change, change, known.account),
+    batch.run_all(
+        (_ADD_BLOB, (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.inline)),
+        (_ADD_TO_STREAM, (max(known.head, seq), int(is_more), more, change, stream_id)),
+        (_ADD_TO_ACCOUNT, (more, change, change, known.account)),
     )
     batch.drop(known.file)
     return True

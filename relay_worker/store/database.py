@@ -16,6 +16,7 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store.files import BodyFiles, sync_path
+from relay_worker.store.rows import Row
 
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's."""
@@ -48,6 +49,11 @@ class SqliteRows:
     def run(self, sql: str, *values: Any) -> None:
         """Run a statement that returns nothing."""
         self.db.execute(sql, values)
+
+    def run_all(self, *statements: tuple[str, Row]) -> None:
+        """Run statements with their values, each on another table."""
+        for sql, values in statements:
+            self.db.execute(sql, values)
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement once for each row of values."""

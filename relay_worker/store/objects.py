@@ -13,6 +13,8 @@ _KNOWN = (
     "SELECT a.id, a.bytes, o.id, coalesce(o.size, 0), o.digest, o.file FROM accounts a"
     " LEFT JOIN objects o ON o.account = a.id AND o.object = ? WHERE a.name = ?"
 )
+_ADD_OBJECT = "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ADD_BYTES = "UPDATE accounts SET bytes = bytes + ? WHERE id = ?"
 
 
 def put(batch: Transaction, new: NewBody, object_id: bytes) -> Put:
@@ -29,11 +31,10 @@ def put(batch: Transaction, new: NewBody, object_id: bytes) -> Put:
     check_room(batch, new, held - replaced)
     if row is not None:
         batch.run("DELETE FROM objects WHERE id = ?", row)
-    batch.run(
-        "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        *(account_id, object_id, new.size, new.now, new.digest, new.file, new.inline),
+    batch.run_all(
+        (_ADD_OBJECT, (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline)),
+        (_ADD_BYTES, (new.size - replaced, account_id)),
     )
-    batch.run("UPDATE accounts SET bytes = bytes + ? WHERE id = ?", new.size - replaced, account_id)
     batch.drop(replaced_file)
     return True
 
