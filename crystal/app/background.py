@@ -131,7 +131,7 @@ def _import(machine: Machine, work: Round) -> None:
 
 
 def _read_again(machine: Machine, work: Round) -> None:
-    """Read again what a reader read that understands more by now."""
+    """Read the archive again if an update changed what the readers understand."""
     if read_note(machine.store, READERS) != json.dumps(reader_versions()):
         from crystal.app.read_again import read_again  # noqa: PLC0415 - after an update alone
 

@@ -1,15 +1,14 @@
-"""Read again what an older crystal read of an agent, once this one's reader finds more in the same files.
+"""Read the archive again after an update whose readers find more in it than those of the older crystal.
 
-The archive gives the turns that were not found then, as ``verify --repair`` does; files that are rewritten are compared
-anew by the next sweep. What was read again is noted behind it, so a process may die anywhere here.
+Turns that are missing are written, as ``verify --repair`` does; the next sweep compares files that agents rewrite. The
+cursor is stored after each step: a process that dies repeats one step, which changes nothing twice.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 from crystal.app.context import Machine
 from crystal.app.project_finder import project_finder
@@ -18,6 +17,7 @@ from crystal.config.harnesses import reader_versions
 from crystal.ingest import archive
 from crystal.integrity.rebuild import write_turns
 from crystal.integrity.revisions import revised_in
+from crystal.store import Store
 from crystal.store.capture import ledger, snapshots
 from crystal.store.health import checks
 from crystal.store.notes import READERS, drop_note, read_note, write_note
@@ -29,9 +29,9 @@ STEP_SECONDS = 0.2
 
 
 def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:
-    """Read again what an older reader of each agent read, until it is done or ``should_stop``.
+    """Read what older readers read again, until all is read or ``should_stop``.
 
-    Without a note of the versions nothing was: the first crystal that has them has the first of each.
+    A store without a note of the readers' versions was read by the present ones.
     """
     store, readers = machine.store, reader_versions()
     known = {**readers, **json.loads(read_note(store, READERS) or "{}")}
@@ -55,39 +55,43 @@ def _read_agent(machine: Machine, name: str, place: str, should_stop: Callable[[
     states = {begun[one.id]: one for one in ledger.all_states(store) if one.origin.harness == name and one.id in begun}
     for at in sorted(at for at in states if at >= first):
         after = row if at == first else 0
+        replaced = _replacing_rows(machine, states[at], after)
         while after >= 0:
             if should_stop():
                 return False
-            after = _read_some(machine, states[at], after)
+            after = _read_some(machine, states[at], after, replaced)
             with store.transaction():
                 write_note(store, CURSOR, f"{place}{at}:{after}" if after >= 0 else f"{place}{at + 1}:0")
     return True
 
 
-def _read_some(machine: Machine, listed: ledger.TranscriptState, after: int) -> int:
+def _read_some(machine: Machine, listed: ledger.TranscriptState, after: int, replaced: Mapping[str, int]) -> int:
     """Read rows of a transcript after one of them, in one transaction; return the last, or -1 if none is left."""
     store, until, find = machine.store, time.monotonic() + STEP_SECONDS, project_finder(machine.store)
     with store.transaction():
         state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
-        path = machine.places.ldm_home / str(state.archive)
-        rows = sorted(
-            row
-            for row in checks.ledger_rows(store, state.id)
-            if row.id > after and row.state == "captured" and row.length
-        )
-        replaced = list(_replaced_later(path, rows))
+        rows = _rows_after(store, state, after)
         for row in rows:
-            text, later = archive.text_of(path, archive.Frame(row.offset, row.length)), replaced.pop()
+            text = _text_of(machine, state, row)
             if text is not None:  # else ``verify`` names it
+                later = {one for one, by in replaced.items() if by > row.id}
                 write_turns(store, state, row.id, row.start, text, find, later)
-            if time.monotonic() > until and replaced:
+            if time.monotonic() > until and row != rows[-1]:
                 return row.id
     return -1
 
 
-def _replaced_later(path: Path, rows: Sequence[checks.LedgerRow]) -> Iterator[set[str]]:
-    """Yield for each row, from the last to the first, the ids of records that rows behind it replace."""
-    found = set[str]()
-    for row in reversed(rows):
-        yield found
-        found = found | revised_in(archive.text_of(path, archive.Frame(row.offset, row.length)) or b"")
+def _replacing_rows(machine: Machine, state: ledger.TranscriptState, after: int) -> dict[str, int]:
+    """Return for each record that rows after one of them replace, also with nothing, the last such row."""
+    texts = ((row.id, _text_of(machine, state, row)) for row in _rows_after(machine.store, state, after))
+    return {one: row for row, text in texts for one in revised_in(text or b"")}
+
+
+def _rows_after(store: Store, state: ledger.TranscriptState, after: int) -> list[checks.LedgerRow]:
+    rows = checks.ledger_rows(store, state.id)
+    return sorted(row for row in rows if row.id > after and row.state == "captured" and row.length)
+
+
+def _text_of(machine: Machine, state: ledger.TranscriptState, row: checks.LedgerRow) -> bytes | None:
+    path = machine.places.ldm_home / str(state.archive)
+    return archive.text_of(path, archive.Frame(row.offset, row.length))

@@ -20,7 +20,7 @@ MANY = 200
 MIN_UNKNOWN = 3
 CHANGED_PERCENT = 5.0
 SHOWN_KINDS = 3
-UPDATE = "update crystal, then run: crystal verify --repair"
+UPDATE = "update crystal, which then reads them again by itself"
 
 
 @dataclass(slots=True)

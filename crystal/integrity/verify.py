@@ -285,7 +285,7 @@ def missing_turns(
     The text is only compared for turns captured with this row: the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
-    revised = revised_ids(lines)
+    revised, blocks = revised_ids(lines), forgetting.read_blocks(store)
     missing: list[tuple[Turn, int | None]] = []
     for turn in turns_in(lines, start, state):
         ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
@@ -293,7 +293,7 @@ def missing_turns(
             missing.append((turn, ident))
         elif ident is not None or _is_elsewhere(store, turn, row, state.origin.harness, revised=revised):
             continue
-        elif not forgetting.is_line_forgotten(store, turn.uuid):
+        elif blocks is None or not blocks.holds(turn.uuid, state.origin.session_id, turn.timestamp, turn.cwd):
             missing.append((turn, None))
     return missing
 

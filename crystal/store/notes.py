@@ -19,7 +19,7 @@ ALIAS = "memory_alias "
 
 
 READERS = "readers"
-"""Key of the version of each agent's reader that read what is here, as JSON."""
+"""Key of the version of each agent's reader that has read this store, as JSON."""
 
 
 WORK_CURSOR = "work_cursor"

@@ -11,6 +11,8 @@ import pytest
 from crystal.app.context import open_machine
 from crystal.app.read_again import read_again
 from crystal.config.harnesses import HARNESSES
+from crystal.ingest import archive
+from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.notes import READERS, read_note
 from crystal.transcript.reader import SnapshotReader, reader_of
 from tests.support import agent_samples as samples
@@ -64,8 +66,9 @@ def stopping_after(calls: int) -> Callable[[], bool]:
 
 
 def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    captured_by_an_older_one(home, "copilot-cli")
-    newer(monkeypatch, "copilot-cli")
+    monkeypatch.setattr("crystal.capture.tail.SEGMENT_BYTES", 1_000)
+    captured_by_an_older_one(home, "codex")
+    newer(monkeypatch, "codex")
     monkeypatch.setattr("crystal.app.read_again.STEP_SECONDS", 0)
     rows = list[int]()
     write = "crystal.app.read_again.write_turns"
@@ -77,9 +80,24 @@ def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, mo
             if "2" in str(read_note(machine.store, READERS)):
                 break
         assert len(rows) == len({*rows}) > 5
-        newer(monkeypatch, "copilot-cli", 1)  # an older crystal comes back, then the newer one
+        newer(monkeypatch, "codex", 1)  # an older crystal comes back, then the newer one
         read_again(machine, stopping_after(1000))
-        newer(monkeypatch, "copilot-cli", 2)
+        newer(monkeypatch, "codex", 2)
+        frames, text_of = list[object](), archive.text_of
+        monkeypatch.setattr(archive, "text_of", lambda *frame: frames.append(frame) or text_of(*frame))
         read_again(machine, stopping_after(1000))
+        assert len(frames) == len(rows)  # twice each row, in however many steps
         assert len(rows) == 2 * len({*rows})
-    assert samples.captured() == samples.expected("copilot-cli")
+    assert samples.captured() == samples.expected("codex")
+
+
+def test_what_is_being_forgotten_does_not_come_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = captured_by_an_older_one(home, "codex")
+    newer(monkeypatch, "codex")
+    with open_machine() as machine:
+        now = machine.now()
+        told = make_tombstone("before", {}, now, now, "another")
+        with machine.store.transaction():  # it is found and deleted later
+            add_tombstones(machine.store, [told], now)
+        read_again(machine, stopping_after(1000))
+    assert samples.captured()[1] == before

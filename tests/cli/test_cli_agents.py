@@ -95,7 +95,7 @@ def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows
     assert (claude_code()["unknown_percent"], claude_code()["unknown_kinds"]) == (33.3, ["human"])
     assert "33 % of its newest records are of unknown kinds (human)" in crystal("agents").out
     [check] = formats()
-    assert (check["verdict"], check["fix"]) == ("warning", "update crystal, then run: crystal verify --repair")
+    assert (check["verdict"], check["fix"]) == ("warning", "update crystal, which then reads them again by itself")
     assert str(transcript) in check["message"]
     assert crystal("verify").code == 0
     with open_reader() as machine:
