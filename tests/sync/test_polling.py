@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
+
 import pytest
 
 from crystal.app.relay_links import relay_client
+from crystal.app.sync.device import BUSY, RELAY_LOCK, deliver_relay
+from crystal.capture.lock import try_lock
 from crystal.store.problems import list_problems
 from crystal.store.sync.relay_peers import all_peers
 from crystal.sync.client import RelayClient
@@ -38,6 +43,25 @@ def test_a_device_that_is_away_finds_one_document_of_each_kind(desk, tmp_path):
     assert max(head for _, head in found) > 1
     lap.deliver()
     assert "said at the desk, 3" in lap.ok("search", "desk 3")
+
+
+@pytest.mark.slow
+def test_a_person_waits_for_another_process_that_uses_the_relay(desk, tmp_path, monkeypatch):
+    lap = Computer(tmp_path / "lap")
+    pair_by_hand(desk, lap, "lap")
+    lap.say(FIRST, line("said on the lap"))
+    with lap.machine() as machine, try_lock(machine.places.data_dir / RELAY_LOCK) as held:
+        assert held is not None
+        assert deliver_relay(machine).problem == BUSY, "a worker does not wait"
+        monkeypatch.setattr("crystal.app.sync.device.BUSY_SECONDS", 0.1)
+        assert lap.deliver().problem == BUSY
+    monkeypatch.undo()
+    with lap.machine() as machine, ExitStack() as other:
+        other.enter_context(try_lock(machine.places.data_dir / RELAY_LOCK))
+        release = threading.Timer(0.3, other.close)
+        release.start()
+        assert lap.deliver().problem is None
+        release.join()
 
 
 @pytest.mark.slow

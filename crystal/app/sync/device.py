@@ -22,7 +22,7 @@ from crystal.app.relay_links import (
     relay_keys,
 )
 from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
-from crystal.capture.lock import try_lock
+from crystal.capture.lock import await_lock
 from crystal.config.paths import Places
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import Store
@@ -50,6 +50,8 @@ BUSY = "another crystal process is using the relay"
 """Reason why this process delivered nothing: another one does it."""
 MIRROR_PART = "mirror"
 """Key (``part``) of the problem: the mirror cannot be updated."""
+BUSY_SECONDS = 30.0
+"""How long a person waits for the other process."""
 SEND_SECONDS = 3600.0
 """Time limit for sending in a command that a person waits for."""
 PRIVATE_AT_ONCE = 10_000
@@ -75,7 +77,7 @@ def deliver_relay(
     Args:
         machine: A device.
         client: The relay; opened from the settings when not given.
-        skip_delay: The user asks for it now: try even during the delay after an outage.
+        skip_delay: The user asks for it now: try even during the delay after an outage, and wait for another process.
         should_stop: Asked between blobs.
 
     Raises:
@@ -85,7 +87,7 @@ def deliver_relay(
     if peer is None:
         raise NotConfiguredError("this machine has no home to send to", hint="run: crystal relay join")
     while True:
-        with try_lock(machine.places.data_dir / RELAY_LOCK) as held:
+        with await_lock(machine.places.data_dir / RELAY_LOCK, seconds=BUSY_SECONDS if skip_delay else 0) as held:
             if not held:
                 # The holder checks once more after releasing it, see below.
                 return DeliveryReport(problem=BUSY)
