@@ -68,7 +68,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
-    cwd, left_out = None if everywhere else current_folder(), left_out_folders(places)
+    cwd = None if everywhere else current_folder()
     return CaptureFacts(
         now=now,
         hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder)),
@@ -81,11 +81,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         unusable_lock=unusable_lock(places.data_dir / CAPTURE_LOCK),
         unusable_enrich_lock=unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
-        other_agents=any(
-            root.folder.is_dir()
-            for root in places.transcript_roots
-            if left_out or (root.harness != CLAUDE_CODE and not root.place.in_projects)
-        ),
+        other_agents=_has_others(places),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
         notes=len(waiting),
@@ -98,14 +94,22 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
 def is_meant(config: Config, folder: Path) -> bool:
     """Return True if a client is to be captured at each turn: not where a person set up only other agents.
 
-    One that is not here is not missed on a machine that only serves others, or only other clients.
+    One that is not here is not missed on a machine that only serves others, or only other clients, or has no agent.
     """
     left_out = left_out_folders(config.places)
     if os.path.isdir(folder):
         return str(folder) not in (left_out or ())
     from crystal.install.undo import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
-    return config.role != "home" and left_out is None and not is_for_others(config.places.ldm_home)
+    is_for_it = config.role != "home" and left_out is None and not is_for_others(config.places.ldm_home)
+    return is_for_it and _has_others(config.places)
+
+
+def _has_others(places: Places) -> bool:
+    """Return whether agents other than Claude Code keep conversations here, or any does where that is left out."""
+    counts_all, roots = bool(left_out_folders(places)), places.transcript_roots
+    others = (one for one in roots if one.harness != CLAUDE_CODE and not one.place.in_projects)
+    return any(one.folder.is_dir() for one in (roots if counts_all else others))
 
 
 def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
@@ -122,6 +126,7 @@ def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
         has_hook=bool(layers.commands),
         plugins=layers.plugins,
         gone=tuple(gone),
+        is_here=os.path.isdir(folder),
     )
 
 

@@ -50,6 +50,7 @@ class HookFacts:
         has_hook: An entry of crystal for ``Stop`` stands in a settings file.
         plugins: The ids of crystal's plugins that are switched on, such as ``crystal@crystal``.
         gone: Files that the hook or the plugin runs and that do not exist.
+        is_here: The client's folder exists.
     """
 
     settings: Path
@@ -59,6 +60,7 @@ class HookFacts:
     has_hook: bool = False
     plugins: tuple[str, ...] = ()
     gone: tuple[Path, ...] = ()
+    is_here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:
         elif hooks.managed_only is not None:
             message = f"{hooks.managed_only} allows only managed hooks (allowManagedHooksOnly)"
             yield Reason("hooks disabled", message, "ask who manages this machine")
+        elif not hooks.is_here:
+            yield Reason("no hook", "no agent runs crystal's hook", "crystal init --all")
         elif not hooks.has_hook and not hooks.plugins:
             yield Reason("no hook", f"no hook in {hooks.settings}", "crystal init")
         elif hooks.gone:

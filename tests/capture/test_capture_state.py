@@ -35,6 +35,7 @@ MANAGED = Path("/etc/claude-code/managed-settings.json")
 
 @each_row(("facts", "code", "words"), [
         (replace(WELL, hooks=(replace(HOOKS, has_hook=False),)), "no hook", "no hook in /h/.claude/settings.json"),
+        (replace(WELL, hooks=(replace(HOOKS, has_hook=False, is_here=False),)), "no hook", "init --all"),
         (replace(WELL, hooks=(replace(HOOKS, problem="line 3: no value"),)), "settings", "line 3: no value"),
         (replace(WELL, hooks=(replace(HOOKS, disabled_by=Path("/p/x")),)), "hooks disabled", "/p/x switches all hooks off"),
         (replace(WELL, hooks=(replace(HOOKS, managed_only=MANAGED),)), "hooks disabled", "only managed hooks"),
