@@ -8,7 +8,6 @@ from pathlib import Path
 
 from crystal.capture import finder
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.snapshots import (
     Container,
     ConversationCapture,
@@ -100,14 +99,14 @@ def unproved_bytes(error: Exception | None, size: int) -> int:
 
 
 def unread_lines(
-    found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner, folders: Folders = ANYWHERE
+    found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner
 ) -> tuple[int, int, OSError | CrystalError | None]:
     """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
     is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.written in (0, found.written)
     if is_same and mark.offset - found.size in (0, 1) and os.access(found.name, os.R_OK):
         return mark.offset, mark.offset, None
     try:
-        with finder.opened(found.path, folders) as file:
+        with finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)
             now = recognise(file, found, mark, cleaner)
     except FileNotFoundError:

@@ -15,21 +15,23 @@ from crystal.store.sessions.conversations import find_session_row, said_elsewher
 _TOOLS = frozenset(("tool_call", "tool_result"))
 
 
-def read_whole(stores: Sequence[Store], session: str) -> Conversation:
+def read_whole(stores: Sequence[Store], session: str, behind: frozenset[str] = frozenset()) -> Conversation:
     """Read a session, with what it leaves out of those that it goes on with.
 
     Args:
         stores: This machine's own store, and the mirror's if it exists. The other session may be in one of them only.
         session: The session's complete id.
+        behind: Sessions that go on with it, not asked again: two stores may have two sessions in opposite orders.
     """
     for at, (memory, store) in enumerate(zip(MEMORIES, stores, strict=False)):
         row = find_session_row(store, session)
         found = Conversation(None, ()) if row is None else read(stores, ShowTarget(row, memory=memory))
         names = [turn.uuid for turn in found.turns if turn.uuid is not None]
-        said_in = dict(chain.from_iterable(said_elsewhere(one, names, session) for one in reversed(stores[at:])))
+        told = chain.from_iterable(said_elsewhere(one, names, session) for one in reversed(stores[at:]))
+        said_in = {line: other for line, other in told if other not in behind}
         copied = [(turn.role, said_in[turn.uuid]) for turn in found.turns if turn.uuid in said_in]
         if copied and not any(role in _TOOLS for role, _ in copied):  # an agent's own fork repeats those too
-            before = read_whole(stores, copied[-1][1]).turns
+            before = read_whole(stores, copied[-1][1], behind | {session}).turns
             return replace(found, turns=_joined(before, found.turns))
     return read(stores, find_target(stores, session))
 

@@ -28,6 +28,7 @@ from crystal.summarize.wording import without_introduction
 MEMORIES: tuple[Memory, ...] = ("local", "mirror")
 """Name the memories of a sequence of stores, in its order."""
 TITLE_CHARACTERS = 200
+STREAMED_TURNS = 200
 _SHOWN = 8
 
 
@@ -273,12 +274,12 @@ def _named_in(memory: Memory, turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ..
     return tuple(turns) if memory == "local" else tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in turns)
 
 
-def stream_turns(store: Store, session_id: str, batch: int = 200) -> Iterator[ShownTurn]:
-    """Yield the turns of a session in conversation order, with the texts of one batch in memory at a time."""
+def stream_turns(store: Store, session_id: str) -> Iterator[ShownTurn]:
+    """Yield the turns of a session in conversation order, with the texts of ``STREAMED_TURNS`` in memory at a time."""
     row = conversations.find_session_row(store, session_id)
     turns = [] if row is None else conversations.session_turns(store, row)
-    for at in range(0, len(turns), batch):
-        yield from _shown(store, turns[at : at + batch], None)
+    for at in range(0, len(turns), STREAMED_TURNS):
+        yield from _shown(store, turns[at : at + STREAMED_TURNS], None)
 
 
 def _read(store: Store, target: ShowTarget, context: int) -> Conversation:

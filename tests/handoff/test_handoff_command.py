@@ -198,6 +198,25 @@ def test_a_machine_that_has_the_first_session_only_from_home_knows_what_tools_di
         store.close()
 
 
+@pytest.mark.slow
+def test_a_session_is_read_where_home_had_the_later_one_first(home: Path, project: Path) -> None:
+    remember(home, ["Which port?", "4711."], cwd=str(project))
+    done = handed(SESSION, "codex")
+    first = home / ".claude" / "projects"
+    first.rename(home / "kept")
+    assert crystal("sync").code == 0
+    (home / ".ldm").rename(home / "desktop")
+    assert crystal("init", "--yes", "--import").code == 0  # the later session alone, as a rebuilt store may begin
+    (home / "kept").rename(first)
+    assert crystal("sync").code == 0
+    stores = [Store.open_existing(home / name / "memory" / "crystal.db") for name in (".ldm", "desktop")]
+    for session in (SESSION, done["new_session"]):
+        for both in (stores, stores[::-1]):
+            assert [turn.role for turn in read_whole(both, session).turns] == ["user", "assistant"]
+    for store in stores:
+        store.close()
+
+
 def test_a_dry_run_writes_nothing(home: Path, project: Path) -> None:
     remember(home, ["Which port?", "4711."], cwd=str(project))
     for to in TARGETS.keys() - {"opencode", CLAUDE_CODE}:

@@ -41,7 +41,7 @@ from crystal.sync.keys.bundle import (
     encode_answer,
     parse_offline,
 )
-from crystal.sync.keys.derive import Random, device_secret
+from crystal.sync.keys.derive import device_secret
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import (
@@ -129,7 +129,6 @@ def join(
     url: str,
     tell: Callable[[str], None],
     over: bool = False,
-    random: Random = os.urandom,
 ) -> Joined:
     """Join over the relay's mailbox; ``client`` has a claim of its own, at ``url``. One attempt.
 
@@ -141,7 +140,7 @@ def join(
     """
     check_free(machine, over=over)
     client.claim_mailbox(code.nameplate)
-    mailbox = PairingMailbox(client, code, "b", random)
+    mailbox = PairingMailbox(client, code, "b")
     role = machine.config.role
     try:
         for _ in ("hello", "confirm"):

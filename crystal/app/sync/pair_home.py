@@ -24,7 +24,7 @@ from crystal.store.sync import relay_peers
 from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import Bundle, BundleReceipt, decode_answer, digest_of, encode_bundle, format_offline
-from crystal.sync.keys.derive import Random, device_secret, new_root, shared_device_id, shared_prefix
+from crystal.sync.keys.derive import device_secret, new_root, shared_device_id, shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.pairing import PairingError
 from crystal.sync.keys.places import KeyMissingError, write_key
@@ -62,7 +62,6 @@ def pair(
     show: Callable[[str, str], None],
     tell: Callable[[str], None],
     name: str | None = None,
-    random: Random = os.urandom,
 ) -> Paired:
     """Pair a device over the relay's mailbox: one code, one attempt.
 
@@ -72,7 +71,6 @@ def pair(
         show: Given the code as soon as the mailbox is open, and code and relay in one string for the QR code.
         tell: Called with each step, in words.
         name: What the device is to be called; it names itself when not given.
-        random: Fresh random bytes.
 
     Raises:
         PairingError: Wrong code, a message that was changed, a device that gave up. Nothing is left behind.
@@ -82,7 +80,7 @@ def pair(
     prepare(machine)
     if name is not None:
         checked_name(name)
-    with opened_mailbox(client, random) as mailbox:
+    with opened_mailbox(client) as mailbox:
         mailbox.send()
         show(mailbox.code.text, joined_string(mailbox.code.text, relay_address(machine)))
         mailbox.take()
@@ -90,7 +88,7 @@ def pair(
         mailbox.send()
         mailbox.take()
         tell("it has the right code")
-        with _admitted(machine, client, random(16), random(8), random(8)) as peer:
+        with _admitted(machine, client, os.urandom(16), os.urandom(8), os.urandom(8)) as peer:
             bundle = _make_bundle(machine, client, peer, name or "")
             mailbox.send(encode_bundle(bundle))
             answer = decode_answer(mailbox.take())

@@ -11,7 +11,6 @@ from typing import TypeVar
 from crystal.errors import CrystalError
 from crystal.sync.client import RelayClient, Side
 from crystal.sync.errors import MailboxTakenError, NotAtRelayError, RelayUnavailableError, RelayUntrustedError
-from crystal.sync.keys.derive import Random
 from crystal.sync.keys.pairing import PHASES, Pairing, PairingError
 from crystal.sync.keys.word_codes import PairingCode, new_code
 
@@ -32,12 +31,11 @@ class PairingMailbox:
         client: The relay: with home's token, or with the joining side's claim.
         code: The code, with the mailbox's number.
         side: Ours: ``a`` is home, ``b`` the device.
-        random: Fresh random bytes.
     """
 
-    def __init__(self, client: RelayClient, code: PairingCode, side: Side, random: Random = os.urandom) -> None:
+    def __init__(self, client: RelayClient, code: PairingCode, side: Side) -> None:
         self.client, self.code, self.side = client, code, side
-        self.pairing = Pairing(code, random, is_home=side == "a")
+        self.pairing = Pairing(code, os.urandom, is_home=side == "a")
         self._own_phases = [*PHASES[side == "b" :: 2], "done"]
 
     def send(self, plain: bytes = b"") -> None:
@@ -113,10 +111,10 @@ class PairingMailbox:
 
 
 @contextlib.contextmanager
-def opened_mailbox(client: RelayClient, random: Random) -> Iterator[PairingMailbox]:
+def opened_mailbox(client: RelayClient) -> Iterator[PairingMailbox]:
     """Open a mailbox as home, with a new code. It is closed unless all went well and the device will close it."""
     nameplate = client.open_mailbox()
-    mailbox = PairingMailbox(client, new_code(nameplate, random), "a", random)
+    mailbox = PairingMailbox(client, new_code(nameplate, os.urandom), "a")
     try:
         yield mailbox
     except BaseException:

@@ -151,7 +151,7 @@ def parse_key(text: str, *, name: str = "the key") -> RelayKey:
     return RelayKey("root", checked_secret(_decode(word, name), name=name))
 
 
-def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
+def parse_key_file(data: bytes) -> RelayKey:
     """Parse a key from the content of a file: text as for ``parse_key``, or 32 raw bytes.
 
     Raises:
@@ -160,14 +160,14 @@ def parse_key_file(data: bytes, *, name: str = "the key") -> RelayKey:
     is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in data)
     # 32 characters of text are half a hex key, not a key.
     if len(data) == SECRET_BYTES and not is_text:
-        return RelayKey("root", checked_secret(data, name=name))
+        return RelayKey("root", checked_secret(data, name="the key"))
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = None
     if text is None:  # not in the handler: the error's traceback would hold the key
-        raise UsageError(f"{name} is {len(data)} raw bytes long, a key has {SECRET_BYTES}", hint=_FORMS)
-    return parse_key(text, name=name)
+        raise UsageError(f"the key is {len(data)} raw bytes long, a key has {SECRET_BYTES}", hint=_FORMS)
+    return parse_key(text)
 
 
 def _parse_own(word: str, name: str) -> RelayKey:
