@@ -12,6 +12,7 @@ from crystal.app.context import open_machine
 from crystal.app.read_again import read_again
 from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
+from crystal.integrity.rebuild import write_turns
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.notes import READERS, read_note
 from crystal.transcript.reader import SnapshotReader, reader_of
@@ -72,8 +73,7 @@ def test_an_interrupted_reading_goes_on_and_nothing_is_read_twice(home: Path, mo
     monkeypatch.setattr("crystal.app.read_again.STEP_SECONDS", 0)
     rows = list[int]()
     write = "crystal.app.read_again.write_turns"
-    original = __import__("crystal.integrity.rebuild", fromlist=["write_turns"]).write_turns
-    monkeypatch.setattr(write, lambda *given: rows.append(given[2]) or original(*given))
+    monkeypatch.setattr(write, lambda *given: rows.append(given[2]) or write_turns(*given))
     with open_machine() as machine:
         for _ in range(1000):
             read_again(machine, stopping_after(1))

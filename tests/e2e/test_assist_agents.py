@@ -48,7 +48,6 @@ PATCH = f"apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: FILE\n@@\n-{OLD
 BEFORE_AFTER = {"old_string": OLD, "new_string": NEW}
 OLD_NEW = {"old_str": OLD, "new_str": NEW}
 DESCRIBED = {"command": FAILING, "description": "check"}
-RISK = {"summary": "check", "timeout": 10, "riskLevel": "low", "riskLevelReason": "checks"}
 TOOLS = (
     Tools("codex", ("exec_command", {"cmd": PATCH}), ("exec_command", {"cmd": FAILING})),
     Tools(
