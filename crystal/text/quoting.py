@@ -46,8 +46,8 @@ _ESCAPE = re.compile(
     r"&(?:(?:amp|#0*38|#x0*26);)*(?:#x?0*[0-9a-f]{1,8}|[a-z][a-z0-9]{1,31});?"
     r"|(?:%(?:25)*[0-9a-f]{2})+"
     r"|(?<!\\)\\+(?:ud[89ab][0-9a-f]{2}\\{1,8}ud[c-f][0-9a-f]{2}|[ux]\{0*[0-9a-f]{1,8}\}|u000[01][0-9a-f]{4}"
-    r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2})"
-    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw-?|\\+n\{less-than sign\}"
+    r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2}|n\{less-than sign\})"
+    r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw-?"
 )
 """Ways to write a character with others, in text that is folded already."""
 _LEVELS = re.compile(
