@@ -108,10 +108,12 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     words = desk.ok("relay", "key", "--paper", "--yes")  # as it is printed, with its numbers
     token = relay.token("the new home", "home", account=account_of(desk))
     out = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
+    assert "the lost home can no longer use the relay" in out
     assert "devices: phone;" in out
     assert "revoked as before: barn" in out
     again = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
     assert "devices: phone;" in again, "it is no device of its own"
+    assert "lost home" not in again
     listed = lap.ok("devices")
     assert ("barn", True) in [(line.split()[0], "REVOKED" in line) for line in listed.splitlines()]
     phone.say(THIRD, line("said on the phone after the loss"))
@@ -129,6 +131,27 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     phone.deliver()
     assert "said at the desk" in phone.ok("search", "desk"), "the new home's mirror has it too"
     assert phone.json("status")["relay"]["outbox"]["blobs"] == 0
+    assert lap.crystal("verify").code == 0
+    phone.say(THIRD, line("said on the phone when the desk is found again"))
+    phone.ok("sync")
+    desk.say(FIRST, line("said at the desk when it is found again"))
+    desk.ok("sync")
+    assert "answered 401" in desk.crystal("relay", "poll").err, "it takes nothing that is for the new home"
+    assert "if one is home already: --force" in desk.crystal("demote", "--yes").err
+    desk.ok("demote", "--force", "--yes")
+    for name in ("relay.key", "relay.token"):  # relay join --replace puts them aside
+        (desk.home / ".ldm" / "memory" / name).unlink()
+    pair_by_hand(lap, desk, "desk")
+    desk.ok("relay", "sync")
+    lap.poll()
+    assert lap.texts() == [
+        "said at the desk",
+        "said at the desk when it is found again",
+        "said on the lap",
+        "said on the phone",
+        "said on the phone after the loss",
+        "said on the phone when the desk is found again",
+    ]
     assert lap.crystal("verify").code == 0
 
 

@@ -140,7 +140,7 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     Args:
         machine: This machine.
         to: The device that becomes home; only a home machine with devices needs it.
-        force: Become standalone though home has not confirmed all that was said here.
+        force: Become standalone though home has not confirmed all that was said here, or though this home has devices.
         client: The relay; opened from the settings when not given.
 
     Raises:
@@ -158,12 +158,16 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if machine.config.role != "home":
         raise UsageError("this machine is standalone already", hint="crystal status shows its role")
-    if not devices:
+    if to is None and (force or not devices):
+        with machine.store.transaction():
+            for peer in all_peers(machine.store, "device"):
+                relay_peers.remove_peer(machine.store, peer.id)
         settle(machine, role="standalone")
         return RoleChange("standalone")
     if to is None:
         names = ", ".join(peer.name for peer in devices)
-        raise UsageError("this home has devices", hint=f"say which becomes home: crystal demote --to NAME ({names})")
+        hint = f"say which becomes home: crystal demote --to NAME ({names}); if one is home already: --force"
+        raise UsageError("this home has devices", hint=hint)
     new_home = find_peer(machine.store, to)
     if new_home.revoked_at is not None:
         raise UsageError(f"{new_home.name} was revoked", hint="choose a device that is in use")
@@ -311,6 +315,7 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     address = url or relay_address(machine)
     with client_at(machine, address, token) as client:
         devices = read_registry(client, root)
+        shut_out = _shut_out_homes(client, token)
     peer = home_peer(machine.store)
     own = b"" if peer is None else peer.device_id
     name = next((one.link.name for one in devices if one.link.device_id == own), "")
@@ -319,8 +324,17 @@ def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token:
     _take_over(machine, peer, Handover(root, token, name, others), url=address)
     if not devices:
         hint = "the relay keeps no list of devices: pair them again with crystal relay pair"
-        return RoleChange("home", None, (hint,))
+        return RoleChange("home", None, (*shut_out, hint))
     in_use = ", ".join(one.link.name for one in others if one.link.revoked_at is None) or "none"
     revoked = ", ".join(one.link.name for one in others if one.link.revoked_at is not None)
-    notes = (f"devices: {in_use}; each sends again what it has",)
+    notes = (*shut_out, f"devices: {in_use}; each sends again what it has")
     return RoleChange("home", None, (*notes, f"revoked as before: {revoked}") if revoked else notes)
+
+
+def _shut_out_homes(client: RelayClient, token: str) -> tuple[str, ...]:
+    """Revoke the tokens of other homes: a lost one that comes back would take what devices send to this one."""
+    own = token.split("_")[1]
+    others = [one for one in client.tokens() if "home" in one.scopes and one.revoked_at is None and one.id != own]
+    for one in others:
+        client.revoke_token(one.id)
+    return ("the lost home can no longer use the relay",) if others else ()
