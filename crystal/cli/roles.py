@@ -50,7 +50,9 @@ def promote(
 
 def demote(
     to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Leave although home has not confirmed everything, or a home its devices.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Leave although home has not confirmed everything, or a home its devices.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""

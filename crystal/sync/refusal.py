@@ -36,7 +36,7 @@ _VERSION = re.compile(r"([0-9]{1,6})(?:\.[0-9]{1,6})?", re.ASCII)
 
 _Meaning = tuple[Callable[..., CrystalError], str, str | None]
 
-_AT_HOME = "at home: crystal init --role home --relay URL"
+_AT_HOME = "at home: crystal init --role home --relay URL, or, if another machine is home now: crystal demote --force"
 _TRY_AGAIN: _Meaning = (RelayUnavailableError, "", "crystal tries again")
 _NOT_TAKEN: _Meaning = (RelayDeniedError, ": it does not take this request", "update crystal or the relay")
 _BY_ANYBODY: Mapping[int, _Meaning] = {

@@ -136,7 +136,9 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     phone.ok("sync")
     desk.say(FIRST, line("said at the desk when it is found again"))
     desk.ok("sync")
-    assert "answered 401" in desk.crystal("relay", "poll").err, "it takes nothing that is for the new home"
+    refused = desk.crystal("relay", "poll").err
+    assert "answered 401" in refused, "it takes nothing that is for the new home"
+    assert "if another machine is home now: crystal demote --force" in refused
     assert "if one is home already: --force" in desk.crystal("demote", "--yes").err
     desk.ok("demote", "--force", "--yes")
     for name in ("relay.key", "relay.token"):  # relay join --replace puts them aside
