@@ -20,6 +20,8 @@ _TURN = (
 _NAMED = (
     "(session_id = ?1 OR session_id BETWEEN ?1 || '~' AND ?1 || '~~')"  # the agent's own id, see model.capture.ID_END
 )
+_OF_ITS_AGENT = "(session_id) DO UPDATE SET harness = excluded.harness WHERE harness = 'specstory'"
+"""SpecStory exports the sessions of agents: such a session is its agent's once that gives it, and isolated with it."""
 _CHUNK = "id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch, subagent, ts"
 
 
@@ -88,7 +90,7 @@ def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
 
 def _session(store: Store, origin: Origin) -> int:
     values = (origin.session_id, origin.agent, origin.device, origin.harness)
-    store.insert("sessions", "session_id, agent, device, harness", *values, on_conflict="DO NOTHING")
+    store.insert("sessions", "session_id, agent, device, harness", *values, on_conflict=_OF_ITS_AGENT)
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
 
 
