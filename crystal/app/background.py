@@ -89,7 +89,6 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _forget,
         _retain,
         _import,
-        _read_again,
         _work,
         _assist,
         _log,
@@ -100,6 +99,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _summarize,
         _words,
         _tidy,
+        _read_again,  # behind the others: a reader that fails stops none of them
     ):
         if not work.is_over or step in (_index, _summarize):  # each round does a part of these
             try:
