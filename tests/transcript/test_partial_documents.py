@@ -134,17 +134,18 @@ def test_a_whole_export_later_goes_on_with_a_cut_conversation(end: float, home: 
     path, talks = home / "conversations.json", export(2)
     whole = json.dumps(talks).encode()
     path.write_bytes(whole[: int(len(whole) * end)])
-    assert "download the export again" in crystal("import", str(path)).err
+    begun = crystal("import", str(path), "--json")
+    assert "download the export again" in begun.err
     first = samples.captured()[1]
     assert {"talk 0 says 4", "talk 1 says 0"} <= {one["text"] for one in first}
     path.write_bytes(whole)
-    assert crystal("import", str(path)).code == 0
+    rest = crystal("import", str(path), "--json")
     found = samples.captured()[1]
     assert all(one in found for one in first)
+    assert sum(json.loads(done.out)["turns"] for done in (begun, rest)) == 10, "each message is new once"
     assert len({str(one) for one in found}) == len(found)
     assert {one["text"] for one in found} == {f"talk {talk} says {number}" for talk in (0, 1) for number in range(5)}
-    [begun] = {one["session"] for one in first if one["text"] == "talk 1 says 0"}
-    told = [one["text"][-1] for one in found if one["session"] == begun]
+    told = [one["text"][-1] for one in found if one["session"] == "00000001-0000-4000-8000-000000000000"]
     assert [number for number in told if number != "2"] == ["0", "1", "3", "4"]
     assert "nothing new" in crystal("import", str(path)).out
     assert crystal("verify").code == 0
