@@ -45,6 +45,10 @@ _RUN = Lazy(_ROW + b"\1*")
 _JOINED = Lazy(b"\1" * (SIZES[-1] - 1) + b"\1*")
 """Gaps in a row that join their words, where each gap is a byte."""
 
+_NONE = -1
+"""The place of what is no word of a language."""
+_PAST_END = (_NONE,) * (SIZES[0] - SIZES[-1])
+
 
 @cache
 def _files() -> list[bytes]:
@@ -64,10 +68,14 @@ def _places(language: int) -> dict[bytes, int]:
     return {word: place for form in forms for place, word in enumerate(form)}
 
 
-def _languages_with(word: bytes) -> Iterator[dict[bytes, int]]:
-    """Yield the places of the words of each language that may have the word: making them takes milliseconds."""
+def _languages_of(words: list[bytes]) -> Iterator[dict[bytes, int]]:
+    """Yield the places of the words of each language that a phrase among the words may have.
+
+    Making them takes milliseconds: a language is left out if it has no word that every phrase would have to hold.
+    """
+    needed = words[SIZES[-1] - 1 :: SIZES[-1]]
     for language, file in enumerate(_files()):
-        if word in file or not word.isascii():
+        if any(word in file or not word.isascii() for word in needed):
             yield _places(language)
 
 
@@ -153,26 +161,23 @@ def _in_run(text: bytes, starts: Sequence[int], work: RedactionWork) -> Iterator
 
 def _phrases(run: list[tuple[bytes, int, int]], hyphens: list[bool], work: RedactionWork) -> Iterator[Span]:
     """Yield the phrases in a run of words, each with its start and its end, divided by hyphens or by none."""
+    words = [word for word, _, _ in run]
+    rows = [(*(places.get(word, _NONE) for word in words), *_PAST_END) for places in _languages_of(words)]
+    is_phrase = cache(_holds_checksum)  # each different row of words once: a text may repeat a few
     at = 0
     while at + SIZES[-1] <= len(run):
         work.spend(FINDING)
-        size = next((size for size in SIZES if _is_phrase([word for word, _, _ in run[at : at + size]], size)), 0)
+        size = next((size for size in SIZES for row in rows if is_phrase(row[at : at + size])), 0)
         size = size if len({*hyphens[at : at + size - 1]}) == 1 else 0
         if size:
             yield Span(run[at][1], run[at + size - 1][2], "recovery-phrase", FORMAT)
         at += size or 1
 
 
-def _is_phrase(words: list[bytes], size: int) -> bool:
-    if len(words) != size:
+def _holds_checksum(places: tuple[int, ...]) -> bool:
+    """Return whether all are words of the language, and the last bits are the checksum of the others."""
+    if _NONE in places:
         return False
-    wanted = set(words)
-    languages = (places for places in _languages_with(words[0]) if places.keys() >= wanted)
-    return any(_holds_checksum([places[word] for word in words]) for places in languages)
-
-
-def _holds_checksum(places: list[int]) -> bool:
-    """Return whether the last bits are the checksum of the others."""
     value = 0
     for place in places:
         value = value << 11 | place

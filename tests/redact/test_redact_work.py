@@ -147,6 +147,8 @@ def test_the_work_for_many_lines_in_one_text_is_in_proportion_to_its_size(prefix
 
 @pytest.mark.slow
 @examples(25)
+@example("echo ", 200)  # words of recovery phrases, this one in two languages
+@example("AGE-SECRET-KEY-", 200)
 @given(st.sampled_from(PREFIXES), st.sampled_from(SIZES))
 def test_lines_of_a_transcript_with_a_new_short_text_each_cost_no_more_than_their_findings(
     prefix: str, size: int
