@@ -257,4 +257,5 @@ def test_a_huge_line_is_read_in_windows_as_it_would_be_whole(said: list[tuple[st
 
 @given(st.sampled_from(sorted({hint for group in secret_hints() for hint in group})).flatmap(st.from_regex))
 def test_the_first_look_lets_through_whatever_one_of_its_hints_finds(text: bytes) -> None:
-    assert secret_prefilter()(text.replace(b"\v", b"\t"), 4096)  # RE2 takes the vertical tab for no space
+    text = text.replace(b"\v", b"\t")  # RE2 takes the vertical tab for no space
+    assert secret_prefilter()(text.replace(b"\x1b", b"\t"), 4096)  # a colour may end with the first letter of a hint
