@@ -141,6 +141,8 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     assert "if another machine is home now: crystal demote --force" in refused
     assert "if one is home already: --force" in desk.crystal("demote", "--yes").err
     desk.ok("demote", "--force", "--yes")
+    with desk.machine() as machine:
+        assert [peer.name for peer in all_peers(machine.store, "device")] == ["barn"], "its token may still be revoked"
     for name in ("relay.key", "relay.token"):  # relay join --replace puts them aside
         (desk.home / ".ldm" / "memory" / name).unlink()
     pair_by_hand(lap, desk, "desk")

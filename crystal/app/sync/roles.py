@@ -155,19 +155,26 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
         raise UsageError("this machine is a device already", hint=f"its home is {own_home.name}")
     if own_home is not None:
         return _leave_home(machine, force=force, client=client)
-    devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
     if machine.config.role != "home":
         raise UsageError("this machine is standalone already", hint="crystal status shows its role")
-    if to is None and (force or not devices):
-        with machine.store.transaction():
-            for peer in all_peers(machine.store, "device"):
-                relay_peers.remove_peer(machine.store, peer.id)
-        settle(machine, role="standalone")
-        return RoleChange("standalone")
-    if to is None:
-        names = ", ".join(peer.name for peer in devices)
+    return _leave_devices(machine, force=force) if to is None else _hand_over_to(machine, to, client)
+
+
+def _leave_devices(machine: Machine, *, force: bool) -> RoleChange:
+    """Become standalone as a home that has no devices in use, or whose devices have another home."""
+    in_use = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    if in_use and not force:
+        names = ", ".join(peer.name for peer in in_use)
         hint = f"say which becomes home: crystal demote --to NAME ({names}); if one is home already: --force"
         raise UsageError("this home has devices", hint=hint)
+    with machine.store.transaction():
+        for peer in in_use:  # a revoked one stays until the relay has heard of it
+            relay_peers.remove_peer(machine.store, peer.id)
+    settle(machine, role="standalone")
+    return RoleChange("standalone")
+
+
+def _hand_over_to(machine: Machine, to: str, client: RelayClient | None) -> RoleChange:
     new_home = find_peer(machine.store, to)
     if new_home.revoked_at is not None:
         raise UsageError(f"{new_home.name} was revoked", hint="choose a device that is in use")
