@@ -68,10 +68,10 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
-    cwd = None if everywhere else current_folder()
+    cwd, left_out = None if everywhere else current_folder(), left_out_folders(places)
     return CaptureFacts(
         now=now,
-        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder)),
+        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder, left_out)),
         data_dir=places.data_dir,
         store_problem=problem,
         off_since=None if store is None else _off_since(store),
@@ -81,7 +81,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         unusable_lock=unusable_lock(places.data_dir / CAPTURE_LOCK),
         unusable_enrich_lock=unusable_lock(places.data_dir / ENRICH_LOCK),
         read_only_disk=_is_read_only(places.data_dir),
-        other_agents=_has_others(places),
+        other_agents=_has_others(places, left_out),
         stalled=_stalled(places.stalled),
         oldest_note=min(waiting, default=None),
         notes=len(waiting),
@@ -91,25 +91,25 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     )
 
 
-def is_meant(config: Config, folder: Path) -> bool:
+def is_meant(config: Config, folder: Path, left_out: list[str] | None) -> bool:
     """Return True if a client is to be captured at each turn: not where a person set up only other agents.
 
     One that is not here is not missed on a machine that only serves others, or only other clients, or has no agent.
+    ``left_out`` is what ``left_out_folders`` says.
     """
-    left_out = left_out_folders(config.places)
     if os.path.isdir(folder):
         return str(folder) not in (left_out or ())
     from crystal.install.undo import is_for_others  # noqa: PLC0415 - seldom needed, and this runs after each turn
 
     is_for_it = config.role != "home" and left_out is None and not is_for_others(config.places.ldm_home)
-    return is_for_it and _has_others(config.places)
+    return is_for_it and _has_others(config.places, left_out)
 
 
-def _has_others(places: Places) -> bool:
+def _has_others(places: Places, left_out: list[str] | None) -> bool:
     """Return whether agents other than Claude Code keep conversations here, or any does where that is left out."""
-    counts_all, roots = bool(left_out_folders(places)), places.transcript_roots
+    roots = places.transcript_roots
     others = (one for one in roots if one.harness != CLAUDE_CODE and not one.place.in_projects)
-    return any(one.folder.is_dir() for one in (roots if counts_all else others))
+    return any(one.folder.is_dir() for one in (roots if left_out else others))
 
 
 def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:

@@ -29,6 +29,7 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.packages import install_command
 from crystal.config.paths import refused
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind, needs_key
+from crystal.config.register import left_out_folders
 from crystal.config.table import Config
 from crystal.credentials.api_keys import key_for, variables_of
 from crystal.errors import CrystalError
@@ -164,7 +165,7 @@ def _client(config: Config) -> Iterator[Check]:
         facts = read_facts(folder / "settings.json")
         if facts.problem is not None:
             continue
-        if not is_meant(config, folder):
+        if not is_meant(config, folder, left_out_folders(config.places)):
             words = "captured only when crystal sync runs" if folder.is_dir() else f"not set up: {folder} is not there"
             yield Check("hooks", "note", f"Claude Code is {words}", "crystal init")
         elif not judged:

@@ -25,7 +25,7 @@ from crystal.store.notes import READERS, drop_note, read_note, write_note
 CURSOR = f"{READERS}_cursor"
 """Key of ``NAME:VERSION:TRANSCRIPT:ROW``: the transcript by its first row, and its last row that was read again."""
 STEP_SECONDS = 0.2
-"""How long the database is kept from other writers at most, apart from one row's time."""
+"""Time limit for one transaction, apart from the time that its last row takes."""
 
 
 def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:

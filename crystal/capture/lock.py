@@ -30,6 +30,8 @@ ENRICH_LOCK = "enrich.lock"
 
 POLL_SECONDS = 0.02
 TELL_SECONDS = 1.0
+BUSY_SECONDS = 30.0
+"""Time limit for waiting for another process, in a command that a person waits for."""
 
 if sys.platform == "win32":  # untested
     import msvcrt

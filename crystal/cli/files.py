@@ -11,6 +11,7 @@ import typer
 from crystal.app.context import open_kept_machine, this_home
 from crystal.app.memory_files import BlockDecisions, FileList, MemoryFile, file_list, state_of_files
 from crystal.app.vault import side_named
+from crystal.cli.app import report
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, Prefer
@@ -89,9 +90,7 @@ def _synced(
 def _refuse(failed: list[tuple[Path, CrystalError]]) -> None:
     """Name the files that could not be synced; the last error ends the command."""
     for _, error in failed[:-1]:
-        say(f"crystal: error: {error.message}", stream=sys.stderr)
-        if error.hint:
-            hint(error.hint)
+        report(error)
     if failed:
         raise failed[-1][1]
 

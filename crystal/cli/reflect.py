@@ -22,8 +22,6 @@ from crystal.timewords.parse import ago, clock
 MAX_SOURCES = 10
 """Lines that taught a memory, shown on a terminal."""
 QUOTE = 160
-WAIT_SECONDS = 30.0
-"""How long a worker's background work is waited for."""
 
 
 def reflect(
@@ -33,7 +31,7 @@ def reflect(
     """Learn from what was said since the last time. The worker does it by itself; see `crystal memories review`."""
     from crystal.app.background import is_reflection_due
     from crystal.app.reflect import reflect as learn
-    from crystal.capture.lock import ENRICH_LOCK, await_lock
+    from crystal.capture.lock import BUSY_SECONDS, ENRICH_LOCK, await_lock
     from crystal.reflect.by_model import PART
     from crystal.store.problems import find_problem
 
@@ -42,7 +40,7 @@ def reflect(
             raise UsageError("learning is off", hint="crystal config set reflect.mode propose")
         if machine.config.role == "device":
             raise UsageError("home learns, not this device", hint="run crystal reflect on the home machine")
-        with await_lock(machine.places.data_dir / ENRICH_LOCK, seconds=WAIT_SECONDS) as held:
+        with await_lock(machine.places.data_dir / ENRICH_LOCK, seconds=BUSY_SECONDS) as held:
             if held is None:
                 raise UnavailableError("a worker is busy with the memory", hint="try again in a minute")
             run = learn(machine) if now or is_reflection_due(machine) else ReflectorRun(machine.now())

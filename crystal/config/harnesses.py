@@ -6,7 +6,6 @@ A row here and a reader are all that a harness needs: docs/how-to/add-a-transcri
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from crystal.config.harness import EDITORS, Form, Harness, Place, local_data, user_data
 from crystal.config.stores import MEMORY_STORES
@@ -34,8 +33,8 @@ def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
     )
 
 
-def _agent(name: str, title: str, *places: Place, cleanup: str = "", **reader: Any) -> Harness:
-    return Harness(name, title, places, cleanup, **reader)
+def _agent(name: str, title: str, *places: Place, cleanup: str = "", reader: str | None = None) -> Harness:
+    return Harness(name, title, places, cleanup, reader=reader)
 
 
 def _export(name: str, title: str, *files: str) -> Harness:

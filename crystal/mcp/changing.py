@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -195,12 +195,17 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
         more = f"{rest}to carry it out: crystal_forget with confirm={plan.token}"
         return answered(head, items, "items", data, more)
 
-    alike: dict[tuple[str, ...], list[ForgetItem]] = {}
-    for item in plan.items if client.is_reader else ():
+    shown = _alike(plan.items if client.is_reader else ())
+    return bounded([partial(_doomed_item, same[0], len(same), machine) for same in shown], compose, client.room)
+
+
+def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:
+    """Return the items in groups that read alike; a memory is alone."""
+    groups: dict[tuple[str, ...], list[ForgetItem]] = {}
+    for item in items:
         words = item.uuid if item.kind == "memory" else item.text
-        alike.setdefault((item.kind, item.because, item.role, words), []).append(item)
-    makers = [partial(_doomed_item, same[0], len(same), machine) for same in alike.values()]
-    return bounded(makers, compose, client.room)
+        groups.setdefault((item.kind, item.because, item.role, words), []).append(item)
+    return groups.values()
 
 
 def _doomed_item(item: ForgetItem, copies: int, machine: Machine, room: int) -> AnswerItem:

@@ -44,7 +44,7 @@ STEM = (
     rb"(?i)pass|pwd|mdp|has(?:l|\xc5\x82)o|kennwort|contrase|senha|wachtwoord|secret|token|key|cred|auth|dsn|cookie"
     rb"|bearer|pat|str"
 )
-"""What stands in every telling name (RE2 and ``re`` syntax)."""
+"""Part that every telling name has (RE2 and ``re`` syntax)."""
 
 _WORDS = Lazy(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _ALWAYS = frozenset(b"password passwords passwd pwd passphrase passcode passw passwrd mdp haslo senha".split())

@@ -54,7 +54,7 @@ class ExportReader(MessageReader, SnapshotReader):
 
     @abstractmethod
     def tree_of(self, talk: Fields, known: Known) -> Tree | None:
-        """Return the tree of one conversation, None if it is none; ``known`` gives a session's records."""
+        """Return the tree of one conversation, or None for anything else; ``known`` gives a session's records."""
 
     def model_of(self, message: Fields) -> object:
         """Return the model that wrote a message."""

@@ -22,7 +22,7 @@ from crystal.app.relay_links import (
     relay_keys,
 )
 from crystal.app.sync.forget import finish_soon, send_forgotten, take_forgotten
-from crystal.capture.lock import await_lock
+from crystal.capture.lock import BUSY_SECONDS, await_lock
 from crystal.config.paths import Places
 from crystal.errors import CrystalError, NotConfiguredError, UnavailableError
 from crystal.store import Store
@@ -50,8 +50,6 @@ BUSY = "another crystal process is using the relay"
 """Reason why this process delivered nothing: another one does it."""
 MIRROR_PART = "mirror"
 """Key (``part``) of the problem: the mirror cannot be updated."""
-BUSY_SECONDS = 30.0
-"""How long a person waits for the other process."""
 SEND_SECONDS = 3600.0
 """Time limit for sending in a command that a person waits for."""
 PRIVATE_AT_ONCE = 10_000

@@ -64,7 +64,7 @@ class CallEnd(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a command ended: after how many seconds, how many tests passed and failed; None: nobody knows."""
+    """End of a command: seconds until its result, tests that passed and failed; each None if it is not known."""
 
     seconds: float | None
     passed: int | None
