@@ -4,7 +4,7 @@
 
 One process serves and asks, over loopback. The stores are those of search.py with the embedded model's vectors; one
 more session of 100,000 turns is put into each. With --home nothing is written, and the longest of the newest sessions
-is read. Targets: a first view in 200 ms and a search in 100 ms at the median. The exit code is 1 when one was missed.
+is read. Targets: each view in 200 ms and a search in 100 ms at the median. The exit code is 1 when one was missed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def measure(place: Place, given: argparse.Namespace) -> bool:
         ]
     for words, times in {**views, **asked, "a page of a long session": pages[0] + pages[1]}.items():
         print(f"{words:<52}{show(times)}")
-    first = max(statistics.median(views["Timeline"]), statistics.median(pages[0]))
+    first = max(statistics.median(times) for times in (*views.values(), pages[0]))
     return first <= FIRST_VIEW_MS and statistics.median(asked["a search as you type"]) <= SEARCH_MS
 
 

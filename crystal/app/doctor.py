@@ -42,6 +42,7 @@ from crystal.install.live.mechanisms import MECHANISMS
 from crystal.install.setup_plan import found_agents, left_out_agents
 from crystal.search.index import folder_of, why_unusable
 from crystal.store import Store
+from crystal.store.capture.ledger import all_states
 from crystal.store.driver import sqlite_vec_library
 from crystal.store.health.checks import quick_fault, sqlite_version
 from crystal.store.memories.memories import memories_with_other_chunks
@@ -239,7 +240,7 @@ def _cleanup(machine: Machine, look: AgentFiles) -> Iterator[Check]:
 
 def _formats(look: AgentFiles, now: int) -> Iterator[Check]:
     """Check that the readers know what the agents write, and that no file ends in the middle of a line."""
-    for verdict, words, fix in describe_formats(look.formats):
+    for verdict, words, fix in describe_formats(look.formats()):
         yield Check("formats", verdict, words, fix)
     for path, size, kept in unfinished_lines(look, now):
         words = f"{path} ends in an unfinished line of {size:,} bytes; the {kept:,} bytes before it are read"
@@ -269,7 +270,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         look = look_at_files(machine)
         found = status.gather_health(machine, look)
         yield _store(machine.store, deep=deep)
-        yield from _archive(machine, look)
+        yield from _archive(machine)
         yield from _capture(found)
         yield from _hook_speed(found["hook"])
         yield from _cleanup(machine, look)
@@ -288,8 +289,7 @@ def _memory(*, deep: bool) -> Iterator[Check]:
         for problem in found["problems"]:
             if problem["part"] in known:
                 continue  # the same, seen just now
-            fix = FIXES.get(problem["part"], "crystal sync")
-            yield Check(problem["part"], "warning", problem["message"], fix)
+            yield Check(problem["part"], "warning", problem["message"], FIXES.get(problem["part"], "crystal sync"))
 
 
 def _index(store: Store, name: str) -> Check:
@@ -336,14 +336,14 @@ def _store(store: Store, *, deep: bool) -> Check:
     return Check("memory", "ok", f"{store.path} {words}")
 
 
-def _archive(machine: Machine, look: AgentFiles) -> Iterator[Check]:
+def _archive(machine: Machine) -> Iterator[Check]:
     """Check that the database names agents and the archive's files as they are; ``crystal verify`` reads these."""
-    for one in look.states:
+    states = all_states(machine.store)
+    for one in states:
         if one.origin.harness not in HARNESSES and one.origin.device == machine.config.device:
             words = f"crystal knows no agent {one.origin.harness!r}, whose session {one.origin.session_id} is"
             yield Check("archive", "failure", words, "crystal verify --repair")
-    home = machine.places.ldm_home
-    named = {f"{home}{os.sep}{one.archive}" for one in look.states if one.archive is not None}
+    named = {f"{machine.places.ldm_home}{os.sep}{one.archive}" for one in states if one.archive is not None}
     if wrong := sorted(named ^ set(archive_names(machine.places))):
         words = f"the database and the archive name different files ({len(wrong)}), such as {wrong[0]}"
         yield Check("archive", "failure", words, "crystal verify --repair")

@@ -24,7 +24,7 @@ from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
-from crystal.store.capture import hook_runs, privacy
+from crystal.store.capture import hook_runs, ledger, privacy
 from crystal.store.health import stats
 from crystal.store.search import vectors
 
@@ -49,16 +49,22 @@ def gather(machine: Machine, state: CaptureState | None = None) -> dict[str, Any
 
     ``state`` is that of capture where it is known already.
     """
+    look = look_at_files(machine)
+    cleanup = [describe_cleanup(agent) for agent in deleting_agents(machine, look)]
+    return {**gather_shown(machine, look, state), "cleanup": cleanup}
+
+
+def gather_shown(machine: Machine, look: AgentFiles, state: CaptureState | None = None) -> dict[str, Any]:
+    """Return the part of ``gather`` that the page shows: without what agents delete by themselves."""
     store, places, config = machine.store, machine.places, machine.config
     now = machine.now()
     notes = spool.read_notes(places.spool)
     plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
-    serving, look = vectors.serving_generation(store), look_at_files(machine)
+    serving = vectors.serving_generation(store)
     return {
         "schema": 1,
         **gather_health(machine, look, state),
-        "cleanup": [describe_cleanup(agent) for agent in deleting_agents(machine, look)],
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
         "sizes": {**sizes_of(places), "archived_plain": plain},
@@ -142,8 +148,8 @@ def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
         if one.unread
     ]
     return {
-        "on_disk": len(look.files),
-        "known": sum(state.origin.device == machine.config.device for state in look.states),
+        "on_disk": look.number,
+        "known": ledger.count_transcripts(machine.store, machine.config.device),
         "lag": sum(one.unread for one in look.files),
         "to_import": len(read_pending_import(machine.places.data_dir)),
         "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,

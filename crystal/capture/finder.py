@@ -118,6 +118,11 @@ def root_of(path: Path, folders: Folders, harness: str | None = None) -> Root:
     return fitting[0]
 
 
+FileMark = tuple[int, int, int, int]
+"""How far a file was read, its device, inode and ``written``, as ``ledger.read_to`` returns them."""
+NOTHING_KNOWN: Mapping[str, FileMark] = MappingProxyType({})
+
+
 def _pass_over(_path: Path, _error: Exception) -> None:
     pass
 
@@ -130,7 +135,7 @@ def all_transcripts(
     roots: Sequence[Root],
     refusal: Refusal = _pass_over,
     folders: Folders | None = None,
-    known: Mapping[str, tuple[int, int, int, int]] | None = None,
+    known: Mapping[str, FileMark] = NOTHING_KNOWN,
 ) -> Iterator[TranscriptFile]:
     """Yield every transcript in the roots that is written line by line, subagents' included.
 
@@ -143,7 +148,7 @@ def all_transcripts(
         folders: Where links may lead; the roots alone by default.
         known: What ``ledger.read_to`` knows of files, by path, that are left out while nothing else is in them.
     """
-    search = _Search(folders or Folders(tuple(roots)), refusal, known=known or {})
+    search = _Search(folders or Folders(tuple(roots)), refusal, known=known)
     for root in existing(root for root in roots if root.place.form == "lines"):
         yield from _in_root(root, root.place.files, search)
 
@@ -155,9 +160,19 @@ def existing(roots: Iterable[Root]) -> list[Root]:
     return [root for root in asked if root.folder not in absent]
 
 
-def in_root(root: Root, folders: Folders, refusal: Refusal = _pass_over) -> Iterator[TranscriptFile]:
-    """Yield every file of conversations in one root, see ``all_transcripts``."""
-    return _in_root(root, root.place.files, _Search(folders, refusal, root.place.form == "database"))
+def in_root(
+    root: Root,
+    folders: Folders,
+    refusal: Refusal = _pass_over,
+    known: Mapping[str, FileMark] = NOTHING_KNOWN,
+    same: dict[str, int] | None = None,
+) -> Iterator[TranscriptFile]:
+    """Yield every file of conversations in one root, see ``all_transcripts``.
+
+    ``same`` gets the path of each file that is left out because of ``known``, and when it was written, ns.
+    """
+    search = _Search(folders, refusal, root.place.form == "database", known, {} if same is None else same)
+    return _in_root(root, root.place.files, search)
 
 
 def of_session(folders: Folders, session_id: str) -> Iterator[Path]:
@@ -206,17 +221,19 @@ def under(path: Path) -> Iterator[TranscriptFile]:
 class _Search(NamedTuple):
     """Options of a listing: where links may lead, who is told of what is left out, whether the files are databases.
 
-    ``known`` files are left out while they are as they were seen: most of a sweep's time goes to these.
+    ``known`` files are left out while they are as they were seen, and put into ``same`` with the time they were
+    written, ns: most of a sweep's time goes to these.
     """
 
     folders: Folders
     refusal: Refusal = _pass_over
     are_databases: bool = False
-    known: Mapping[str, tuple[int, int, int, int]] = MappingProxyType({})
+    known: Mapping[str, FileMark] = NOTHING_KNOWN
+    same: dict[str, int] | None = None
 
     def changed(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the files that are not as they were seen, in one loop without a call for each: there are thousands."""
-        known, look = self.known, os.lstat
+        known, look, same = self.known, os.lstat, {} if self.same is None else self.same
         for name in names:
             try:
                 status = look(name)
@@ -229,6 +246,7 @@ class _Search(NamedTuple):
                 is_same = written == status.st_mtime_ns + status.st_ctime_ns and inode == status.st_ino
                 # A last line that lacks its newline was read with it: one byte more than there is.
                 if is_same and dev == status.st_dev and offset - status.st_size in (0, 1):
+                    same[name] = status.st_mtime_ns
                     continue
             yield name
 

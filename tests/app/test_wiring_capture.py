@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.agents import list_agents, look_at_files
 from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import open_machine
@@ -63,6 +64,26 @@ def test_transcripts_that_were_moved_to_another_disk_are_not_behind_and_none_is_
         (moved / "s.jsonl").chmod(0o600)
         (moved / "s.jsonl").write_bytes(said + (more := line("gabbro")) + b'{"half')
         assert gather(machine)["transcripts"]["lag"] == len(more)
+
+
+def test_a_look_at_the_files_keeps_only_the_number_of_those_that_are_as_they_were_read(home: Path) -> None:
+    projects = home / ".claude" / "projects" / "-home-dev-quartz"
+    projects.mkdir(parents=True)
+    paths = [projects / f"{name}.jsonl" for name in "abc"]
+    with open_machine() as machine:
+        for path in paths:
+            path.write_bytes(line(path.stem))
+            make_capture(machine).capture_tail(path, Tally())
+        look = look_at_files(machine)
+        assert (look.number, look.files) == (3, [])
+        assert next(iter(look.same.values())) == (3, max(path.stat().st_mtime_ns // 1_000_000 for path in paths))
+        with paths[1].open("ab") as file:
+            file.write(more := line("gabbro"))
+        paths[2].chmod(0)  # its status changed, so it is looked at: whether it can be read is not guessed
+        look = look_at_files(machine)
+        assert (look.number, [one.found.path for one in look.files]) == (3, paths[1:])
+        assert list_agents(machine, look, ["claude-code"])[0].files == 3
+        assert gather(machine)["transcripts"]["behind"][0]["lag"] == len(more)
 
 
 @pytest.mark.slow

@@ -63,6 +63,11 @@ def all_states(store: Store, device: str | None = None) -> list[TranscriptState]
     return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state{where} ORDER BY id", values)
 
 
+def count_transcripts(store: Store, device: str) -> int:
+    """Return how many transcripts of one device were ever seen."""
+    return int(store.value("SELECT count(*) FROM capture_state WHERE device = ?", (device,)))
+
+
 def first_rows(store: Store) -> dict[int, int]:
     """Return the first row of each transcript: a session that repeats another one was captured after it."""
     return dict(store.rows("SELECT transcript, min(id) FROM segments GROUP BY transcript"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
+from crystal.app.agents import look_at_files
 from crystal.app.context import Machine
-from crystal.app.status import gather
+from crystal.app.status import gather_shown
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.hook_runs import last_runs
 from crystal.store.costs import DAY_MS, spent_by_day
@@ -48,7 +49,8 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     today = machine.now() // DAY_MS
     values = {
         "bars": bars(spent_by_day(machine.store, (today - DAYS + 1) * DAY_MS), today),
-        "status": gather(machine), "ledger": found[:limit], "more": limit * 4 if len(found) > limit else None,
+        "status": gather_shown(machine, look_at_files(machine)), "ledger": found[:limit],
+        "more": limit * 4 if len(found) > limit else None,
         "plot": plot([ms for _, ms in last_runs(machine.store, RUNS)]),
     }  # fmt: skip
     return Page("health.html", "Health", values)
