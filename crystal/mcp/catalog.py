@@ -278,7 +278,7 @@ _DEFINITIONS = (
         "crystal_how",
         "How it is done here",
         "Which commands did something in this project and succeeded: run its tests, deploy, lint, release. Each with "
-        "its certainty (0 to 1, left out if 1), how often it ran and how long ago. Use it "
+        "its certainty (0 to 1, left out if 1), how often it ran, how long ago, and how the last run ended. Use it "
         "before you guess a command.",
         "work:how",
         "read",
