@@ -15,6 +15,7 @@ from typing import Literal
 
 from crystal.app.authors import commits_of
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.app.fixes import FixStep, fix
 from crystal.app.renames import FileName, names_of
 from crystal.app.search import prepare_search
@@ -33,7 +34,6 @@ from crystal.work.calls import command_key, file_name
 from crystal.work.command_ranking import steps
 from crystal.work.errors import MAX_CHARACTERS, error_lines, plain_error
 from crystal.work.mentions import ThingKind, joined, kind_of_name, mentions, sentences_with, shortened, words_of
-from crystal.work.validity import path_in_project
 
 EventKind = Literal["edited", "ran", "failed", "fixed", "decided", "asked", "said", "remembered", "committed"]
 
@@ -172,7 +172,7 @@ class _History:
     def __init__(self, machine: Machine, thing: str, project: str | None, folder: str | None) -> None:
         self._machine, self._thing, self._project = machine, thing, project
         self._kind, self._pattern = kind_of_name(thing), mentions(thing)
-        self._names = [FileName(thing)]
+        self._names, self._paths = [FileName(thing)], FilePaths(*machine.stores)
         self.notes = list[str]()
         if self._kind == "name" and _LIKE_A_FILE.fullmatch(thing):
             self._names = names_of(machine.stores, thing, project=project, folder=folder)
@@ -215,7 +215,7 @@ class _History:
         calls = queries.calls(store, {*told.values()}, self._machine.memory_of(store))
         for one in rows:
             if call := calls.get(told.get((one.session_id, one.path), 0)):
-                path = path_in_project(one.path, one.cwd, one.folder)
+                path = self._paths.inside(one.path, one.cwd, one.folder)
                 yield Event("edited", path, call.request, one.at or None, call.session_id, one.call.split(" ")[0],
                             call.project, call.device, 1, one.added, one.removed)  # fmt: skip
 
@@ -235,7 +235,7 @@ class _History:
         edited = set[tuple[str, str]]()
         for store in self._machine.stores:
             rows = queries.edited_files(store, sessions[:MAX_SESSIONS], self._projects(store))
-            edited |= {(session, path_in_project(path, cwd, folder)) for session, path, cwd, folder in rows}
+            edited |= {(session, self._paths.inside(path, cwd, folder)) for session, path, cwd, folder in rows}
         counted = Counter(file for _, file in sorted(edited) if not self._pattern.search(file))
         yield from (RelatedFile(file, count) for file, count in counted.most_common(MAX_RELATED))
 
@@ -296,7 +296,7 @@ class _History:
             made = [line for line in lines if self._kind == "commit" and _COMMITTED.match(line)]
             return self._event("ran", made[0], hit, command_key(call.what)) if made else None
         if call.is_edit:
-            edited = self._event("edited", path_in_project(call.what, call.cwd, call.folder), hit)
+            edited = self._event("edited", self._paths.inside(call.what, call.cwd, call.folder), hit)
             return None if self._kind == "file" else replace(edited, added=call.added, removed=call.removed)
         command = command_key(call.what)
         return self._event("failed" if call.exit else "ran", command, hit) if steps(command) else None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.app.fixes import FixStep, KnownFix, known_cures
 from crystal.app.session_context_content import LOCK, LOCK_SECONDS, ContextSources, seen_folders
 from crystal.assist.decisions import find_reason
@@ -27,7 +28,6 @@ from crystal.store.work.index import tools_of
 from crystal.store.work.queries import ChangedRow, calls, changed_rows
 from crystal.timewords.parse import local
 from crystal.work.calls import calls_of, file_name
-from crystal.work.validity import path_in_project
 
 MAX_EDITS = 2_000
 """Edits of a project that are looked at, the latest."""
@@ -111,12 +111,12 @@ def _reasons(store: Store, memory: Memory, edits: Sequence[ChangedRow]) -> Itera
     """Yield what edits wrote, with why, if the agent gave a reason before and a request had led to it."""
     known = calls(store, {one.turn for one in edits}, memory)
     why = {turn: reason for turn, one in known.items() if one.request and (reason := find_reason(one.reason))}
-    texts, tools = turn_texts(store, known), tools_of(store, known)
+    texts, tools, paths = turn_texts(store, known), tools_of(store, known), FilePaths(store)
     for one in edits:
         made = calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1] if one.turn in texts else []
         lines = [plain for call in made for plain in map(plain_line, call.added) if plain]
         if lines:
-            edit = written(path_in_project(one.path, one.cwd, one.folder), lines, one.at, one.session_id)
+            edit = written(paths.inside(one.path, one.cwd, one.folder), lines, one.at, one.session_id)
             reason, request = why.get(one.turn), known[one.turn].request or ""
             yield edit if reason is None else reason_fact(edit, _day(one.at), request, reason)
 

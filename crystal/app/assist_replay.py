@@ -10,6 +10,7 @@ from itertools import chain
 from crystal.app.assist import facts_in
 from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.app.session_context_content import tellable
 from crystal.app.used_afterwards import IS_NAME, words_of
 from crystal.assist import facts as wording
@@ -31,7 +32,6 @@ from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import tools_of
 from crystal.store.work.queries import changed_rows, failed_commands
 from crystal.work.calls import calls_of
-from crystal.work.validity import path_in_project
 
 MAX_TURNS = 100_000
 REPAIR = "run: crystal verify --repair"
@@ -79,11 +79,11 @@ def _moments(store: Store, rows: Sequence[int]) -> list[Moment]:
     """Return the prompts, edits and failed commands of a project, in the order of time."""
     edits = changed_rows(store, projects=rows)
     turns = {one.turn for one in edits}
-    texts, tools = _texts(store, turns), tools_of(store, turns)
+    texts, tools, paths = _texts(store, turns), tools_of(store, turns), FilePaths(store)
     found = list[Moment]()
     for one in edits:
         for call in calls_of(tools.get(one.turn), texts[one.turn][1])[one.part : one.part + 1]:
-            given = {"file_path": path_in_project(one.path, one.cwd, one.folder), "old_string": "\n".join(call.removed)}
+            given = {"file_path": paths.inside(one.path, one.cwd, one.folder), "old_string": "\n".join(call.removed)}
             found.append(Moment("edit", one.at, one.session_id, given))
     failed = failed_commands(store, rows)
     outputs = _texts(store, {result for result, *_ in failed})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
@@ -17,7 +18,6 @@ from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_
 from crystal.work.calls import calls_of
 from crystal.work.cures import Cure, WorkStep, find_cure
 from crystal.work.errors import ErrorLine, error_lines
-from crystal.work.validity import path_in_project
 
 MAX_FIXES = 5
 MAX_LOOKED_AT = 40
@@ -130,25 +130,22 @@ def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[Kno
     known = calls(store, {turn for one in cured for turn in one.turns}, memory)
     edits = [step.turn for one in cured for step in one.cure.done if step.is_edit]
     texts, tools, folders = turn_texts(store, edits), tools_of(store, edits), folders_of(store, edits)
+    paths = FilePaths(store)
     for one in cured:
         if one.turns <= known.keys():
-            steps = [_step(step, known[step.turn], tools, texts, folders) for step in one.cure.done]
+            files = [paths.inside(step.what, *folders.get(step.turn, (None, None))) for step in one.cure.done]
+            steps = [_step(*pair, known[pair[0].turn], tools, texts) for pair in zip(one.cure.done, files, strict=True)]
             failed, succeeded = known[one.failed.turn], known[one.cure.succeeded.turn]
             yield KnownFix(one.printed.text, one.failures, one.failed.what, failed, tuple(steps), succeeded)
 
 
 def _step(
-    step: WorkStep,
-    call: RecordedCall,
-    tools: dict[int, str | None],
-    texts: dict[int, tuple[int, str]],
-    folders: dict[int, tuple[str | None, str | None]],
+    step: WorkStep, file: str, call: RecordedCall, tools: dict[int, str | None], texts: dict[int, tuple[int, str]]
 ) -> FixStep:
     if not step.is_edit:
         return FixStep(step.what, None, (), (), call)
     made = calls_of(tools.get(step.turn), texts.get(step.turn, (0, ""))[1])[step.part : step.part + 1]
     lines = (made[0].added, made[0].removed) if made else ((), ())
-    file = path_in_project(step.what, *folders.get(step.turn, (None, None)))
     return FixStep(None, file, _short(lines[0]), _short(lines[1]), call)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from crystal.app.file_paths import FilePaths
 from crystal.app.git_files import renames_of
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
@@ -16,7 +17,6 @@ from crystal.text.folders import is_folder
 from crystal.work.blame import WINDOW_MS
 from crystal.work.calls import file_name
 from crystal.work.moves import moves_of
-from crystal.work.validity import path_in_project
 
 GIT_SECONDS = 0.5
 MAX_NAMES = 6
@@ -80,11 +80,12 @@ def _renames(
         return
     yield from renames_of(folder, names, GIT_SECONDS) if folder else ()
     part = file_name(next(iter(names))) if len(names) == 1 else ""
+    paths = FilePaths(*stores)
     for store in stores:
         projects = None if project is None else project_ids(store, project)
         for at, command, cwd, top in moving_commands(store, part, projects):
             for old, new in moves_of(command, cwd or ""):
-                yield at, path_in_project(old, cwd, top), path_in_project(new, cwd, top)
+                yield at, paths.inside(old, cwd, top), paths.inside(new, cwd, top)
 
 
 def names_now(stores: Sequence[Store], folder: str, edited: Mapping[str, int]) -> dict[str, str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
-from crystal.app.projects import relative, working_folder
+from crystal.app.file_paths import FilePaths
+from crystal.app.projects import working_folder
 from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
@@ -32,7 +33,7 @@ from crystal.store.work.index import hash_for, tools_of
 from crystal.text.folders import is_folder, is_within, outermost
 from crystal.transcript.project import find_project, work_tree
 from crystal.work.calls import ToolCall, calls_of, file_name
-from crystal.work.validity import KnownEdit, named_files, path_below, worst
+from crystal.work.validity import KnownEdit, PathInProject, named_files, worst
 
 if TYPE_CHECKING:
     from crystal.sessions.reading import Conversation
@@ -143,20 +144,20 @@ def _claims(
     machine: Machine, store: Store, subjects: Sequence[Subject], folder: str | None
 ) -> dict[ProjectFolder, list[Claim]]:
     """Return what texts say of files, by the place of their project here."""
-    look = lru_cache(_look_at)
+    look, paths = lru_cache(_look_at), FilePaths(store)
     places = {one.cwd: _place_of(machine, store, one.cwd, folder, look) for one in subjects if one.cwd is not None}
-    calls = _calls(store, [one.id % MIRROR_IDS for one in subjects if one.role == "tool_call"])
+    calls = _calls(store, paths, [one.id % MIRROR_IDS for one in subjects if one.role == "tool_call"])
     found: dict[ProjectFolder, list[Claim]] = {}
     for one in subjects:
         place = places.get(one.cwd or "")
         if place is not None:
             edits = calls.get(one.id % MIRROR_IDS, ())
-            found.setdefault(place, []).extend(_claims_of(one, place, edits, machine.config.device))
+            found.setdefault(place, []).extend(_claims_of(one, place, edits, machine.config.device, paths))
     return {place: claims for place, claims in found.items() if claims}
 
 
 def _claims_of(
-    one: Subject, place: ProjectFolder, edits: Sequence[tuple[ToolCall, str]], device: str
+    one: Subject, place: ProjectFolder, edits: Sequence[tuple[ToolCall, PathInProject]], device: str, paths: FilePaths
 ) -> Iterator[Claim]:
     """Yield what a text says of files: of each that its call edited, and of those that it names."""
     if one.at is None or one.cwd is None:
@@ -164,23 +165,27 @@ def _claims_of(
     is_branch = not place.has_git or (place.branch is not None and one.branch == place.branch)
     is_here = is_branch and one.device == device and is_within(one.cwd, place.root)
     claim = Claim(one.id, one.text, one.at, one.session, is_here, ())
-    yield from (claim._replace(names=(path,), call=call) for call, path in edits)
+    for call, file in edits:
+        is_in_tree = is_here and file.tree in (None, place.root)  # that of another branch may never have come here
+        yield claim._replace(is_here=is_in_tree, names=(file.path,), call=call)
     names = named_files(one.text) if one.role in SAYING else []
     if names:
-        yield claim._replace(names=tuple(relative(name, place.root, one.cwd) for name in names))
+        yield claim._replace(
+            names=tuple(paths.inside(name, one.cwd, place.root) if is_folder(name) else name for name in names)
+        )
 
 
-def _calls(store: Store, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall, str]]]:
+def _calls(store: Store, paths: FilePaths, chunks: Sequence[int]) -> dict[int, list[tuple[ToolCall, PathInProject]]]:
     """Return the edits that the calls of some chunks made, each with its file."""
     rows = queries.edits_of_chunks(store, chunks)
     turns = {turn for _, turn, *_ in rows}
     texts, tools = turn_texts(store, turns), tools_of(store, turns)
-    found: dict[int, list[tuple[ToolCall, str]]] = {}
+    found: dict[int, list[tuple[ToolCall, PathInProject]]] = {}
     for chunk, turn, part, cwd, folder in rows:
         known = calls_of(tools.get(turn), texts.get(turn, (0, ""))[1])
-        path = path_below(known[part].what, cwd, folder) if part < len(known) else None
-        if path is not None:
-            found.setdefault(chunk, []).append((known[part], path))
+        file = paths.find(known[part].what, cwd, folder) if part < len(known) else None
+        if file is not None:
+            found.setdefault(chunk, []).append((known[part], file))
     return found
 
 
@@ -222,11 +227,11 @@ def _look_at(folder: str) -> tuple[Project, tuple[str, str | None] | None]:
 
 def _known_edits(store: Store, place: ProjectFolder, claims: Sequence[Claim]) -> dict[str, list[KnownEdit]]:
     """Return the edits of the files that are named, by path, latest first."""
-    hash_of = hash_for(store)
+    hash_of, paths = hash_for(store), FilePaths(store)
     keys = {hash_of(file_name(name)) for claim in claims for name in claim.names}
     found: dict[str, list[KnownEdit]] = {}
     for row in reversed(queries.changed_rows(store, projects=place.rows, keys=keys)):
-        path = path_below(row.path, row.cwd or "", row.folder or "")
-        if path is not None:
-            found.setdefault(path, []).append(KnownEdit(row.session_id, row.at, row.turn, row.part))
+        file = paths.find(row.path, row.cwd, row.folder)
+        if file is not None:
+            found.setdefault(file.path, []).append(KnownEdit(row.session_id, row.at, row.turn, row.part))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.app.renames import names_now
 from crystal.sessions.reading import find_session
 from crystal.store import Store
@@ -15,7 +16,6 @@ from crystal.store.sessions.conversations import find_session_row
 from crystal.store.work import queries
 from crystal.store.work.queries import RecordedCall, RunEnd
 from crystal.work.command_ranking import RankedCommand, rank_commands, steps
-from crystal.work.validity import path_in_project
 
 MAX_RUNS = 2_000
 """Successful commands that are looked at, the latest."""
@@ -106,8 +106,9 @@ def changed(
         for one in queries.changed_rows(store, session=row, since=since, before=before, projects=projects):
             rows.setdefault((one.session_id, one.call), one)
     files: dict[tuple[str | None, str], list[queries.ChangedRow]] = {}
+    paths = FilePaths(*machine.stores)
     for one in sorted(rows.values(), key=lambda one: one.at):
-        files.setdefault((one.project, path_in_project(one.path, one.cwd, one.folder)), []).append(one)
+        files.setdefault((one.project, paths.inside(one.path, one.cwd, one.folder)), []).append(one)
     moved = _names_now(machine, files)
     found = [
         replace(_changed_file(path, known, edits), now=moved.get((known, path)))

@@ -162,7 +162,7 @@ def _packet(call: HookCall) -> "tuple[str, list[Fact]]":
 
 def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
     """Return the heading and the facts of the project for an edit or a failed command."""
-    path, folder = _find(call.context, call.cwd)
+    path, folder, top = _find(call.context, call.cwd)
     header, facts, keys = _read(call, path)
     if header["folder"] != folder:
         raise LookupError(folder)
@@ -179,13 +179,16 @@ def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
         return None
 
     if call.event == "PreToolUse":
-        return header["head"], matching.facts_for_edit(call.said["tool_input"], folder, find)
+        return header["head"], matching.facts_for_edit(call.said["tool_input"], top, find)
     text = call.said["error" if call.event == "PostToolUseFailure" else "prompt"]
     return header["head"], matching.facts_for_failure(text, find)
 
 
-def _find(context: str, cwd: str) -> "tuple[str, str]":
-    """Return the file of the project that a folder is in, and its folder: that one, else the nearest with ``.git``.
+def _find(context: str, cwd: str) -> "tuple[str, str, str]":
+    """Return the file of the project that a folder is in, its folder, and the top of the working tree.
+
+    The folder is the one that it is in, or above it up to the nearest with ``.git``; the top is that, too, but for a
+    linked working tree, whose project has the folder of the main one.
 
     Raises:
         LookupError: There is none.
@@ -194,10 +197,11 @@ def _find(context: str, cwd: str) -> "tuple[str, str]":
     for _ in range(MAX_FOLDERS):
         path = os.path.join(context, session_start.context_file(folder)) + SUFFIX
         if os.path.exists(path):
-            return path, folder
+            return path, folder, folder
         above = os.path.dirname(folder)
         if above == folder or os.path.exists(os.path.join(folder, ".git")):
-            break
+            main = session_start.main_tree(folder)
+            return os.path.join(context, session_start.context_file(main)) + SUFFIX, main, folder
         folder = above
     raise LookupError(cwd)
 

@@ -76,7 +76,17 @@ def _is_number(plain: str) -> bool:
 
 def path_below(folder: str, path: str) -> str:
     """Return a file's path below the project's folder, of either system; as it is if it is not in it."""
-    return path.replace("\\", "/").removeprefix(folder.replace("\\", "/").rstrip("/") + "/")
+    return without_tree(path.replace("\\", "/").removeprefix(folder.replace("\\", "/").rstrip("/") + "/"))
+
+
+def without_tree(path: str) -> str:
+    """Return a path below a project's folder without that of a linked working tree: ``.worktrees/NAME/`` and its kin.
+
+    As ``.claude/worktrees/NAME/``: the folder of an agent, hidden.
+    """
+    above, found, rest = path.partition("worktrees/")
+    is_tree = found and (above == "." or (above[:1] == "." and above.find("/") == len(above) - 1))
+    return (rest.partition("/")[2] if is_tree else "") or path
 
 
 def tail_of(path: str) -> str:

@@ -155,14 +155,37 @@ def is_private(cwd: str, rules: "dict[str, Any]") -> bool:
 def _ready(
     folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "dict[str, Any]":
-    """Return the context prepared for a folder: its own, else the general one unless the folder may be private."""
-    try:
-        own = _read(os.path.join(folder, context_file(cwd)), parse)
-        if own["cwd"] == cwd:
-            return own
-    except OSError:
-        pass  # nothing is known of this folder
+    """Return the context prepared for a folder: its own, else that of the main working tree, else the general one.
+
+    Only its own if the folder may be private.
+    """
+    for place in (cwd, main_tree(cwd) if not is_private(cwd, rules) else ""):
+        try:
+            own = _read(os.path.join(folder, context_file(place)), parse)
+            if own["cwd"] == place:
+                return own
+        except OSError:
+            pass  # nothing is known of this folder
     return {"body": None} if is_private(cwd, rules) else _read(os.path.join(folder, "default.json"), parse)
+
+
+def main_tree(folder: str) -> str:
+    """Return the main working tree of the repository that a folder is the top of a linked one of; empty if it is none.
+
+    Git's folder must name the linked tree, too: files that somebody else made do not lead to another repository.
+    """
+    try:
+        with open(os.path.join(folder, ".git"), "rb") as file:
+            own = os.path.join(folder, os.fsdecode(file.read(4096)).partition("gitdir: ")[2].strip())
+        with open(os.path.join(own, "gitdir"), "rb") as file:
+            back = os.path.join(own, os.fsdecode(file.read(4096)).strip())
+    except (OSError, ValueError):
+        return ""
+    trees, git = os.path.dirname(os.path.normpath(own)), os.path.join(folder, ".git")
+    above = os.path.dirname(trees)
+    if os.path.basename(trees) != "worktrees" or os.path.realpath(back) != os.path.realpath(git):
+        return ""
+    return os.path.dirname(above) if os.path.basename(above)[:1] == "." else above
 
 
 def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, Any]":

@@ -153,6 +153,21 @@ def shared_git_folder(folder: Path) -> Path | None:
     return None if repository is None else repository.common_dir
 
 
+def linked_trees(root: str) -> list[str]:
+    """Return the tops of the linked working trees of a repository, by its main working tree's root, or its own folder.
+
+    Those that git knows: a tree that was removed is none.
+    """
+    found = _repository_at(Path(root))
+    common = found.common_dir if found else Path(root)
+    try:
+        names = sorted(common.glob("worktrees/*/gitdir"))
+    except (OSError, ValueError):
+        return []
+    pointers = [(name.parent, (_read(name, _MAX_POINTER) or "").strip()) for name in names]
+    return [_storable(str(_normal(folder / pointer).parent)) for folder, pointer in pointers if pointer]
+
+
 def work_tree(folder: str) -> tuple[str, str | None] | None:
     """Return the top of the working tree that a folder is in, and its branch, None if none is checked out.
 

@@ -1,4 +1,4 @@
-"""Read from a command line which files it gave another name. Pure."""
+"""Read from a command line which files it gave another name, and which working trees it made. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Iterator
 
 _NEXT = re.compile(r"\s*(?:&&|\|\||;)\s*")
+_WITH_VALUE = ("-b", "-B", "--reason")
+"""Options of ``git worktree add`` that take a value."""
 _UNCERTAIN = re.compile(r"[$*?`{\[<>|&]|(?:^|\s)[~#(]|\)(?:\s|$)|\s(?:-t|--target-directory)")
 """Pattern of what a shell or ``mv`` reads in its own way."""
 
@@ -19,6 +21,24 @@ def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
         command: The command, on one line.
         folder: Where it was run.
     """
+    for place, words in _commands(command, folder):
+        paths = [word for word in words[1:] if not word.startswith("-")]
+        if words[0] == "mv" and len(paths) > 1:
+            yield from _moved(place, paths)
+
+
+def trees_added(command: str, folder: str) -> Iterator[str]:
+    """Yield the tops of the linked working trees that ``git worktree add`` made; with the arguments of ``moves_of``."""
+    for place, words in _commands(command, folder):
+        given = iter(words[2:] if words[:2] == ["worktree", "add"] else ())
+        paths = [word for word in given if not (word.startswith("-") and word in _WITH_VALUE and next(given, ""))]
+        paths = [word for word in paths if not word.startswith("-")]
+        if paths:
+            yield posixpath.normpath(posixpath.join(place, paths[0]))
+
+
+def _commands(command: str, folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the words of each command that a shell reads as they are, without ``git``, and the folder it is run in."""
     for part in _NEXT.split(command):
         try:
             words = shlex.split(part.removeprefix("git "))
@@ -28,9 +48,9 @@ def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
             if len(words) != 2 or words[0] != "cd" or words[1] == "-" or _UNCERTAIN.search(part):
                 return  # nobody knows where it goes on
             folder = posixpath.join(folder, words[1])
-        paths = [word for word in words[1:] if not word.startswith("-")]
-        if words[:1] == ["mv"] and len(paths) > 1 and not _UNCERTAIN.search(part):
-            yield from _moved(folder, paths)
+        elif words and not _UNCERTAIN.search(part):
+            is_elsewhere = words[0] == "-C" and len(words) > 2
+            yield (posixpath.join(folder, words[1]), words[2:]) if is_elsewhere else (folder, words)
 
 
 def _moved(folder: str, paths: list[str]) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
-from crystal.hook.matching import plain_line
+from crystal.hook.matching import plain_line, without_tree
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.recall import Validity, ValidityState
 from crystal.work.blame import SLACK_MS
@@ -19,7 +19,7 @@ MAX_NAMES = 8
 _NAME = re.compile(
     r"(?<![\w.:/\\@+-])(?:[A-Za-z]:)?[/\\]?(?:[\w.@+-]+[/\\])*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7}(?![\w/\\])"
 )
-_WORKTREE = re.compile(r"/\.?worktrees/")
+_WORKTREE = re.compile(r"\A(?:.*/)??worktrees/[^/]+/")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
 _SYMBOL = re.compile(r"`(?:\w+(?:\.|::))*([A-Za-z_]\w{3,60})(?:\(\))?`", re.ASCII)
 _QUOTES, _SPACES = bytes.maketrans(b"'`", b'""'), b" \t\r\f\v"
@@ -61,7 +61,8 @@ class FileNow(NamedTuple):
 
 def named_files(text: str) -> list[str]:
     """Return what looks like the name of a file in a text, each once, without the number of a line."""
-    return list(dict.fromkeys(name.replace("\\", "/").removeprefix("./") for name in _NAME.findall(text)))[:MAX_NAMES]
+    names = (without_tree(name.replace("\\", "/").removeprefix("./")) for name in _NAME.findall(text))
+    return list(dict.fromkeys(names))[:MAX_NAMES]
 
 
 def named_symbols(text: str) -> list[str]:
@@ -75,27 +76,36 @@ def find_path(name: str, known: Collection[str]) -> str | None:
     return name if name in known else found[0] if len(found) == 1 else None
 
 
-def path_below(path: str, cwd: str, folder: str) -> str | None:
-    """Return a path that a tool named, below its project's folder; None for one that is not in it.
+class PathInProject(NamedTuple):
+    """Where a file is in its project; ``tree`` is the linked working tree in which a tool named it, None if it did not.
+
+    Where the agent worked is no such tree.
+    """
+
+    path: str
+    tree: str | None = None
+
+
+def path_below(path: str, cwd: str, folder: str, trees: Iterable[str] = ()) -> PathInProject | None:
+    """Return the place of a path that a tool named, below its project's folder; None for one that is not in it.
 
     Args:
         path: As the tool named it, maybe below ``cwd``.
-        cwd: Where the agent worked; the top of a linked working tree, if that is not below ``folder``.
+        cwd: Where the agent worked; the top of a linked working tree, if that is in none of the others.
         folder: The project's folder.
+        trees: The folders of its linked working trees that are known; a name such as ``.worktrees`` tells others.
     """
     plain, at, top = (one.replace("\\", "/").rstrip("/") for one in (path, cwd, folder))
     if not re.match(r"/|[A-Za-z]:/", plain):
         plain = f"{at}/{plain.removeprefix('./')}"
-    is_linked = _WORKTREE.search(at.removeprefix(top)) is not None
-    for start in (at, top) if is_linked else (top, at):
+    for start in (*sorted(trees, key=len, reverse=True), top, at):
         if start and plain.startswith(f"{start}/") and ".." not in plain.split("/"):
-            return plain[len(start) + 1 :]
+            found = plain[len(start) + 1 :]
+            own = _WORKTREE.match(f"{at[len(top) + 1 :]}/") if start == top and at.startswith(f"{top}/") else None
+            below = without_tree(found.removeprefix(own[0]) if own else found)
+            tree = plain[: -len(below) - 1]
+            return PathInProject(below, None if tree in (top, at) else tree)
     return None
-
-
-def path_in_project(path: str, cwd: str | None, folder: str | None) -> str:
-    """Return a path below its project's folder, with slashes; as it is if it is not in it. As ``path_below``."""
-    return path_below(path, cwd or "", folder or "") or path.replace("\\", "/")
 
 
 def is_unchanged(call: ToolCall, text: bytes) -> bool:

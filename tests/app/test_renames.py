@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.cli.render import Look
 from crystal.errors import NotFoundError
+from crystal.model.capture import Project
 from crystal.store import Store
+from crystal.store.capture.projects import project_row
 from crystal.store.work.index import make_again
 from crystal.transcript.parts import call_text
 from crystal.work.blame import WINDOW_MS
-from crystal.work.moves import moves_of
+from crystal.work.moves import moves_of, trees_added
 from tests.app.test_work import ONE, SECOND, THREE, TWO, YESTERDAY, commit, edit, git, repository
 from tests.support.command import crystal
 from tests.support.store_factory import add_turn
@@ -86,6 +89,37 @@ def test_a_file_has_one_path_whatever_folder_of_its_project_a_session_began_in(r
     assert edits("web/cart.py", repository) == [("web/cart.py", "four"), ("web/cart.py", THREE)]
 
 
+def test_a_file_has_one_path_in_all_working_trees_of_its_project(repository: Path, store: Store) -> None:
+    beside = repository.parent
+    git(repository, "worktree", "add", "-q", str(repository / "trees" / "there"), "-b", "there")
+    did(store, "made", AT, "Bash", {"command": "git worktree add -b x ../gone main && ls"}, "ok", str(repository))
+    with store.transaction():
+        project_row(store, Project(f"{beside}/elsewhere", str(repository), None, "shop"))
+    tops = (".worktrees/a", ".claude/worktrees/b", "trees/there", "../gone", "../elsewhere")
+    for number, top in enumerate(tops):
+        name = os.path.normpath(repository / top / "cart.py")
+        given = {"file_path": name, "old_string": "", "new_string": "a line of a tree = True"}
+        did(store, THREE, AT + 9 * number + 9, "Edit", given, "updated", str(repository))
+    make_again(store)
+    with Crystal() as memory:
+        told = [(one.path, one.edits, one.sessions) for one in memory.changed(since="2020-01-01")]
+    assert told == [("cart.py", 7, (ONE, TWO, THREE))]
+    assert edits("cart.py", repository) == [("cart.py", THREE), ("cart.py", TWO), ("cart.py", ONE)]
+
+
+ADDED = [
+    ("git worktree add ../x", ["/x"]),
+    ("cd sub && git worktree add --detach -b y /t/y main; ls", ["/t/y"]),
+    ("git -C /other worktree add .trees/z -f", ["/other/.trees/z"]),
+    *((command, []) for command in ("git worktree add", "git worktree list", "git worktree add $X", "git -C", "")),
+]
+
+
+@each_row(("command", "made"), ADDED)
+def test_a_command_tells_which_working_trees_it_made(command: str, made: list[str]) -> None:
+    assert list(trees_added(command, "/r")) == made
+
+
 def test_blame_of_an_old_name_tells_the_new_one(repository: Path) -> None:
     git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
     git(repository, "mv", "cart.py", "a basket.py")
@@ -120,6 +154,7 @@ MOVES = [
     ("git mv a.py b.py", [("/r/a.py", "/r/b.py")]),
     ("cd x && mv -f a.py src/ && ls", [("/r/x/a.py", "/r/x/src/a.py")]),
     ("mv 'a b.py' ./c.py d; true", [("/r/a b.py", "/r/d/a b.py"), ("/r/c.py", "/r/d/c.py")]),
+    ("git -C /s mv a.py b.py", [("/s/a.py", "/s/b.py")]),
     ("mv a/b.py ..", [("/r/a/b.py", "/b.py")]),
     ("mv Makefile GNUmakefile", [("/r/Makefile", "/r/GNUmakefile")]),
     *((command, []) for command in ("mv $OLD b.py", "mv *.py src", "mv a.py", "echo mv a b", "mv 'a b", "")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,7 @@ def edit(store: Store, folder: Path, hour: float, old: str = OLD, new: str = NEW
          session: str = ONE) -> Subject:  # fmt: skip
     """Let a session edit a file; return the edit as it is judged."""
     at, path = START + int(hour * HOUR), folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(path.read_text().replace(old, new) if path.exists() else new)
     did(store, session, at, "Edit", {"file_path": str(path), "old_string": old, "new_string": new}, "ok", str(folder))
     make_again(store)
@@ -238,6 +240,14 @@ def test_linked_working_trees_bare_repositories_and_none(store: Store, shop: Pat
     assert state(alone) == "reverted"
     (plain / "cart.py").unlink()
     assert state(alone) == "gone"
+
+
+def test_an_edit_in_a_linked_working_tree_is_one_of_the_projects_file(store: Store, shop: Path) -> None:
+    made = edit(store, shop, 1, name=".worktrees/x/cart.py")
+    shutil.rmtree(shop / ".worktrees")
+    assert state(made) is None  # its branch may never come here
+    (shop / "cart.py").write_text(NEW)
+    assert state(made) == "unchanged"
 
 
 def test_git_runs_nothing_that_a_repository_names(store: Store, shop: Path, tmp_path: Path) -> None:

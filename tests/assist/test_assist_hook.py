@@ -176,6 +176,17 @@ def test_a_folder_below_its_project_is_found_and_another_repository_below_is_not
     ready.write_bytes(encode_facts(str(shop), HEAD.format(project="shop"), FACTS, b"k", b"i"))
     assert tell({**BEFORE, "cwd": str(shop / "vendor" / "other")}) is None
     assert REASON in (tell({**BEFORE, "cwd": str(shop / "src" / "deep")}) or "")
+    tree, own = tmp_path / "tree", shop / ".git" / "worktrees" / "tree"
+    for folder in (tree / "src", own):
+        folder.mkdir(parents=True)
+    (tree / ".git").write_text(f"gitdir: {own}\n")
+    there = {**BEFORE, "session_id": "x", "cwd": str(tree / "src")}
+    assert tell(there) is None, "the repository does not know this working tree"
+    (own / "gitdir").write_text(f"{tree}/.git\n")
+    written_there = {**EDIT, "file_path": str(tree / "src" / "worker.py")}
+    assert tell({**there, "tool_input": {**written_there, "file_path": str(tree / "worker.py")}}) is None
+    for told, place in ((written_there, tree), ({**EDIT, "file_path": f"{shop}/.worktrees/x/src/worker.py"}, shop)):
+        assert "make lint" in (tell({**there, "session_id": str(place), "cwd": str(place), "tool_input": told}) or "")
 
 
 @pytest.mark.slow

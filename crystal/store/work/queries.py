@@ -8,6 +8,7 @@ from typing import Any
 
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
+from crystal.store.capture.projects import places_of
 from crystal.store.connection import Store
 from crystal.store.sessions.turn_texts import turn_texts
 from crystal.work.blame import FileEdit
@@ -236,6 +237,22 @@ def moving_commands(
         " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY at DESC LIMIT ?3",
         (name, projects, MAX_STEPS),
     )
+
+
+def folders_and_trees(store: Store, folder: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return all folders of the project with a folder, and the commands that made working trees of it.
+
+    A command is its text, and where the agent was.
+    """
+    rows = [row for row, *_ in places_of(store, folder)]
+    among = "IN (SELECT value FROM json_each(?))"
+    folders = store.rows(f"SELECT coalesce(git_root, cwd), cwd FROM projects WHERE id {among}", (rows,))
+    commands = store.rows(
+        "SELECT c.what, p.cwd FROM work_calls c JOIN turns t ON t.id = c.turn JOIN projects p ON p.id = t.project"
+        f" WHERE NOT c.is_edit AND c.exit = 0 AND instr(c.what, 'worktree add ') AND t.project {among}",
+        (rows,),
+    )
+    return list(dict.fromkeys(one for row in sorted(folders) for one in row)), commands
 
 
 def failures_with(store: Store, errors: Collection[int] | None, projects: Sequence[int] | None) -> list[FailedRun]:

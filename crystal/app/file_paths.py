@@ -1,0 +1,49 @@
+"""Find the path of a file below its project's folder: a file has one in all working trees and copies of the project."""
+
+from __future__ import annotations
+
+from crystal.store import Store
+from crystal.store.work.queries import folders_and_trees
+from crystal.text.folders import is_within
+from crystal.transcript.project import linked_trees
+from crystal.work.moves import trees_added
+from crystal.work.validity import PathInProject, path_below
+
+
+class FilePaths:
+    """Paths of files in their projects, as tools named them."""
+
+    def __init__(self, *stores: Store) -> None:
+        self._stores = stores
+        self._there, self._known = dict[str, list[str]](), dict[str, list[str]]()
+
+    def find(self, path: str, cwd: str | None, folder: str | None) -> PathInProject | None:
+        """Return a file's place, by where the agent worked and the project's folder; None for one that is not in it."""
+        at, top = cwd or "", folder or ""
+        trees = self._trees_there(top)
+        place = path_below(path, at, top, trees)
+        if top and (place is None or "trees/" in path or not is_within(at, top)):
+            return path_below(path, at, top, self._trees_known(top)) or place
+        return place
+
+    def inside(self, path: str, cwd: str | None, folder: str | None) -> str:
+        """Return a file's path in its project, with slashes; as it is if it is not in it."""
+        place = self.find(path, cwd, folder)
+        return place.path if place else path.replace("\\", "/")
+
+    def _trees_there(self, folder: str) -> list[str]:
+        """Return the linked working trees of a project that are there."""
+        if folder not in self._there:
+            self._there[folder] = linked_trees(folder) if folder else []
+        return self._there[folder]
+
+    def _trees_known(self, folder: str) -> list[str]:
+        """Return the working trees and the copies of a project that are there, or that sessions made or worked in."""
+        if folder not in self._known:
+            trees = [*self._trees_there(folder)]
+            for store in self._stores:
+                places, commands = folders_and_trees(store, folder)
+                trees += [tree for command, cwd in commands for tree in trees_added(command, cwd)]
+                trees += [one for one in places if not any(is_within(one, tree) for tree in (folder, *trees))]
+            self._known[folder] = trees
+        return self._known[folder]
