@@ -27,6 +27,7 @@ from crystal.model.capture import Project, storable
 from crystal.model.recall import Remembered
 from crystal.store import Store
 from crystal.store.memories import memories
+from crystal.store.memories.learned import LEARNED_WORDS
 from crystal.store.memories.memories import Version
 from crystal.store.notes import ALIAS, write_note
 from crystal.store.search.isolated import isolated_projects
@@ -230,6 +231,8 @@ def _known(look: Machine, given: Remembered, place: Project | None) -> Remembere
 def _renewed(old: Version, given: Remembered, where: Project | None, now: int) -> Version:
     """Return the next version of a memory that is remembered again; a key gets the new text."""
     fields: dict[str, object] = {"category": given.category, "status": "active"}
+    if old.memory.source.partition(" ")[0] in LEARNED_WORDS:  # from now on somebody wrote it
+        fields["source"] = given.source
     if given.key is not None and given.text != old.memory.text:
         fields |= {"text": given.text, "source": given.source, "session_id": given.session_id}
     return Version(changed(placed(old.memory, where), now, **fields), where)

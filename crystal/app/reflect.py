@@ -198,9 +198,9 @@ def _contradicts_near(new: Remembered, old: Remembered) -> bool:
 
 
 def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
-    lines = []
+    lines, text = [], learned.as_learned(store, one.id) or one.text
     for each in evidence:
-        answered = learned.answered_line(store, each.line, one.text)
+        answered = learned.answered_line(store, each.line, text)
         lines += [(name, each) for name in (answered, each.line) if name is not None]
     said = turns_of_lines(store, [name for name, _ in lines])
     sources = []
@@ -214,7 +214,7 @@ def _facts(one: Remembered, evidence: list[Evidence], store: Store) -> Learned:
 def origin_of(one: Remembered) -> str:
     """Return where a memory is from: ``by`` who wrote it, or ``from`` the agent in whose session it was learned."""
     word, _, agent = one.source.partition(" ")
-    return f"from {agent}" if agent and word in (PROPOSED, LEARNED, REVIEWED, REFUSED) else f"by {one.source}"
+    return f"from {agent}" if agent and word in learned.LEARNED_WORDS else f"by {one.source}"
 
 
 def state_of(one: Remembered) -> str:

@@ -22,7 +22,7 @@ from crystal.store.memories import learned, memories
 from crystal.store.memories.learned import DueSession, Evidence, ReflectorRun
 from crystal.store.memories.memories import Version
 
-PROPOSED, LEARNED, REVIEWED, REFUSED = "proposed", "learned", "reviewed", "refused"
+PROPOSED, LEARNED, REVIEWED, REFUSED = learned.LEARNED_WORDS
 """First words of a memory's source: deprecated until the user says yes; kept by mode ``auto``, or found wrong if it is
 deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
 """
@@ -155,7 +155,7 @@ class Learner:
         """Return the memory of a command that has another id: it was learned before the store was rebuilt."""
         place = _place_of(lesson)
         same = memories.memories_by_words(self.store, lesson.text, place and place.cwd)
-        return next((one for one in same if one.source.startswith((LEARNED, PROPOSED, REVIEWED, REFUSED))), None)
+        return next((one for one in same if one.source.startswith(learned.LEARNED_WORDS)), None)
 
     def _find_same(self, new: Remembered) -> Remembered | None:
         """Return the memory that says the same in reach, the active one first."""

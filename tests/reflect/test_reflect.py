@@ -11,14 +11,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.app.background import is_reflection_due
-from crystal.app.capture import run_capture
-from crystal.app.context import Machine
 from crystal.app.forget import carry_out_and_prove, plan_forget
-from crystal.app.integrity import prove, repair_all
 from crystal.app.memories import remember
 from crystal.app.memory_queries import list_memories
 from crystal.app.reflect import call_wrong, keep_learned, learned_facts, never_learn, reflect, state_of, unreviewed
-from crystal.app.session_context import refresh
 from crystal.app.session_context_content import preview
 from crystal.app.usage import usage
 from crystal.errors import UsageError
@@ -27,9 +23,10 @@ from crystal.reflect.learn import STALE_MS, archive_stale
 from crystal.store.memories import learned, memories
 from tests.reflect.test_own_words import ORDERS
 from tests.support.capture_machine import NOW, line
-from tests.support.examples import examples, part_of
+from tests.support.examples import examples
 from tests.support.forgetting_machine import Desk
 from tests.support.killed import killed_at
+from tests.support.reflecting import keep_up, run_of, said, texts
 
 MOCKS = "Never mock the database in tests."
 
@@ -39,29 +36,6 @@ def desk(tmp_path: Path) -> Desk:
     desk = Desk(tmp_path)
     desk.meet()
     return desk
-
-
-def said(desk: Desk, machine: Machine, session: str, *lines: bytes) -> None:
-    """Let lines be said and captured, then read them."""
-    desk.say(session, *lines)
-    keep_up(machine)
-    reflect(machine)
-
-
-def keep_up(machine: Machine) -> None:
-    """Capture what was said."""
-    run_capture(machine, lambda capture: capture.sweep())
-
-
-def texts(machine: Machine, status: str | None = "proposed") -> list[str]:
-    return sorted(one.text for one in list_memories(machine, status=status))
-
-
-def run_of(command: str, session: str, said: str = "12 passed", ident: str | None = None) -> list[bytes]:
-    more = {"of_another_agent": "why", "description": session}
-    use = [{"type": "tool_use", "id": command, "name": "Bash", "input": {"command": command} | more}]
-    result = [{"type": "tool_result", "tool_use_id": command, "content": said}]
-    return [line(use, role="assistant", ident=ident), line(result)]  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------- a session
@@ -285,89 +259,6 @@ def test_killed_at_any_statement_nothing_is_learned_twice_and_nothing_skipped(
         assert machine.store.value("SELECT count(*) FROM sessions WHERE reflected_turn < last_turn") == 0
         evidence = learned.evidence_for(machine.store, [one.id for one in memories.all_memories(machine.store)])
         assert sorted(len(lines) for lines in evidence.values()) == [1] * len(spoken)
-
-
-# ------------------------------------------------------------------------------------------------------ forgetting
-
-
-def test_forgetting_a_turn_forgets_what_only_it_taught(desk: Desk) -> None:
-    taught, twice = "Never mock the zanzibar ledger.", "Always sort the xylophone keys."
-    with desk.open() as machine:
-        said(desk, machine, "s1", line(f"fix it. {taught} {twice}", ident="line-1", at=NOW))
-        said(desk, machine, "s2", line(f"please go on. {twice} thanks", ident="line-2", at=NOW + 1))
-        ids = {one.memory.text: one.memory.id for one in unreviewed(machine)}
-        plan = plan_forget(machine, ForgetRequest(targets=("line-1",)))
-        assert {(item.uuid, item.because) for item in plan.items} == {("line-1", "asked"), (ids[taught], "learned")}
-        done, proof = carry_out_and_prove(machine, plan)
-        assert done.is_done
-        assert proof.proved, proof
-        assert done.memories == 1
-        assert texts(machine) == [twice]
-        left = learned_facts(machine, memories.memory_of(machine.store, ids[twice]))  # type: ignore[arg-type]
-        assert left is not None
-        assert [source.line for source in left.sources] == ["line-2"]
-        assert "zanzibar" not in machine.memory_record().read_text("utf-8")
-        machine.store.execute("UPDATE sessions SET reflected_turn = 0")
-        reflect(machine)
-        assert texts(machine) == [twice]
-
-
-@pytest.mark.parametrize("is_rebuilt", part_of([True, False]))
-@pytest.mark.parametrize("by", ["turn", "session", "project", "query"])
-def test_nothing_is_left_of_what_was_learned(desk: Desk, by: str, is_rebuilt: bool) -> None:
-    taught = "Never mock the zanzibar ledger."
-    wish = {
-        "turn": ForgetRequest(targets=("line-1",)), "session": ForgetRequest(session="s1"),
-        "project": ForgetRequest(project="/home/dev/quartz"), "query": ForgetRequest(query="zanzibar"),
-    }[by]  # fmt: skip
-    with desk.open() as machine:
-        said(desk, machine, "s1", line(f"fix it. {taught}", ident="line-1", at=NOW))
-        keep_learned(machine, unreviewed(machine)[0].memory.id)
-        refresh(machine)
-        if is_rebuilt:
-            machine.store.execute("DELETE FROM learned_from")
-            machine.store.execute("UPDATE sessions SET reflected_turn = 0")
-        done, proof = carry_out_and_prove(machine, plan_forget(machine, wish))
-        assert done.is_done
-        assert proof.proved, proof
-        assert done.memories == 1
-        assert texts(machine, None) == []
-        machine.store.execute("UPDATE sessions SET reflected_turn = 0")
-        reflect(machine)
-        assert texts(machine, None) == []
-        assert machine.store.value("SELECT count(*) FROM learned_from") == 0
-    assert desk.holding("zanzibar") == []
-
-
-def test_a_command_outlives_a_line_that_ran_it_but_not_all_of_them(desk: Desk) -> None:
-    docs, both = "`make docs` works here", ["`make docs -B` works here", "`make docs` works here"]
-    with desk.open() as machine:
-        for number in range(4):
-            runs = [*run_of("make docs", f"s{number}", ident=f"call-{number}"), *run_of("make docs -B", f"s{number}")]
-            said(desk, machine, f"s{number}", *runs)
-        assert texts(machine) == both
-        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(session="s1")))
-        assert texts(machine) == both
-        assert {one.confirmed for one in unreviewed(machine)} == {3}
-        (one,) = (one for one in unreviewed(machine) if one.memory.text == docs)
-        assert [source.role for source in one.sources] == ["tool_call", "tool_result"] * 3
-        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-0", "call-2"))))
-        assert texts(machine) == both
-        _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-3",))))
-        assert proof.proved, proof
-        assert texts(machine) == both[:1]
-
-
-def test_verify_names_what_no_line_taught_and_repair_mends_it(desk: Desk) -> None:
-    with desk.open() as machine:
-        said(desk, machine, "s1", line(MOCKS, at=NOW))
-        (one,) = unreviewed(machine)
-        learned.add_evidence(machine.store, learned.Evidence(one.memory.id, "gone", "s9", "fact", 0.8, NOW))
-        found = prove(machine, lambda _: None)
-        assert [(fault.kind, one.memory.id in fault.message) for fault in found.faults] == [("memories", True)]
-        assert repair_all(machine, found) == ["learned memories that named lines which are not stored: 1 mended"]
-        assert prove(machine, lambda _: None).faults == []
-        assert [source.session_id for source in unreviewed(machine)[0].sources] == ["s1"]
 
 
 # ---------------------------------------------------------------------------------------------------------- figures

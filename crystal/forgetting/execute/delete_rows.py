@@ -27,7 +27,7 @@ from crystal.store.forget.forgetting import (
     open_tombstones,
     taint_sessions,
 )
-from crystal.store.memories.learned import learned_only_from
+from crystal.store.memories.learned import drop_answers, learned_only_from
 from crystal.store.memories.memories import delete_memories
 from crystal.store.search import space
 
@@ -240,6 +240,7 @@ def _delete_many(store: Store, gone: DeletionSet, progress: Progress) -> None:
 
 def _delete(store: Store, gone: DeletionSet) -> list[tuple[str, str, str | None]]:
     """Delete the rows; return the sessions that lost title and summary. Inside a transaction."""
+    drop_answers(store, gone.lines)
     forgotten_work.delete_lines(store, gone.lines, gone.whole)
     delete_memories(store, sorted(gone.memories))
     return forgotten_work.reset_sessions(store, gone.sessions)

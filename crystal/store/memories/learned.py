@@ -21,6 +21,9 @@ MAX_STATEMENTS = 100
 
 COMMAND_WORKS = "` works here"
 """End of the text of a command that was learned; before it are a backtick and the command."""
+LEARNED_WORDS = ("proposed", "learned", "reviewed", "refused")
+"""First words of a learned memory's source, see ``crystal.reflect.learn``."""
+_IS_LEARNED = f"substr(source, 1, instr(source || ' ', ' ') - 1) IN {LEARNED_WORDS}"
 _ANSWERED = "('assistant', 'tool_call')"
 
 
@@ -177,25 +180,50 @@ def add_run(store: Store, run: ReflectorRun) -> None:
 
 
 def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
-    """Return the memories that only these lines taught, or whose words no line that stays has."""
-    sql = "SELECT DISTINCT l.memory, m.text FROM learned_from l JOIN memories m ON m.uid = l.memory"
-    rows = store.rows(f"{sql} WHERE l.line IN (SELECT value FROM json_each(?))", (lines,))
-    rows += _answered_from(store, lines)
-    taught = {str(uid) for uid, text in rows if not _is_said_elsewhere(store, uid, text, lines)}
+    """Return the memories that only these lines taught, or whose words no line that stays has.
+
+    The words are those that were learned: who edits a memory has still learned it from a line. A memory that somebody
+    wrote himself was not learned from the lines that only confirm it.
+    """
+    named = store.all(str, "SELECT memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?))", (lines,))
+    named += [uid for uid, _ in _answers_to(store, lines)]
+    sql = f"SELECT uid FROM memories WHERE uid IN (SELECT value FROM json_each(?)) AND {_IS_LEARNED}"
+    words = {uid: as_learned(store, uid) or "" for uid in store.all(str, sql, (named,))}
+    taught = {uid for uid, text in words.items() if not _is_said_elsewhere(store, uid, text, lines)}
     return taught | _named_after(store, lines)
 
 
-def _answered_from(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
-    """Return the memories with words of the assistant, or of a call, in these lines; what followed taught them."""
+def drop_answers(store: Store, lines: Collection[str]) -> None:
+    """Delete the rows of lines that taught nothing but what these lines said first. Inside a transaction."""
+    for memory, line in _answers_to(store, lines):
+        store.execute("DELETE FROM learned_from WHERE memory = ? AND line = ?", (memory, line))
+
+
+def _answers_to(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
+    """Return (memory, line) of what accepted words of the assistant in these lines, or is the result of a call there.
+
+    Of a command that is no memory yet only a keyed hash is known: each result after one of these calls may be its.
+    """
     rows = store.rows(
-        "SELECT DISTINCT l.memory, m.text, t.id FROM turns t JOIN sessions s ON s.id = t.session"
-        " JOIN learned_from l ON l.session = s.session_id JOIN memories m ON m.uid = l.memory"
-        f" WHERE t.role IN {_ANSWERED} AND t.uuid IN (SELECT value FROM json_each(?1))"
-        " AND l.line NOT IN (SELECT value FROM json_each(?1))",
+        "SELECT DISTINCT l.memory, l.line FROM turns t JOIN sessions s ON s.id = t.session"
+        f" JOIN learned_from l ON l.session = s.session_id WHERE t.role IN {_ANSWERED}"
+        " AND t.uuid IN (SELECT value FROM json_each(?1)) AND l.line NOT IN (SELECT value FROM json_each(?1))",
         (lines,),
     )
-    said = turn_texts(store, list({turn for *_, turn in rows}))
-    return [(uid, text) for uid, text, turn in rows if turn in said and _words_of(text) in _plain(said[turn][1])]
+    return [(uid, line) for uid, line in rows if _answered(store, line, as_learned(store, uid)) & {*lines}]
+
+
+def _answered(store: Store, line: str, text: str | None) -> set[str]:
+    """Return the line that a line answers, see ``answered_line``; for an unknown text those that it may answer."""
+    if text is None:
+        return {uuid for _, uuid in _before(store, line)[1]}
+    return {found for found in [answered_line(store, line, text)] if found is not None}
+
+
+def as_learned(store: Store, uid: str) -> str | None:
+    """Return the first words of a memory, None if there is no such memory."""
+    former = "(SELECT h.text FROM memory_history h WHERE h.memory = m.id ORDER BY h.id LIMIT 1)"
+    return store.find(str, f"SELECT coalesce({former}, m.text) FROM memories m WHERE m.uid = ?", (uid,))
 
 
 def memory_id(line: str, part: int, number: int) -> str:
@@ -207,8 +235,7 @@ def memory_id(line: str, part: int, number: int) -> str:
 def _named_after(store: Store, lines: Collection[str]) -> set[str]:
     """Return the memories that lines taught according to their id: after a rebuild no row says it yet."""
     known = {str(uid) for (uid,) in store.rows(
-        "SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from)"
-        " AND substr(source, 1, instr(source || ' ', ' ') - 1) IN ('proposed', 'learned', 'reviewed', 'refused')"
+        f"SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from) AND {_IS_LEARNED}"
     )}  # fmt: skip
     sql = "SELECT uuid, part FROM turns WHERE role = 'user' AND uuid IN (SELECT value FROM json_each(?))"
     parts = store.rows(sql, (lines,)) if known else []
@@ -230,18 +257,20 @@ def answered_line(store: Store, line: str, text: str) -> str | None:
 
     None if the line has them itself, or none of the few before it.
     """
-    turns = store.rows("SELECT id, session FROM turns WHERE uuid = ? ORDER BY id", (line,))
-    if not turns:
-        return None
-    before = store.rows(
-        f"SELECT id, uuid FROM turns WHERE session = ? AND id < ? AND subagent IS NULL AND role IN {_ANSWERED}"
-        f" ORDER BY id DESC LIMIT {CONTEXT_TURNS}",
-        (turns[0][1], turns[0][0]),
-    )
-    said = turn_texts(store, [ident for ident, _ in (*turns, *before)])
+    own, before = _before(store, line)
+    said = turn_texts(store, [*own, *(ident for ident, _ in before)])
     has = {ident for ident, (_, words) in said.items() if _words_of(text) in _plain(words)}
-    is_own = any(ident in has for ident, _ in turns)
-    return None if is_own else next((uuid for ident, uuid in before if ident in has), None)
+    return None if has.intersection(own) else next((uuid for ident, uuid in before if ident in has), None)
+
+
+def _before(store: Store, line: str) -> tuple[list[int], list[tuple[int, str]]]:
+    """Return the turns of a line, and (turn, line) of what the assistant said and called before it, latest first."""
+    turns = store.rows("SELECT id, session FROM turns WHERE uuid = ? ORDER BY id", (line,))
+    sql = (
+        f"SELECT id, uuid FROM turns WHERE session = ? AND id < ? AND subagent IS NULL AND role IN {_ANSWERED}"
+        f" ORDER BY id DESC LIMIT {CONTEXT_TURNS}"
+    )
+    return [ident for ident, _ in turns], store.rows(sql, (turns[0][1], turns[0][0])) if turns else []
 
 
 def _words_of(text: str) -> str:
