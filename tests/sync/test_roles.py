@@ -113,7 +113,6 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
     assert "revoked as before: barn" in out
     again = lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
     assert "devices: phone;" in again, "it is no device of its own"
-    assert "lost home" not in again
     listed = lap.ok("devices")
     assert ("barn", True) in [(line.split()[0], "REVOKED" in line) for line in listed.splitlines()]
     phone.say(THIRD, line("said on the phone after the loss"))
@@ -157,6 +156,26 @@ def test_a_lost_home_is_replaced_from_the_paper_key(desk, tmp_path, relay):
         "said on the phone when the desk is found again",
     ]
     assert lap.crystal("verify").code == 0
+
+
+def test_a_lost_home_is_shut_out_though_its_own_token_was_given(desk, tmp_path):
+    lap, phone = Computer(tmp_path / "lap"), Computer(tmp_path / "phone")
+    pair_by_hand(desk, lap, "lap")
+    pair_by_hand(desk, phone, "phone")
+    desk.poll()
+    words = desk.ok("relay", "key", "--paper", "--yes")
+    token = (desk.home / ".ldm" / "memory" / "relay.token").read_text("utf-8").strip()
+    lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
+    phone.say(SECOND, line("said on the phone after the loss"))
+    phone.ok("sync")
+    assert "answered 401" in desk.crystal("relay", "poll").err
+    for _ in range(2):
+        phone.deliver()
+        lap.poll()
+    assert "said on the phone after the loss" in lap.texts()
+    assert "devices: phone;" in lap.ok("promote", "--paper-key", "--yes", stdin=f"{words}\n{token}\n")
+    wrong = lap.crystal("promote", "--paper-key", "--yes", stdin=f"{'abandon ' * 23}art\n{token}\n")
+    assert wrong.code == 5, "the relay refuses the token, and the key of this home is another"
 
 
 def test_a_device_without_a_memory_of_its_own_keeps_all_when_it_leaves(desk, tmp_path):

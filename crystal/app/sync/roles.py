@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine, now_ms
@@ -36,9 +37,9 @@ from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document
 from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.packing import PayloadKind
-from crystal.sync.errors import RelayUnavailableError
+from crystal.sync.errors import RelayDeniedError, RelayUnavailableError
 from crystal.sync.forgotten import read_told
-from crystal.sync.handover import Handover, from_words, take_devices
+from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import (
@@ -201,14 +202,13 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
     return RoleChange("standalone", peer.name, ("the mirror of home's memory stays here and is still searched",))
 
 
-def take_own_outbox(machine: Machine, peer: Peer) -> int:
-    """Import what was sealed here into this machine's own memory, if it is missing; return the number of messages."""
+def take_own_outbox(machine: Machine, peer: Peer) -> None:
+    """Import what was sealed here into this machine's own memory, if it is missing."""
     store, keys = machine.store, relay_keys(machine)
     link = link_to_home(peer, keys)
     arrivals = Arrivals(store, machine.places.ldm_home, machine.places.agent_folder)
     with store.transaction():
         ledger.forget_relayed(store, machine.config.device)
-    taken = 0
     for stream in outbox.streams(store, peer.id):
         if stream.channel != Channel.CONVERSATIONS or link.keys_of(stream.generation) is None:
             continue
@@ -221,8 +221,6 @@ def take_own_outbox(machine: Machine, peer: Peer) -> int:
             with store.transaction():
                 arrive(arrivals, sent, prepared, stream.stream, now=now_ms(), written=written)
                 archive.make_durable(written)
-            taken += 1
-    return taken
 
 
 # ------------------------------------------------------------------------------------------------------ to the new home
@@ -309,39 +307,54 @@ def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Hando
 
 
 def promote_from_paper(machine: Machine, root: bytes, *, url: str | None, token: str) -> RoleChange:
-    """Make this machine the home in the place of one that is lost, from the paper key.
+    """Make this machine the home in the place of one that is lost, from the paper key. Can be run again.
 
-    The devices that the lost home knew are read from the relay; each sends again what it has archived.
+    The devices that the lost home knew are read from the relay; each sends again what it has archived. The token is
+    exchanged for a new one, and all others of a home are revoked: it may be the lost home's own.
 
     Raises:
         RelayUnavailableError, RelayDeniedError: The relay cannot be asked, or refuses the token.
     """
-    if is_promoting(machine.store):
-        finish_promotion(machine)
-        return RoleChange("home")
+    finish_promotion(machine)
     address = url or relay_address(machine)
-    with client_at(machine, address, token) as client:
+    with client_at(machine, address, _accepted_token(machine, root, address, token)) as client:
         devices = read_registry(client, root)
-        shut_out = _shut_out_homes(client, token)
+        own = client.make_token("home", ["home"])
     peer = home_peer(machine.store)
-    own = b"" if peer is None else peer.device_id
-    name = next((one.link.name for one in devices if one.link.device_id == own), "")
+    device_id = b"" if peer is None else peer.device_id
+    name = next((one.link.name for one in devices if one.link.device_id == device_id), "")
     before = ignored_prefixes(machine.store, root)  # of the device that this machine was, if it is run again
-    others = tuple(one for one in devices if one.link.device_id != own and one.link.up_prefix not in before)
-    _take_over(machine, peer, Handover(root, token, name, others), url=address)
+    others = tuple(one for one in devices if one.link.device_id != device_id and one.link.up_prefix not in before)
+    _take_over(machine, peer, Handover(root, own.token, name, others), url=address)
+    with client_at(machine, address, own.token) as client:
+        _revoke_other_homes(client, own.id)
+    return RoleChange("home", None, ("the lost home can no longer use the relay", *_devices_in_words(devices, others)))
+
+
+def _accepted_token(machine: Machine, root: bytes, address: str, token: str) -> str:
+    """Return the token, or what an earlier run exchanged it for, if the relay refuses it and this is home already."""
+    try:
+        with client_at(machine, address, token) as client:
+            client.tokens()
+    except RelayDeniedError:
+        places = key_places(machine)
+        if not has_token(machine) or read_key(places).key != RelayKey("root", root):
+            raise
+        return read_token(places).reveal()
+    return token
+
+
+def _revoke_other_homes(client: RelayClient, own: str) -> None:
+    """Revoke the tokens of other homes: a lost one that comes back would take what devices send to this one."""
+    for one in client.tokens():
+        if "home" in one.scopes and one.revoked_at is None and one.id != own:
+            client.revoke_token(one.id)
+
+
+def _devices_in_words(devices: Sequence[KnownDevice], others: Sequence[KnownDevice]) -> tuple[str, ...]:
     if not devices:
-        hint = "the relay keeps no list of devices: pair them again with crystal relay pair"
-        return RoleChange("home", None, (*shut_out, hint))
+        return ("the relay keeps no list of devices: pair them again with crystal relay pair",)
     in_use = ", ".join(one.link.name for one in others if one.link.revoked_at is None) or "none"
     revoked = ", ".join(one.link.name for one in others if one.link.revoked_at is not None)
-    notes = (*shut_out, f"devices: {in_use}; each sends again what it has")
-    return RoleChange("home", None, (*notes, f"revoked as before: {revoked}") if revoked else notes)
-
-
-def _shut_out_homes(client: RelayClient, token: str) -> tuple[str, ...]:
-    """Revoke the tokens of other homes: a lost one that comes back would take what devices send to this one."""
-    own = token.split("_")[1]
-    others = [one for one in client.tokens() if "home" in one.scopes and one.revoked_at is None and one.id != own]
-    for one in others:
-        client.revoke_token(one.id)
-    return ("the lost home can no longer use the relay",) if others else ()
+    words = f"devices: {in_use}; each sends again what it has"
+    return (words, f"revoked as before: {revoked}") if revoked else (words,)
