@@ -9,7 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
-from crystal.app.context import now_ms
+from crystal.app.context import current_folder, now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import finder, spool
 from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
@@ -43,13 +43,6 @@ def capture_state(config: Config, store: Store | None = None, *, everywhere: boo
         return assess_capture(_facts(config, None, _problem_of(config.places, error), everywhere=everywhere))
 
 
-def current_folder() -> Path | None:
-    """Return the current folder, or None if it was deleted."""
-    with contextlib.suppress(OSError):
-        return Path.cwd()
-    return None
-
-
 def _problem_of(places: Places, error: CrystalError) -> tuple[str, str]:
     """Return why the database cannot be opened, and the command that repairs it."""
     try:
@@ -68,10 +61,10 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
     waiting = _waiting_notes(places.spool)
     last_turn = last_turn_hook(places, store)
     is_late = last_turn is not None and now - last_turn > 1000 * SILENT_SECONDS
-    cwd, left_out = None if everywhere else current_folder(), left_out_folders(places)
+    folder, left_out = None if everywhere else current_folder(), left_out_folders(places)
     return CaptureFacts(
         now=now,
-        hooks=tuple(hook_facts(folder, cwd) for folder in places.claude_dirs if is_meant(config, folder, left_out)),
+        hooks=tuple(hook_facts(one, folder) for one in places.claude_dirs if is_meant(config, one, left_out)),
         data_dir=places.data_dir,
         store_problem=problem,
         off_since=None if store is None else _off_since(store),
@@ -112,7 +105,7 @@ def _has_others(places: Places, left_out: list[str] | None) -> bool:
     return any(one.folder.is_dir() for one in (roots if left_out else others))
 
 
-def hook_facts(folder: Path, cwd: Path | None) -> HookFacts:
+def hook_facts(folder: Path, cwd: str | None) -> HookFacts:
     """Find out which hooks a client with this configuration folder runs when it is started in ``cwd``."""
     layers = read_layers(folder, cwd)
     gone = missing_programs(layers.commands)

@@ -44,6 +44,13 @@ def this_home() -> Path:
     return Path.home()
 
 
+def current_folder() -> str | None:
+    """Return the current folder, None if it is gone."""
+    with contextlib.suppress(OSError):
+        return os.getcwd()  # noqa: PTH109 - a name is wanted
+    return None
+
+
 def default_paths() -> Places:
     """Return where crystal's files are on this machine; cheap."""
     return resolve_places(os.environ, this_home())

@@ -238,15 +238,13 @@ def _renewed(old: Version, given: Remembered, where: Project | None, now: int) -
     return Version(changed(placed(old.memory, where), now, **fields), where)
 
 
-def take_memories(machine: Machine) -> int:
-    """Update this machine's memories from the mirror; return how many were changed elsewhere."""
-    taken = 0
+def take_memories(machine: Machine) -> None:
+    """Update this machine's memories from the mirror."""
     with open_mirror(machine.places) as mirrored:
         if mirrored is None or mirrored.store is None:
-            return 0
+            return
         for uid in memories.outdated(machine.store, mirrored.store):
             theirs = memories.version_of(mirrored.store, uid)
             if theirs is not None:
                 with machine.store.transaction():
-                    taken += memories.put_version(machine.store, theirs, from_home=True)
-    return taken
+                    memories.put_version(machine.store, theirs, from_home=True)

@@ -44,14 +44,6 @@ def find_home(stores: Sequence[Store], folder: str) -> tuple[str, str] | None:
     return next((home for home in found if home is not None), None)
 
 
-def working_folder() -> str | None:
-    """Return the current folder, None if it is gone."""
-    try:
-        return str(Path.cwd())
-    except OSError:
-        return None
-
-
 def known_folder(stores: Sequence[Store], folder: str) -> str:
     """Return the folder under which the project of a folder is known: another one if it was moved, else the same."""
     real = str(Path(folder).resolve())

@@ -12,9 +12,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crystal.app.context import Machine
+from crystal.app.context import Machine, current_folder
 from crystal.app.file_paths import FilePaths
-from crystal.app.projects import working_folder
 from crystal.app.working_tree import Claim, ProjectFolder, WorkingTree
 from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
@@ -63,7 +62,7 @@ def search_with_validity(machine: Machine, sources: Sequence[MemorySource], requ
     from crystal.search.engine import search  # noqa: PLC0415 - not for a turn or a memory that is shown
 
     result = search(sources, request)
-    return replace(result, hits=tuple(with_validity(machine, result.hits, working_folder())))
+    return replace(result, hits=tuple(with_validity(machine, result.hits, current_folder())))
 
 
 def with_validity(machine: Machine, hits: Sequence[Hit], folder: str | None) -> list[Hit]:

@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 
 from crystal.app import memory_changes
-from crystal.app.context import Machine, open_machine, open_reader
+from crystal.app.context import Machine, current_folder, open_machine, open_reader
 from crystal.app.memories import remember as keep
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
-from crystal.app.projects import working_folder
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
 from crystal.cli.json_output import print_json, record
@@ -140,7 +139,7 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     """Print a memory and what it was before."""
     one = memory_of(machine, ident)
     former, facts = history_of(machine, one.id), learned_facts(machine, one)
-    validity = memory_validity(machine, one, working_folder())
+    validity = memory_validity(machine, one, current_folder())
     if as_json:
         how, since = None if facts is None else as_record(facts), None if validity is None else record(validity)
         print_json(

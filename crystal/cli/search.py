@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crystal.app.context import Machine, open_reader
-from crystal.app.projects import find_home, working_folder
+from crystal.app.context import Machine, current_folder, open_reader
+from crystal.app.projects import find_home
 from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.app.validity import with_validity
 from crystal.cli import render
@@ -106,7 +106,7 @@ def search(
         )  # fmt: skip
         is_narrowed = everything or project is not None or session is not None
         result, scope = _ask(sources, request, None if is_narrowed else _home(machine))
-        hits = tuple(with_validity(machine, result.hits, working_folder()))
+        hits = tuple(with_validity(machine, result.hits, current_folder()))
         result = replace(result, hits=hits, notes=(*result.notes, *unreadable_mirror_notes(machine)))
         warn_if_not_capturing(machine, paused_too=True)
         if as_json:
@@ -138,7 +138,7 @@ def _ask(
 
 def _home(machine: Machine) -> tuple[str, str] | None:
     """Return the known project of the current folder, as (folder, name)."""
-    cwd = working_folder()
+    cwd = current_folder()
     return None if cwd is None else find_home(machine.stores, cwd)
 
 

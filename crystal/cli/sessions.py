@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from crystal.app.context import Machine, open_reader
+from crystal.app.context import Machine, current_folder, open_reader
 from crystal.app.mirror import mirror_notes
-from crystal.app.projects import working_folder
 from crystal.app.validity import turns_with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
@@ -96,7 +95,7 @@ def show(
             _print_raw(machine, target)
             return
         conversation = read(machine.stores, target, context=around)
-        conversation = turns_with_validity(machine, conversation, working_folder())
+        conversation = turns_with_validity(machine, conversation, current_folder())
         if as_json:
             print_json(_as_json(conversation))
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.app.context import Machine, open_reader
+from crystal.app.context import Machine, current_folder, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
@@ -276,9 +276,9 @@ def _fix_record(one: KnownFix) -> dict[str, object]:
 
 def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:
     """Return the project that is named, else that of this folder."""
-    from crystal.app.projects import find_home, working_folder
+    from crystal.app.projects import find_home
 
-    folder = None if everywhere else working_folder()
+    folder = None if everywhere else current_folder()
     home = None if folder is None else find_home(machine.stores, folder)
     return project_value(machine, project) or (home[0] if home else None)
 

@@ -221,15 +221,13 @@ def _batches(ids: list[int]) -> Iterator[list[int]]:
         yield ids[at : at + BATCH_FILES]
 
 
-def remove_rows(store: Store, source: FileSource) -> int:
-    """Delete a source with all of its chunks, in short transactions; return how many chunks there were."""
-    deleted = 0
+def remove_rows(store: Store, source: FileSource) -> None:
+    """Delete a source with all of its chunks, in short transactions."""
     for some in _batches([one.id for one in source_files.known_files(store, source.id).values()]):
         with store.transaction():
-            deleted += source_files.delete_files(store, some)
+            source_files.delete_files(store, some)
     with store.transaction():
         source_files.delete_source(store, source.id)
-    return deleted
 
 
 def hash_key(store_key: bytes) -> bytes:

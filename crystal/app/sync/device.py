@@ -57,10 +57,10 @@ KEEP_SECONDS = 60.0
 """Time limit for the mirror's index after each delivery, which holds the lock meanwhile."""
 
 
-def send_past(machine: Machine) -> int:
-    """Queue everything archived here for home, after what is captured now; return the amount."""
+def send_past(machine: Machine) -> None:
+    """Queue everything archived here for home, after what is captured now."""
     with machine.store.transaction():
-        return past.begin(machine.store)
+        past.begin(machine.store)
 
 
 def deliver_relay(

@@ -54,8 +54,8 @@ def ignored_prefixes(store: Store, root: bytes) -> frozenset[bytes]:
     return frozenset([own_prefix(root), *once])
 
 
-def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> bool:
-    """Put the list at the relay when it has changed, or the relay has lost it; False when neither is so.
+def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Mapping[bytes, int] | None = None) -> None:
+    """Put the list at the relay when it has changed, or the relay has lost it.
 
     Each list is the only blob of a stream of its own, so that no count can be lost by a crash or a backup.
 
@@ -72,7 +72,7 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
     before = bytes.fromhex(state.get("stream", ""))
     is_lost = heads is not None and not heads.get(before)
     if state.get("digest") == digest_of(body) and not is_lost:
-        return False
+        return
     now = now_ms()
     serial, stream = max(now, int(state.get("serial", 0)) + 1), own_prefix(root) + os.urandom(8)
     document = json.dumps({"serial": serial, "as_of": now, "body": body}).encode()
@@ -81,7 +81,6 @@ def save_registry(machine: Machine, client: RelayClient, root: bytes, heads: Map
         write_note(store, _KEY, json.dumps({"stream": stream.hex(), "serial": serial, "digest": digest_of(body)}))
     if before:
         client.ack(before, 1)
-    return True
 
 
 def _sealed(root: bytes, document: bytes, stream: bytes, now: int) -> bytes:

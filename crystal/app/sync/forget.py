@@ -26,13 +26,12 @@ FINISHING = "forgetting files"
 # -------------------------------------------------------------------------------------------------------- on a device
 
 
-def send_forgotten(machine: Machine, link: Link) -> int:
-    """Seal the waiting tombstones for home; return their number. Without the key they keep waiting."""
+def send_forgotten(machine: Machine, link: Link) -> None:
+    """Seal the waiting tombstones for home. Without the key they keep waiting."""
     store = machine.store
     with contextlib.suppress(NotConfiguredError, WatermarkMovedError), store.transaction():
         put_again(store, link, now_ms())
-        return put_forgotten(store, link, now_ms())
-    return 0
+        put_forgotten(store, link, now_ms())
 
 
 def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of: int) -> None:

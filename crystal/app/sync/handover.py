@@ -143,18 +143,17 @@ def finish_promotion(machine: Machine) -> None:
         drop_note(machine.store, PROMOTING)
 
 
-def take_mirror(machine: Machine) -> int:
-    """Take what the old home's mirror knows into this machine's own memory, then delete the mirror; return the turns.
+def take_mirror(machine: Machine) -> None:
+    """Take what the old home's mirror knows into this machine's own memory, then delete the mirror.
 
     A lost home's data exists only in its mirrors. A home that moves sends its archive later; its rows are here then.
     """
     with open_mirror(machine.places, "device") as mirrored:
         if mirrored is None or mirrored.store is None:
-            return 0
-        taken = adopt_turns(machine.store, mirrored.store)
+            return
+        adopt_turns(machine.store, mirrored.store)
         adopt_memories(machine.store, mirrored.store)
     device_mirror(machine.places).discard()
-    return taken
 
 
 def settle(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:

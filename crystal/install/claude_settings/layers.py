@@ -62,9 +62,9 @@ class SettingsLayers:
         return tuple(dict.fromkeys(each for file in self.files for each in file.commands.get(TURN_EVENT, ())))
 
 
-def read_layers(claude_dir: Path, cwd: Path | None) -> SettingsLayers:
+def read_layers(claude_dir: Path, cwd: str | None) -> SettingsLayers:
     """Read the settings for a client started in ``cwd``; without a folder, those that apply everywhere."""
-    project = [] if cwd is None else [cwd / ".claude" / name for name in ("settings.local.json", "settings.json")]
+    project = [] if cwd is None else [Path(cwd, ".claude", name) for name in ("settings.local.json", "settings.json")]
     user = claude_dir / "settings.json"
     above = [MANAGED_SETTINGS, *(path for path in project if path != user)]
     return SettingsLayers(read_facts(user), tuple(map(read_facts, above)))

@@ -10,6 +10,7 @@ Opening looks at the directory and at the time of the file; only ``check`` reads
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap
@@ -213,10 +214,7 @@ def files_in(folder: Path) -> Iterator[Path]:
     return (path for ending in (SUFFIX, SUFFIX + TEMPORARY) for path in folder.glob(f"*{ending}"))
 
 
-def remove_file(path: Path) -> bool:
-    """Delete a file; False if that must wait: Windows keeps files that are open."""
-    try:
+def remove_file(path: Path) -> None:
+    """Delete a file, later if that must wait: Windows keeps files that are open."""
+    with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
-    except OSError:
-        return False
-    return True

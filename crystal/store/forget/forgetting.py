@@ -149,13 +149,13 @@ def select_tombstones(store: Store, where: str, *values: int) -> list[tuple[int,
     ]
 
 
-def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> int:
-    """Record what is forgotten and block it, inside the caller's transaction; return how many were new.
+def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> None:
+    """Record what is forgotten and block it, inside the caller's transaction.
 
     Idempotent by ``uid``. Deletes nothing: ``crystal.forgetting.finish`` finds and deletes what is here; its queue is
     the tombstones without ``done_at``. One with very many names is kept in parts.
     """
-    new = 0
+    is_new = False
     for tombstone in (part for one in tombstones for part in parts(one)):
         if store.has("SELECT 1 FROM tombstones WHERE uid = ?", (tombstone.uid,)):
             continue
@@ -163,8 +163,8 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
         row = tombstone._replace(value=value)  # type: ignore[arg-type]
         store.insert("tombstones", _COLUMNS, *row)
         _block(store, tombstone, now)
-        new += 1
-    if new:
+        is_new = True
+    if is_new:
         # Parts of incomplete messages are stored in plain text, and nothing tells what they contain: request them
         # again. Any predecessor is accepted once: the tag of the blob before is not known any more.
         store.execute(
@@ -172,7 +172,6 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> i
             " FROM (SELECT stream, min(seq) AS seq FROM relay_fragments GROUP BY stream) f WHERE relay_in.id = f.stream"
         )
         store.execute("DELETE FROM relay_fragments")
-    return new
 
 
 def _block(store: Store, tombstone: Tombstone, now: int) -> None:

@@ -26,9 +26,9 @@ _TURNS = (
 _TURN, _PROJECT, _TITLE, _ORIGIN = slice(1, 14), slice(14, 18), 18, slice(19, None)
 
 
-def adopt_turns(store: Store, other: Store) -> int:
-    """Copy every turn of a store that this one does not have; return how many were new. Can be run again."""
-    added = after = 0
+def adopt_turns(store: Store, other: Store) -> None:
+    """Copy every turn of a store that this one does not have. Can be run again."""
+    after = 0
     while rows := other.rows(_TURNS, (after, PAGE)):
         chunks: dict[int, list[Chunk]] = {}
         sql = "SELECT turn, start, text FROM chunks WHERE turn BETWEEN ? AND ? ORDER BY turn, start"
@@ -37,11 +37,10 @@ def adopt_turns(store: Store, other: Store) -> int:
         after = rows[-1][0]
         with store.transaction():
             for origin, group in groupby(rows, key=lambda row: Origin(*row[_ORIGIN])):
-                added += _add(store, origin, list(group), chunks)
-    return added
+                _add(store, origin, list(group), chunks)
 
 
-def _add(store: Store, origin: Origin, rows: list[Row], chunks: dict[int, list[Chunk]]) -> int:
+def _add(store: Store, origin: Origin, rows: list[Row], chunks: dict[int, list[Chunk]]) -> None:
     """Add turns of one session, but for those that are forgotten here. Inside a transaction."""
     blocks = read_blocks(store)
     said: list[tuple[Turn, int | None, list[Chunk]]] = []
@@ -53,7 +52,7 @@ def _add(store: Store, origin: Origin, rows: list[Row], chunks: dict[int, list[C
             if turn.cwd is not None:
                 projects[turn.cwd] = Project(*row[_PROJECT])
     known = store.value("SELECT title FROM sessions WHERE session_id = ?", (origin.session_id,))
-    return turns.add_turns(store, origin, said, projects, rows[-1][_TITLE] if said and known is None else None).turns
+    turns.add_turns(store, origin, said, projects, rows[-1][_TITLE] if said and known is None else None)
 
 
 def adopt_memories(store: Store, other: Store) -> int:

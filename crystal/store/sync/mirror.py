@@ -155,8 +155,8 @@ def decided(store: Store) -> list[Listed]:
     return store.all(Listed, _LISTED.format(""))
 
 
-def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:
-    """Replace neighbours of the list, or a decided step, by one object. False if the list has changed meanwhile.
+def replace(store: Store, old: Sequence[Listed], new: Listed) -> None:
+    """Replace neighbours of the list, or a decided step, by one object; nothing if the list has changed meanwhile.
 
     An object that holds deleted content goes to the trash at once, others after the grace period.
     """
@@ -164,7 +164,7 @@ def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:
     with store.transaction():
         rows = store.rows("SELECT sha256, stale FROM mirror_objects WHERE last BETWEEN ? AND ? ORDER BY last", bounds)
         if [sha for sha, _ in rows] != [one.sha256 for one in old]:
-            return False
+            return
         for sha, stale in rows:
             if sha is not None:
                 put_in_trash(store, sha, 0 if stale == FORGOTTEN else new.made_at)
@@ -177,7 +177,6 @@ def replace(store: Store, old: Sequence[Listed], new: Listed) -> bool:
         )
         store.execute("DELETE FROM mirror_trash WHERE object = substr(?, 1, 16)", (new.sha256,))
         store.execute("UPDATE mirror_home SET is_changed = 1")
-        return True
 
 
 def put_in_trash(store: Store, sha256: bytes, since: int) -> None:
