@@ -242,19 +242,8 @@ class _History:
     # ------------------------------------------------------------------------------------------------ what was said
 
     def _said(self, name: FileName, most: int, enough: int) -> Iterator[Event]:
-        """Yield what the texts tell that name the thing, each call and its result once.
-
-        At most ``most`` texts are read; ``enough`` if each was said many times.
-        """
-        words = " ".join(words_of(name.spoken(self._thing))).replace('"', " ")
-        question = f'"{words}"' if " " in words else words
-        filters = Filters(self._project)
-        sources, request = prepare_search(self._machine, question, most, filters, recency="off")
-        exact = tuple(replace(source, embedder=None) for source in sources)
-        found = search(exact, replace(request, enough=enough, surrounded=0))
-        unread = {note for source in sources for note in note_of_unread(source.store)}
-        self.notes += [note for note in found.notes if note.removeprefix("mirror: ") in unread]
-        hits = [one for one in found.hits if name.covers(one.timestamp) and self._pattern.search(one.text)]
+        """Yield what the texts tell that name the thing, each call and its result once; see ``_hits``."""
+        hits = self._hits(name, most, enough)
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
         for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does
@@ -263,6 +252,18 @@ class _History:
             if event is not None and (call is None or (hit.memory, call.turn) not in told):
                 yield event
                 told |= {(hit.memory, call.turn)} if call else set()
+
+    def _hits(self, name: FileName, most: int, enough: int) -> list[Hit]:
+        """Return the texts that name the thing; at most ``most`` are read, ``enough`` if each was said many times."""
+        words = " ".join(words_of(name.spoken(self._thing))).replace('"', " ")
+        question = f'"{words}"' if " " in words else words
+        filters = Filters(self._project)
+        sources, request = prepare_search(self._machine, question, most, filters, recency="off")
+        exact = tuple(replace(source, embedder=None) for source in sources)
+        found = search(exact, replace(request, enough=enough, surrounded=0))
+        unread = {note for source in sources for note in note_of_unread(source.store)}
+        self.notes += [note for note in found.notes if note.removeprefix("mirror: ") in unread]
+        return [one for one in found.hits if name.covers(one.timestamp) and self._pattern.search(one.text)]
 
     def _calls(self, hits: Sequence[Hit]) -> dict[int, queries.CallEnd]:
         """Return how the calls ended that some hits are, or are the results of, by the ids of the hits."""

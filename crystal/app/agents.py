@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -127,6 +127,18 @@ class AgentFiles:
         """Return how many files there are."""
         return len(self.files) + sum(number for number, _ in self.same.values())
 
+    @property
+    def last_at(self) -> int | None:
+        """Return when one of them was written last, ms; None if there are none."""
+        times = [*(one.found.modified for one in self.files), *(at for _, at in self.same.values())]
+        return max(times, default=None)
+
+    def of(self, name: str) -> AgentFiles:
+        """Return the files of one agent."""
+        same = {root: found for root, found in self.same.items() if root.harness == name}
+        files = [one for one in self.files if one.root.harness == name]
+        return replace(self, same=same, files=files, refused={p: one for p, one in self.refused.items() if one == name})
+
 
 def look_at_files(machine: Machine) -> AgentFiles:
     """Return the agents' files on this machine."""
@@ -176,24 +188,22 @@ def describe_percent(percent: float) -> str:
 
 
 def _state_of(machine: Machine, name: str, look: AgentFiles, counts: HarnessCounts) -> AgentState:
-    roots = [root for root in look.folders.roots if root.harness == name]
-    there = [one for one in look.files if one.root.harness == name]
-    same = {root: found for root, found in look.same.items() if root.harness == name}
-    used = {*same, *(one.root for one in there)}
+    own, roots = look.of(name), [root for root in look.folders.roots if root.harness == name]
+    used = {*own.same, *(one.root for one in own.files)}
     shown = [root for root in roots if not root.place.in_projects or root in used]
     sizes, known = counts.bytes, look.formats().get(name, FormatState())
     return AgentState(
         name,
         HARNESSES[name].title,
         tuple(dict.fromkeys(str(root.folder) for root in shown if Path(root.folder).is_dir())),
-        len(there) + sum(number for number, _ in same.values()),
-        max([*(one.found.modified for one in there), *(at for _, at in same.values())], default=None),
+        own.number,
+        own.last_at,
         counts.sessions,
         sizes.get("captured", 0),
         sum(size for state, size in sizes.items() if state.startswith("private")),
         sizes.get(BEFORE_CRYSTAL, 0),
-        sum(one.unread for one in there),
-        sum(not one.is_readable for one in there) + list(look.refused.values()).count(name),
+        sum(one.unread for one in own.files),
+        sum(not one.is_readable for one in own.files) + len(own.refused),
         counts.since,
         cleanup_of(machine, name),
         round(known.percent, 1),

@@ -92,20 +92,11 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
         NotFoundError: There is no such file.
         UsageError: It is no text, or has no such lines.
     """
-    path, first, last = _target(wanted)
+    path, first, asked = _target(wanted)
     if not os.path.isfile(path):  # noqa: PTH113 - a name may be too long for pathlib
-        now = new_name(machine, path)
-        place = shlex.quote(f"{now}{wanted[len(wanted.rpartition(path.name)[0] + path.name) :]}")
-        hint = f"it has another name now: crystal blame {place}" if now else "give a file, FILE:LINE or FILE:LINE-LINE"
-        raise NotFoundError(f"there is no file {path}", hint=hint)
+        raise _not_there(machine, wanted, path)
     text = _read(path)
-    if not text:
-        raise UsageError(f"{path} is empty", hint="give a file that has lines")
-    asked = line_span(first, last or first)
-    last = min(len(text), last or len(text))
-    if not 1 <= first <= last:
-        quoted = shlex.quote(str(path))
-        raise UsageError(f"{path} has {len(text)} lines, not {asked}", hint=f"try: crystal blame {quoted}")
+    last = _last_line(path, len(text), first, asked)
     home = (project, project) if project else find_home(machine.stores, str(path.parent))
     start, end = max(1, first - AROUND), min(len(text), last + AROUND)
     committed = _committed(path, start, end)
@@ -118,6 +109,29 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     found = tuple(_grouped(first, best, commits))
     is_shallow = any(one.at == NO_AGE for one in committed[lines] if one)
     return Blame(str(path), home[1] if home else None, any(commits), found, is_shallow)
+
+
+def _not_there(machine: Machine, wanted: str, path: Path) -> NotFoundError:
+    """Return the error for a file that is missing; it may have another name now."""
+    now = new_name(machine, path)
+    place = shlex.quote(f"{now}{wanted[len(wanted.rpartition(path.name)[0] + path.name) :]}")
+    hint = f"it has another name now: crystal blame {place}" if now else "give a file, FILE:LINE or FILE:LINE-LINE"
+    return NotFoundError(f"there is no file {path}", hint=hint)
+
+
+def _last_line(path: Path, length: int, first: int, asked: int | None) -> int:
+    """Return the last line that is meant; the file has ``length`` lines.
+
+    Raises:
+        UsageError: The file does not have the lines from ``first`` on.
+    """
+    if not length:
+        raise UsageError(f"{path} is empty", hint="give a file that has lines")
+    last = min(length, asked or length)
+    if not 1 <= first <= last:
+        hint = f"try: crystal blame {shlex.quote(str(path))}"
+        raise UsageError(f"{path} has {length} lines, not {line_span(first, asked or first)}", hint=hint)
+    return last
 
 
 def line_span(first: int, last: int) -> str:

@@ -53,18 +53,25 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
     for key in flags:
         setting_for(key)
     written = dict(_from_file(tables, places.config_file))
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
-    for key, setting in SETTINGS.items():
-        variable = _from_environment(setting, env, values) if key in in_environment else None
-        value, sources[key] = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
-        values[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value
     agents = {key: found for key, found in written.items() if key not in SETTINGS}
-    sources |= {key: source for key, (_, source) in agents.items()}
-    found = {SETTINGS[key].attribute: value for key, value in values.items()}
+    resolved = _resolved(env, home, flags, written)
+    sources = {key: source for key, (_, source) in {**resolved, **agents}.items()}
+    found = {SETTINGS[key].attribute: value for key, (value, _) in resolved.items()}
     reload = partial(load_config, env, home, overrides=overrides)
     return Config(places=places, sources=sources, isolated=_isolated(agents), reload=reload, stamp=stamp, **found)
+
+
+def _resolved(
+    env: Mapping[str, str], home: Path, flags: Mapping[str, object], written: Mapping[str, Found]
+) -> dict[str, Found]:
+    """Return every setting as the first that has a value gives it: flag, environment, file, default."""
+    resolved: dict[str, Found] = {}
+    in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
+    for key, setting in SETTINGS.items():
+        variable = _from_environment(setting, env, resolved) if key in in_environment else None
+        value, source = _from_flag(setting, flags) or variable or written.get(key) or _default(setting)
+        resolved[key] = _at_home(value, home, key) if setting.kind is FOLDERS else value, source
+    return resolved
 
 
 def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:
@@ -124,10 +131,10 @@ def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:
     return checked(setting, value, "flag"), "flag"
 
 
-def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[str, Any]) -> Found | None:
+def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[str, Found]) -> Found | None:
     """Return the first variable that is set; ``known`` holds the keys before this one, which conditions look at."""
     for alias in setting.variables:
-        applies = alias.when is None or known[alias.when[0]] == alias.when[1]
+        applies = alias.when is None or known[alias.when[0]][0] == alias.when[1]
         text = env.get(alias.variable, "")
         if applies and text.strip():
             source = f"environment {alias.variable}"

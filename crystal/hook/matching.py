@@ -57,13 +57,17 @@ def _plain_word(word: str) -> str:
     if _is_number(plain) and not plain.isalnum():
         plain = plain.rstrip(_VERSION)  # the name of a package, without its version
     is_path = not plain.isascii() or "/" in plain or "\\" in plain or "\x1b" in plain
-    if is_path or _is_number(plain) or word[0] + word[-1] == "[]":
+    if is_path or _is_number(plain) or word[0] + word[-1] == "[]" or _is_file_name(plain, word.strip(_SIGNS)):
         return ""
-    end = plain.rpartition(".")[2]
-    if end != plain and len(end) <= MAX_SUFFIX and end.isalnum() and end == end.lower():
-        ends = word.strip(_SIGNS)
-        return plain.lower() if ends[0] in _QUOTES and ends[-1] in _QUOTES else ""
     return plain.lower()
+
+
+def _is_file_name(plain: str, whole: str) -> bool:
+    """Return whether a word ends like the name of a file, and is not quoted; ``whole`` has its quotes."""
+    end = plain.rpartition(".")[2]
+    if end == plain or len(end) > MAX_SUFFIX or not end.isalnum() or end != end.lower():
+        return False
+    return whole[0] not in _QUOTES or whole[-1] not in _QUOTES
 
 
 def _is_number(plain: str) -> bool:

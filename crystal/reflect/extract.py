@@ -145,15 +145,21 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
     gates = read_rules()[1]
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or gates["REFUSES"].search(reply):
         return
-    sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
-    stated = gates["ASKED"].sub(".", said.strip())
-    found: list[tuple[Kind, str]] = []
-    if gates["AGREES"].search(reply) or (stated != said.strip() and gates["CONFIRMS"].match(reply)):
-        found = _proposed(said, sentences) or _stated(stated)
-    elif gates["WORKED"].search(reply):
-        found = [("cause", one) for one in (said.strip(), *sentences) if gates["CAUSED"].search(one)]
+    found = _agreed(reply, said.strip())
     if found and _is_plain(found[-1][1]):
         yield Statement(*found[-1], 0.85)
+
+
+def _agreed(reply: str, said: str) -> list[tuple[Kind, str]]:
+    """Return what a reply agrees to, or says that it worked."""
+    gates = read_rules()[1]
+    sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
+    stated = gates["ASKED"].sub(".", said)
+    if gates["AGREES"].search(reply) or (stated != said and gates["CONFIRMS"].match(reply)):
+        return _proposed(said, sentences) or _stated(stated)
+    if not gates["WORKED"].search(reply):
+        return []
+    return [("cause", one) for one in (said, *sentences) if gates["CAUSED"].search(one)]
 
 
 def _proposed(said: str, sentences: Sequence[str]) -> list[tuple[Kind, str]]:

@@ -5,7 +5,7 @@ Source: public descriptions of the export; no real export was read. tests/data/a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
 from crystal.transcript.line_context import Context
@@ -33,17 +33,13 @@ class ChatGptReader(ExportReader):
         if session is None:
             return None
         names = {name: unique_id(name, session) for name in nodes}
-        parents = {word(child): name for name, node in nodes.items() for child in list_of(node.get("children"))}
-        shown, context = talk.get("current_node"), Context().with_texts(title=talk.get("title"))
+        parents, shown = _parents(nodes), word(talk.get("current_node")) or ""
         return Tree(
             session,
-            context,
+            Context().with_texts(title=talk.get("title")),
             {names[name]: fields_of(node.get("message")) or None for name, node in nodes.items()},
-            {
-                names[name]: names.get(word(node["parent"]) or "" if "parent" in node else parents.get(name, ""))
-                for name, node in nodes.items()
-            },
-            names.get(word(shown) or ""),
+            {names[name]: names.get(parents[name]) for name in nodes},
+            names.get(shown),
         )
 
     def model_of(self, message: Fields) -> object:
@@ -72,6 +68,13 @@ class ChatGptReader(ExportReader):
 
 
 READER = ChatGptReader()
+
+
+def _parents(nodes: Mapping[str, Fields]) -> dict[str, str]:
+    """Return the name of each node's parent: as the node says, or else as a parent names it; empty for none."""
+    above = {word(child): name for name, node in nodes.items() for child in list_of(node.get("children"))}
+    said = {name: word(node["parent"]) or "" for name, node in nodes.items() if "parent" in node}
+    return {name: said.get(name, above.get(name, "")) for name in nodes}
 
 
 def _text(content: Fields) -> str:

@@ -179,19 +179,26 @@ def _stored(source: Snapshot) -> Iterator[tuple[str, Fields]]:
     blobs = {ident if _HASH.fullmatch(str(ident)) else digest(data): data for ident, data in rows}
     parsed = {ident: fields for ident, data in blobs.items() if (fields := _parsed(source, ident, data))}
     messages = {ident: fields for ident, fields in parsed.items() if "role" in fields}
-    seen, waiting = set[str](), [str(_meta(source).get("latestRootBlobId"))]
-    named = list[tuple[str, Fields]]()
-    while waiting:
-        ident = waiting.pop()
-        if ident in messages:
-            named.append((ident, messages[ident]))
-        elif ident not in seen and isinstance(blobs.get(ident), bytes):
-            seen.add(ident)
-            waiting.extend(reversed(_named_ids(blobs[ident])))
+    named = list(_named_messages(str(_meta(source).get("latestRootBlobId")), blobs, messages))
     if not named or any(part.role == "summary" for _, message in named for part in parts(message)):
         yield from _others(messages, named)
     yield from named
     yield from ((ident, fields) for ident, fields in parsed.items() if ident not in messages)
+
+
+def _named_messages(
+    root: str, blobs: Mapping[str, object], messages: Mapping[str, Fields]
+) -> Iterator[tuple[str, Fields]]:
+    """Yield the messages that a state names, itself or through others."""
+    seen, waiting = set[str](), [root]
+    while waiting:
+        ident = waiting.pop()
+        data = blobs.get(ident)
+        if ident in messages:
+            yield ident, messages[ident]
+        elif ident not in seen and isinstance(data, bytes):
+            seen.add(ident)
+            waiting.extend(reversed(_named_ids(data)))
 
 
 def _others(messages: Mapping[str, Fields], named: list[tuple[str, Fields]]) -> Iterator[tuple[str, Fields]]:

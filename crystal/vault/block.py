@@ -102,15 +102,7 @@ def parse_block(text: str | None, name: str) -> MemoryBlock:
     newline = "\r\n" if "\r\n" in text and text.find("\r\n") == text.find("\n") - 1 else "\n"
     begins, ends, quoted = _lines_of_blocks(text)
     if not begins and not ends:
-        if quoted is not None:
-            problem = (
-                f"{name}: the code block at line {_line_at(text, quoted)} is not closed, or holds a block of crystal"
-            )
-            raise UsageError(problem, hint="close the code block, or move crystal's out of it")
-        if text.endswith("\r") and newline == "\n":  # with what follows it would be another line end
-            raise UsageError(f"{name}: it ends with a carriage return", hint="end its last line with a line feed")
-        ended = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2)
-        return MemoryBlock(text, "", ended if text else 0, newline, is_there=False)
+        return _new_block(text, newline, quoted, name)
     if (len(begins), len(ends)) != (1, 1) or begins[0].end() > ends[0].start():
         where = _line_at(text, (begins or ends)[0].start())
         problem = f"{name}: the block of crystal at line {where} is damaged: it needs one first and one last line"
@@ -125,6 +117,17 @@ def parse_block(text: str | None, name: str) -> MemoryBlock:
         text[: begins[0].start()], text[ends[0].end() :], int(ends[0][1]), newline, is_there=True,
         entries=tuple(_entry(lines) for lines in _groups(body)), listed=listed,
     )  # fmt: skip
+
+
+def _new_block(text: str, newline: str, quoted: int | None, name: str) -> MemoryBlock:
+    """Return the block to add to a file that has none; ``quoted`` is where fenced code is in its way."""
+    if quoted is not None:
+        problem = f"{name}: the code block at line {_line_at(text, quoted)} is not closed, or holds a block of crystal"
+        raise UsageError(problem, hint="close the code block, or move crystal's out of it")
+    if text.endswith("\r") and newline == "\n":  # with what follows it would be another line end
+        raise UsageError(f"{name}: it ends with a carriage return", hint="end its last line with a line feed")
+    lead = next((2 - count for count in (2, 1) if text.endswith(newline * count)), 2) if text else 0
+    return MemoryBlock(text, "", lead, newline, is_there=False)
 
 
 def _line_at(text: str, position: int) -> int:

@@ -142,23 +142,25 @@ def _edited(argument: str) -> Iterator[ToolCall]:
     head, _, rest = argument.partition("\n")
     if head == "view":
         return
-    argument = rest if head in _EDITORS else argument
+    path, values = _path_and_values(rest if head in _EDITORS else argument)
+    if path and "\n" not in path:
+        yield _edit(path, _lines_of(values, _OLD), _lines_of(values, _NEW))
+
+
+def _path_and_values(argument: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the path in a call's arguments, and each argument with its name."""
     marks = list(_ARGUMENT.finditer(argument)) or list(_ONLY_TEXT.finditer(argument))[:1]
     path = argument[: marks[0].start() if marks else None].strip()
     if path:  # what looks like a second path is a line of the text
         marks = [mark for mark in marks if mark[1] not in _PATHS]
-    old, new = list[str](), list[str]()
-    for at, mark in enumerate(marks):
-        end = marks[at + 1].start() - 1 if at + 1 < len(marks) else len(argument)
-        value = argument[mark.end() : max(mark.end(), end)]
-        if mark[1] in _PATHS:
-            path = path or value.strip()
-        elif mark[1] in _OLD:
-            old += value.splitlines()
-        elif mark[1] in _NEW:
-            new += value.splitlines()
-    if path and "\n" not in path:
-        yield _edit(path, old, new)
+    ends = [*(mark.start() - 1 for mark in marks[1:]), len(argument)]
+    values = [(mark[1], argument[mark.end() : max(mark.end(), end)]) for mark, end in zip(marks, ends, strict=False)]
+    paths = (value.strip() for name, value in values if name in _PATHS)
+    return path or next(filter(None, paths), ""), values
+
+
+def _lines_of(values: list[tuple[str, str]], names: frozenset[str]) -> list[str]:
+    return [line for name, value in values if name in names for line in value.splitlines()]
 
 
 def _patched(patch: str) -> Iterator[ToolCall]:

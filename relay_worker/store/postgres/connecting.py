@@ -148,21 +148,7 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
     other = SCHEMA if schema == MOVING else MOVING
     sql = "SELECT current_setting('server_encoding'), to_regnamespace(%s) IS NOT NULL, to_regnamespace(%s) IS NOT NULL"
     encoding, is_known, has_other = db.execute(sql, [schema, other]).fetchone() or ("", False, False)
-    if encoding != "UTF8":
-        raise CannotServeError(
-            f"{without_password(url)} has the encoding {encoding}", hint="createdb --encoding UTF8 --template template0"
-        )
-    if has_other and schema == MOVING:
-        raise CannotServeError(f"there is a relay in {without_password(url)} already", hint="name an empty database")
-    if not is_known and not create:
-        raise CannotServeError(
-            f"there is no relay in {without_password(url)}",
-            hint="start it first: crystal-relay serve; or create it: crystal-relay token make --create",
-            exit_code=3,
-        )
-    if not is_known and has_other:  # a relay made here would be empty, and no client would know it
-        hint = f"run crystal-relay move again until it exits with 0; or: DROP SCHEMA {MOVING} CASCADE"
-        raise CannotServeError(f"the move of a relay to {without_password(url)} is not complete", hint=hint)
+    _check_database(without_password(url), encoding, schema, is_known=is_known, has_other=has_other, create=create)
     if not is_known:
         db.execute(f"CREATE SCHEMA {schema}")
     db.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
@@ -177,6 +163,25 @@ def _upgrade(url: str, db: psycopg.Connection[Any], schema: str, *, create: bool
         db.execute("INSERT INTO schema_version (version) VALUES (%s)", [number])
     if version < newest:
         db.execute(Path(__file__).with_name("notices.sql").read_text("utf-8"))
+
+
+def _check_database(shown: str, encoding: str, schema: str, *, is_known: bool, has_other: bool, create: bool) -> None:
+    """Refuse a database that cannot hold the relay, or holds another one than is asked for."""
+    if encoding != "UTF8":
+        raise CannotServeError(
+            f"{shown} has the encoding {encoding}", hint="createdb --encoding UTF8 --template template0"
+        )
+    if has_other and schema == MOVING:
+        raise CannotServeError(f"there is a relay in {shown} already", hint="name an empty database")
+    if not is_known and not create:
+        raise CannotServeError(
+            f"there is no relay in {shown}",
+            hint="start it first: crystal-relay serve; or create it: crystal-relay token make --create",
+            exit_code=3,
+        )
+    if not is_known and has_other:  # a relay made here would be empty, and no client would know it
+        hint = f"run crystal-relay move again until it exits with 0; or: DROP SCHEMA {MOVING} CASCADE"
+        raise CannotServeError(f"the move of a relay to {shown} is not complete", hint=hint)
 
 
 def refuse_while_moving(url: str, db: psycopg.Connection[Any]) -> None:
