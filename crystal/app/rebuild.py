@@ -96,7 +96,8 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
     make_private_dir(scratch)
     record = read_record(places.ldm_home / RECORD_FILE)
     lines = sum(len(read_memories(path).damaged) for path in all_records(places.ldm_home / "agents"))
-    damaged = [f"{lines} damaged lines of the record of memories; a memory that only they had is lost"] if lines else []
+    told = "1 damaged line" if lines == 1 else f"{lines} damaged lines"
+    damaged = [f"{told} of the record of memories; a memory that only stood there is lost"] if lines else []
     with Store.open(scratch / "crystal.db") as store:
         found = salvage(places.db, scratch, store)
     knows = (record is not None and record.complete) or found.is_whole("private_marks", "private_lines")
@@ -128,7 +129,8 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:
     missing = []
-    if not all_records(config.places.ldm_home / "agents") and not found.is_whole("memories", "memory_history"):
+    is_recorded = any(path.stat().st_size for path in all_records(config.places.ldm_home / "agents"))
+    if not is_recorded and not found.is_whole("memories", "memory_history"):
         missing.append("memories that were only in the old database, if any")
     if not has_record and not found.is_whole("private_marks", "private_lines"):
         missing.append("the record of when capture was off, and which lines were private")

@@ -159,8 +159,10 @@ def _differences(
 
 
 def _continues(path: Path, noted: int) -> bool:
-    """Return True if only a torn line follows the bytes that the database knows."""
+    """Return True if only a torn line follows the bytes that the database knows; a link may lead to any file."""
     try:
+        if path.is_symlink():
+            return False
         with path.open("rb") as file:
             is_whole = file.seek(0, os.SEEK_END) >= noted
             file.seek(noted)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from crystal.config.paths import append_durably, make_private_dir, refused, write_private
-from crystal.errors import CrystalError, StoreFullError
+from crystal.errors import CrystalError, StoreFullError, UsageError
 from crystal.memories.rules import CATEGORIES, STATUSES
 from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
 from crystal.model.recall import FormerMemory
@@ -89,7 +91,7 @@ def read_record(path: Path) -> RecordContents:
     """Read a record. Damaged lines are set aside.
 
     Raises:
-        CrystalError: The file exists but cannot be read.
+        CrystalError: The file exists but cannot be read, or is a link to a file without any line of a record.
     """
     try:
         data = path.read_bytes()
@@ -112,6 +114,10 @@ def read_record(path: Path) -> RecordContents:
             known = entries[uid].former if uid in entries else ()
             entries[uid] = replace(entry, former=tuple(dict.fromkeys([*known, *entry.former])))
         offset += len(line)
+    if damaged and not entries and path.is_symlink():  # what is not ours is not written anew
+        target = os.path.realpath(path)
+        hint = f"run: rm {shlex.quote(str(path))} (removes only the link); then: crystal verify --repair"
+        raise UsageError(f"{path} is a link to {target}, which is no record of memories", hint=hint)
     return RecordContents(entries, tuple(damaged), len(data))
 
 

@@ -25,7 +25,7 @@ from crystal.errors import StoreDamagedError
 from crystal.store import Store
 from tests.support.capture_machine import NOW, line
 from tests.support.command import Done, crystal
-from tests.support.damage import HARMS, flip, overwrite_header, zero_page
+from tests.support.damage import HARMS, flip, harm_record, overwrite_header, zero_page
 from tests.support.table import each_row
 from tests.support.whole_memory import ROOT, Memory
 
@@ -93,12 +93,13 @@ def fuzz(memory: Memory, harm: str, seed: int) -> None:
     if dice.random() < 0.5:  # transcripts that the client has deleted
         shutil.rmtree(memory.home / ".claude" / "projects")
     HARMS[harm](data, dice)
-    database = memory.data / "crystal.db"
-    database.write_bytes(data)
+    (database := memory.data / "crystal.db").write_bytes(data)
+    harm_record(next(memory.home.glob(".ldm/agents/*/memory/memories.jsonl")), dice)
     for words in (["search", "says"], ["status"], ["sessions"], ["doctor"], ["search", "quokka"], ["memories"]):
         assert_no_traceback(*words)
     harmed = database.read_bytes()
     done = assert_all_is_back(memory)
+    assert "java 21" in crystal("memories").out or "lost: " in done.out
     for kept in memory.data.glob("crystal.db.damaged-*[0-9]"):
         assert kept.read_bytes() == harmed
         assert str(kept) in done.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 PAGE = 4096
 
@@ -48,3 +49,13 @@ HARMS: dict[str, Callable[[bytearray, random.Random], None]] = {
     "texts": garble_texts,
     "definition": garble_definition,
 }
+
+
+def harm_record(record: Path, dice: random.Random) -> None:
+    """Delete, cut or garble a record of memories too, in half of the cases."""
+    data = record.read_bytes()
+    found = dice.choice(["", "", "", "deleted", b"", data[: dice.randrange(len(data))], dice.randbytes(len(data))])
+    if found == "deleted":
+        record.unlink()
+    elif isinstance(found, bytes):
+        record.write_bytes(found)
