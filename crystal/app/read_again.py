@@ -31,10 +31,10 @@ STEP_SECONDS = 0.2
 def read_again(machine: Machine, should_stop: Callable[[], bool]) -> None:
     """Read what older readers read again, until all is read or ``should_stop``.
 
-    A store without a note of the readers' versions was read by the present ones.
+    A store without a note of the readers' versions was read by the first ones, as far as anybody knows.
     """
     store, readers = machine.store, reader_versions()
-    known = {**readers, **json.loads(read_note(store, READERS) or "{}")}
+    known = {**dict.fromkeys(readers, 1), **json.loads(read_note(store, READERS) or "{}")}
     for name in (name for name, now in readers.items() if known[name] < now):
         if not _read_agent(machine, name, f"{name}:{readers[name]}:", should_stop):
             return
@@ -75,7 +75,7 @@ def _read_some(machine: Machine, listed: ledger.TranscriptState, after: int, rep
             text = _text_of(machine, state, row)
             if text is not None:  # else ``verify`` names it
                 later = {one for one, by in replaced.items() if by > row.id}
-                write_turns(store, state, row.id, row.start, text, find, later)
+                write_turns(store, state, row.id, row.start, text, find, machine.places.ldm_home, later)
             if time.monotonic() > until and row != rows[-1]:
                 return row.id
     return -1

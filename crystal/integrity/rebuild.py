@@ -20,6 +20,7 @@ from crystal.capture import finder, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
+from crystal.ingest.said_by_agent import is_exported, leave_to_agent, said_by_agent
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
@@ -92,7 +93,9 @@ class Rebuild:
                     if text is None:
                         taken.unreadable[str(path)] += row.length
                     else:
-                        taken.turns += write_turns(store, state, row.id, row.start, text, self.find_project)
+                        taken.turns += write_turns(
+                            store, state, row.id, row.start, text, self.find_project, self.ldm_home
+                        )
                 return
             state = self._begin(state, path, name)
             self._take_frames(state, path, 0, taken)
@@ -176,7 +179,7 @@ class Rebuild:
             raw = self.capture.cleaner.hash(text)
             kept = ledger.CapturedRange(at, at + len(text), raw, frame.offset, frame.length, sha, len(text))
             ident = ledger.add_captured(self.store, state.id, state.mark.generation, kept, self.capture.clock())
-            taken.turns += write_turns(self.store, state, ident, at, text, self.find_project)
+            taken.turns += write_turns(self.store, state, ident, at, text, self.find_project, self.ldm_home)
             snapshots.put_records(self.store, state.id, records_in(text, state.origin.harness))
             at += len(text)
         mark = Watermark(state.mark.transcript, at, 0, 0, state.mark.generation, b"")
@@ -256,14 +259,16 @@ def write_turns(
     start: int,
     clean: bytes,
     find_project: FindProject,
+    ldm_home: Path,
     superseded: Collection[str] = (),
 ) -> int:
     """Write the turns of a ledger row's archived lines that are missing in the store, or differ. Return their number.
 
     Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
     """
-    lines = lines_of(clean)
-    missing = [one for one in missing_turns(store, row, start, lines, state) if one[0].uuid not in superseded]
+    lines, session = lines_of(clean), state.origin.session_id
+    twins = said_by_agent(store, ldm_home, session) if is_exported(state.origin) else {}
+    missing = [one for one in missing_turns(store, row, start, lines, state, twins) if one[0].uuid not in superseded]
     again = {turn.uuid for turn, _ in missing}
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
     _drop_revised(store, row, clean, again)
@@ -273,7 +278,9 @@ def write_turns(
     said += [(turn, row, []) for turn in others if checks.has_turn(store, turn.uuid, turn.part)]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     title = reader_of(state.origin.harness).title([(start, line) for line in lines])
-    return turns.add_turns(store, state.origin, said, projects, title).turns
+    added = turns.add_turns(store, state.origin, said, projects, title)
+    leave_to_agent(store, twins or said_by_agent(store, ldm_home, session))
+    return added.turns
 
 
 def _lines_in(path: Path) -> Iterator[bytes]:

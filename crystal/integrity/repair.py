@@ -82,7 +82,9 @@ class _Repair:
                     later = revised_after(state, rows, row, self.ldm_home)
                     with self.store.transaction():
                         checks.drop_turns(self.store, broken.get(row.id, []))
-                        written += write_turns(self.store, state, row.id, row.start, clean, self.find_project, later)
+                        written += write_turns(
+                            self.store, state, row.id, row.start, clean, self.find_project, self.ldm_home, later
+                        )
         if written:
             yield f"{written} turns written again from the archive"
 

@@ -19,6 +19,7 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, StoreBusyError, UnavailableError
 from crystal.ingest import archive
+from crystal.ingest.said_by_agent import Twins, is_exported, said_by_agent
 from crystal.integrity.proof import Fault, FaultKind, Proof
 from crystal.integrity.revisions import revised_after
 from crystal.model.capture import Chunk, Turn
@@ -121,6 +122,7 @@ class Verification:
 
     def _archive_faults(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
         """Find captured rows whose archived lines differ, or whose turns are not in the store."""
+        twins = said_by_agent(self.store, self.ldm_home, state.origin.session_id) if is_exported(state.origin) else {}
         for row in rows:
             if row.state != "captured" or not row.length:
                 continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory
@@ -141,7 +143,7 @@ class Verification:
                 continue
             lines = lines_of(clean)
             del clean  # a line may be huge
-            missing = [turn.uuid for turn, _ in missing_turns(self.store, row.id, row.start, lines, state)]
+            missing = [turn.uuid for turn, _ in missing_turns(self.store, row.id, row.start, lines, state, twins)]
             if missing and not revised_after(state, rows, row, self.ldm_home).issuperset(missing):
                 place = f"bytes {row.start} to {row.stop}"
                 words = f"{len(missing)} turns of {place} are not in the store as they were said"
@@ -278,11 +280,12 @@ def turns_in(lines: Sequence[bytes], start: int, state: ledger.TranscriptState) 
 
 
 def missing_turns(
-    store: Store, row: int, start: int, lines: Sequence[bytes], state: ledger.TranscriptState
+    store: Store, row: int, start: int, lines: Sequence[bytes], state: ledger.TranscriptState, twins: Twins
 ) -> list[tuple[Turn, int | None]]:
     """Return the turns of a ledger row's archived lines that are missing in the store or differ, with the id if stored.
 
-    The text is only compared for turns captured with this row: the client may have rewritten a line.
+    ``twins`` are those that the agent says: they are not missing. The text is only compared for
+    turns captured with this row: the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
     revised, blocks = revised_ids(lines), forgetting.read_blocks(store)
@@ -291,7 +294,11 @@ def missing_turns(
         ident, chunks = stored.get((turn.uuid, turn.part), (None, []))
         if ident is not None and not _says(chunks, turn.text):
             missing.append((turn, ident))
-        elif ident is not None or _is_elsewhere(store, turn, row, state.origin.harness, revised=revised):
+        elif (
+            ident is not None
+            or (turn.uuid, turn.part) in twins
+            or _is_elsewhere(store, turn, row, state.origin.harness, revised=revised)
+        ):
             continue
         elif blocks is None or not blocks.holds(turn.uuid, state.origin.session_id, turn.timestamp, turn.cwd):
             missing.append((turn, None))

@@ -16,6 +16,7 @@ from crystal.forgetting.match.forgotten_text import text_matcher
 from crystal.forgetting.plan.select import find_duplicates
 from crystal.forgetting.request import ForgetContext, Progress, SearchedArchives, Selection, counted
 from crystal.ingest.forgotten_filter import BY_FORGETTING
+from crystal.ingest.said_by_agent import said_by_agent
 from crystal.store import Store
 from crystal.store.capture.privacy import add_private_lines
 from crystal.store.forget import forgotten_rows, forgotten_work, traces
@@ -137,6 +138,9 @@ def _gather(
     """
     gone, taught = _named(context, stores, todo, kept)
     new = _unnamed_copies(context, stores, todo, gone)
+    for session in gone.sessions.union(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores)):
+        twins = said_by_agent(context.store, context.ldm_home, session)
+        new.lines |= {uuid for (uuid, _), line in twins.items() if line in gone.lines} - gone.lines
     for store in stores:
         new.lines |= forgotten_rows.summaries_after(store, gone.lines) - gone.lines
         new.memories |= learned_only_from(store, taught) - gone.memories

@@ -99,6 +99,18 @@ def frames_of_lines(store: Store, uuids: Collection[str]) -> list[tuple[str, int
     )
 
 
+def frames_of(store: Store, transcript: int) -> list[tuple[int, int]]:
+    """Return (offset, length) of each frame in a transcript's archive, in the order in which they were captured."""
+    sql = "SELECT archive_offset, archive_length FROM segments WHERE transcript = ? AND archive_length > 0 ORDER BY id"
+    return store.rows(sql, (transcript,))
+
+
+def states_of_session(store: Store, session_id: str, harnesses: Collection[str]) -> list[TranscriptState]:
+    """Return the states of a session's transcripts that some programs wrote, its subagents' as well."""
+    where = "WHERE session_id = ? AND harness IN (SELECT value FROM json_each(?)) ORDER BY id"
+    return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state {where}", (session_id, harnesses))
+
+
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
     """Return (harness, path) of the transcripts of a session, where they were seen last."""
     rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))

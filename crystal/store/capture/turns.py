@@ -1,9 +1,10 @@
 """Write sessions, turns, chunks and their texts. A turn that several files contain is stored once."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from crystal.config.harnesses import HARNESSES
 from crystal.model.capture import Chunk, Origin, Project, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import project_row
@@ -20,8 +21,12 @@ _TURN = (
 _NAMED = (
     "(session_id = ?1 OR session_id BETWEEN ?1 || '~' AND ?1 || '~~')"  # the agent's own id, see model.capture.ID_END
 )
-_OF_ITS_AGENT = "(session_id) DO UPDATE SET harness = excluded.harness WHERE harness = 'specstory'"
-"""SpecStory exports the sessions of agents: such a session is its agent's once that gives it, and isolated with it."""
+_EXPORTS = ", ".join(f"'{name}'" for name, harness in HARNESSES.items() if harness.is_export)
+_OF_ITS_AGENT = (
+    "(session_id) DO UPDATE SET harness = excluded.harness"
+    f" WHERE harness IN ({_EXPORTS}) AND excluded.harness NOT IN ({_EXPORTS})"
+)
+"""A session that an export gave first is its agent's once that gives it, and isolated with it."""
 _CHUNK = "id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch, subagent, ts"
 
 
@@ -92,6 +97,12 @@ def _session(store: Store, origin: Origin) -> int:
     values = (origin.session_id, origin.agent, origin.device, origin.harness)
     store.insert("sessions", "session_id, agent, device, harness", *values, on_conflict=_OF_ITS_AGENT)
     return int(store.value("SELECT id FROM sessions WHERE session_id = ?", (origin.session_id,)))
+
+
+def turns_with_parts(store: Store, named: Iterable[tuple[str, int]]) -> list[int]:
+    """Return the row ids of those of some turns that are stored, each named by its line and part."""
+    sql = "SELECT t.id FROM json_each(?) j JOIN turns t ON t.uuid = j.value ->> 0 AND t.part = j.value ->> 1"
+    return store.all(int, sql, ([*named],))
 
 
 def stored_uuids(store: Store, uuids: set[str]) -> set[str]:

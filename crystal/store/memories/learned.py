@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
@@ -159,6 +159,15 @@ def add_evidence(store: Store, one: Evidence) -> bool:
         " ON CONFLICT DO NOTHING RETURNING id"
     )
     return store.has(sql, one)
+
+
+def hand_over(store: Store, lines: Mapping[str, str]) -> None:
+    """Note that other lines taught what lines taught that are deleted: each the one that it is given with."""
+    columns = "memory, session, kind, confidence, at"
+    for old in {line for line, _ in taught_by(store, lines)}:
+        sql = f"INSERT INTO learned_from (line, {columns}) SELECT ?2, {columns} FROM learned_from WHERE line = ?1"
+        store.execute(f"{sql} ON CONFLICT DO NOTHING", (old, lines[old]))
+        store.execute("DELETE FROM learned_from WHERE line = ?", (old,))
 
 
 def move_cursor(store: Store, session: DueSession, turn: int) -> bool:

@@ -6,7 +6,7 @@ A session's turns are its own and those that its transcript repeats from another
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -245,6 +245,31 @@ def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[s
     for ident, uuid, role, tool in rows:
         found.setdefault(uuid, []).append((role, texts[ident][1] if ident in texts else "", tool))
     return found
+
+
+class SaidTurn(NamedTuple):
+    """A text that was said in a session, or the call of a tool."""
+
+    uuid: str
+    role: str
+    tool: str | None
+    text: str
+
+
+def said_in_session(store: Store, session_id: str, without: Collection[int]) -> list[SaidTurn]:
+    """Return what was said and called in a session and its subagents, by time; not what some transcripts have.
+
+    What a fork repeats is among it.
+    """
+    session = find_session_row(store, session_id)
+    turns = store.rows(
+        f"SELECT t.id, t.uuid, t.role, t.tool FROM {ALL_TURNS} t LEFT JOIN segments g ON g.id = t.segment"
+        " WHERE t.role NOT IN ('tool_result', 'summary')"
+        " AND coalesce(g.transcript, 0) NOT IN (SELECT value FROM json_each(?2)) ORDER BY t.ts, t.offset, t.part",
+        (session, without),
+    )
+    texts = turn_texts(store, [ident for ident, *_ in turns])
+    return [SaidTurn._make((*said, texts[ident][1])) for ident, *said in turns if ident in texts]
 
 
 def said_elsewhere(store: Store, uuids: Sequence[str], session_id: str) -> list[tuple[str, str]]:

@@ -1,0 +1,120 @@
+"""Leave out what an export says of a session, where the agent's own transcripts say it, too; whichever came first.
+
+An export has no ids of the agent, so its turns are compared by what they say. Nothing is noted of it: the archived
+lines of the export and the stored turns of the agent tell it again at any time, to ``verify`` and to a rebuild as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from crystal.config.harnesses import HARNESSES
+from crystal.ingest import archive
+from crystal.model.capture import Origin, Turn
+from crystal.model.named_tuple import NamedTuple
+from crystal.store import Store
+from crystal.store.capture import ledger, turns
+from crystal.store.sessions.conversations import SaidTurn, said_in_session
+from crystal.transcript.reader import reader_of
+
+Twins: TypeAlias = Mapping[tuple[str, int], str]
+"""Turns of exports by line and part, each with the agent's line that says the same."""
+
+MAX_CALLS = 200
+"""Calls of tools that one in an export is compared with."""
+MIN_SHARE = 0.5
+"""Share of a call's words that an export of it must have: it shortens paths, and has words of its own."""
+_EXPORTS = frozenset(name for name, harness in HARNESSES.items() if harness.is_export)
+_WORD = re.compile(r"\w+")
+
+
+def is_exported(origin: Origin) -> bool:
+    """Return whether a transcript is a session in an export, or in the store of another program.
+
+    What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
+    """
+    return origin.harness in _EXPORTS and origin.subagent is None
+
+
+def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
+    """Return the turns in a session's exports that its agent says, too. A turn of the agent stands for one of each."""
+    exports = ledger.states_of_session(store, session_id, _EXPORTS)
+    own = said_in_session(store, session_id, {one.id for one in exports}) if exports else []
+    found = dict[tuple[str, int], str]()
+    for state in (one for one in exports if own and is_exported(one.origin)):
+        found.update(_twins(_exported_turns(store, ldm_home, state), own))
+    return found
+
+
+def leave_to_agent(store: Store, twins: Twins) -> None:
+    """Delete those of the turns that are stored; the agent's lines have taught what they taught. In a transaction."""
+    stored = turns.turns_with_parts(store, twins) if twins else []
+    if not stored:
+        return
+    from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only what was exported needs it
+    from crystal.store.memories.learned import hand_over  # noqa: PLC0415 - the same
+
+    checks.drop_turns(store, stored)
+    lines = {uuid: twins[uuid, part] for uuid, part in sorted(twins, reverse=True)}
+    gone = lines.keys() - turns.stored_uuids(store, {*lines})
+    hand_over(store, {uuid: lines[uuid] for uuid in gone})
+
+
+def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState) -> list[Turn]:
+    """Return the turns of an export's archived lines, of each record the newest."""
+    reader, found = reader_of(state.origin.harness), dict[tuple[str, int], Turn]()
+    for frame in ledger.frames_of(store, state.id):
+        text = archive.text_of(ldm_home / str(state.archive), archive.Frame(*frame)) or b""
+        said = reader.turns(enumerate(text.split(b"\n")), state.mark.transcript, subagent=False)
+        found.update({(turn.uuid, turn.part): turn for turn in said})
+    return list(found.values())
+
+
+class _Call(NamedTuple):
+    line: str
+    tool: str | None
+    words: frozenset[str]
+
+
+def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
+    """Yield each exported turn that a turn of the agent stands for, with the line of that."""
+    texts, calls = defaultdict[str, deque[str]](deque), list[_Call]()
+    for one in own:
+        if one.role == "tool_call":
+            calls.append(_Call(one.uuid, one.tool, _words_of_call(one)))
+        else:
+            texts[_gist(one.text)].append(one.uuid)
+    for turn in exported:
+        if turn.role == "tool_call":
+            place = _same_call(turn, calls)
+            if place is not None:
+                yield (turn.uuid, turn.part), calls.pop(place).line
+        elif left := texts[_gist(turn.text)]:
+            yield (turn.uuid, turn.part), left.popleft()
+
+
+def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
+    """Return the place of the call that an export shows: the first of those of which it has the most words."""
+    said = set(_WORD.findall(turn.text))
+    shares = {
+        place: len(call.words & said) / max(1, len(call.words))
+        for place, call in enumerate(calls[:MAX_CALLS])
+        if turn.tool in (None, call.tool)
+    }
+    best = max(shares, key=shares.__getitem__, default=None)
+    return best if best is not None and shares[best] >= MIN_SHARE else None
+
+
+def _words_of_call(call: SaidTurn) -> frozenset[str]:
+    """Return the words of a call's main argument, or of all that it has."""
+    head, rest = call.text.partition("\n")[::2]
+    _, _, main = head.partition(": ")
+    return frozenset(_WORD.findall(main or rest))
+
+
+def _gist(text: str) -> str:
+    return " ".join(text.split())
