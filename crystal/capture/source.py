@@ -72,8 +72,8 @@ def opened_database(
             before = _state(opened)
         # After the state: what the owner begins to write from here on changes it.
         if before[1] != written or _head(beside(path, JOURNAL_SUFFIX), folders, len(_JOURNAL_MARK)) == _JOURNAL_MARK:
-            raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
-        _refuse_cut(path, opened)
+            raise _changed_error(path)
+        _refuse_cut(path, opened, before)
         system = _ReadOnlySystem(f"crystal-{next(_numbers)}", opened)
         stack.callback(_quietly, system.unregister)
         with _errors_named(path):
@@ -92,7 +92,7 @@ def opened_database(
                     found = database.execute(sql, values).fetchall()
             finally:  # else what was read, and its errors, mean nothing
                 if _state(opened) != before:
-                    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+                    raise _changed_error(path)
                 if system.files[""].is_short:
                     raise _cut_error(path, system.files[""].size)
             if damaged is not None and not lost and (lost := _lost_bytes(system.files)):
@@ -129,7 +129,11 @@ def _written_at_rest(path: Path, file: BinaryIO) -> int:
         if not 0 <= time.time_ns() - written < REST_NS:
             return written
         time.sleep(REST_NS / 1e9)
-    raise DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
+    raise _changed_error(path)
+
+
+def _changed_error(path: Path) -> DatabaseChangedError:
+    return DatabaseChangedError(f"{path} is being written", hint="crystal tries again by itself")
 
 
 def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
@@ -139,15 +143,16 @@ def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
     return status.st_size, status.st_mtime_ns, head
 
 
-def _refuse_cut(path: Path, opened: Mapping[str, BinaryIO]) -> None:
+def _refuse_cut(path: Path, opened: Mapping[str, BinaryIO], before: tuple[object, ...]) -> None:
     """Refuse a database that is shorter than it says: SQLite takes what is missing of a page for zeros."""
-    head, status = os.pread(opened[""].fileno(), _HEAD_BYTES, 0), os.fstat(opened[""].fileno())
+    head = os.pread(opened[""].fileno(), _HEAD_BYTES, 0)
     page, count = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
     size = count * (page if page > 1 else 1 << 16)
     is_size_known = head[24:28] == head[92:96] and len(head) == _HEAD_BYTES
     has_log = LOG_SUFFIX in opened and os.fstat(opened[LOG_SUFFIX].fileno()).st_size > 0  # the rest may be in it
+    status = os.fstat(opened[""].fileno())
     if is_size_known and not has_log and status.st_size < size:
-        raise _cut_error(path, status.st_size, f" of {size:,}")
+        raise _changed_error(path) if _state(opened) != before else _cut_error(path, status.st_size, f" of {size:,}")
 
 
 def _cut_error(path: Path, has: int, wanted: str = "") -> SourceError:
