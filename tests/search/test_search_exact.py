@@ -216,6 +216,13 @@ def test_a_name_that_enough_texts_have_needs_no_model(store, monkeypatch):
         assert (["exact" in hit.ranks for hit in hits], asked) == ([True] * 4 + [False] * (limit - 4), models)
 
 
+def test_copies_of_a_text_with_a_name_leave_room_for_the_other_texts_with_it(store):
+    fill(store, *(f"{word} stands in src/a_b.py" for word in "alpha beta gamma".split()), *["Read: src/a_b.py"] * 30)
+    add_turn(store, "a file src/b.py and another src/a.py", session="other", ts=NOW)
+    hits = search(store, None, "src/a_b.py", now=NOW, limit=4).hits
+    assert (["exact" in hit.ranks for hit in hits], len({hit.text for hit in hits})) == ([True] * 4, 4)
+
+
 def test_a_name_in_its_own_case_is_found_behind_very_many_in_another(store, monkeypatch):
     monkeypatch.setattr(verbatim, "MANY_READ", 5)
     monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)

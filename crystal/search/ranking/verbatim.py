@@ -137,21 +137,22 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
 
 
 def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: int) -> dict[int, int]:
-    """Return the chunks that have a tier, in the order of reading, until enough different texts have it.
+    """Return the chunks that have a tier, in the order of reading, but the first of each text before its copies.
 
-    Enough have tier 0, or after many texts a quarter one up to ``good``.
+    Reading ends when enough different texts have tier 0, or after many texts a quarter one up to ``good``.
     """
     found: dict[int, int] = {}
+    copies: dict[int, int] = {}
     texts: tuple[set[str], ...] = (set(), set(), set())
     for count, (ident, text) in enumerate(read, 1):
         tier = tier_of(text)
         if tier is not None:
-            found[ident] = tier
+            (copies if text in texts[tier] else found)[ident] = tier
             texts[tier].add(text)
         is_enough = count >= MANY_READ and 4 * sum(map(len, texts[: good + 1])) >= enough
-        if is_enough or len(texts[0]) >= enough or len(found) >= ENOUGH_CHUNKS:
+        if is_enough or len(texts[0]) >= enough or len(found) + len(copies) >= ENOUGH_CHUNKS:
             break
-    return found
+    return found | copies
 
 
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
