@@ -22,7 +22,7 @@ from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names, describe_link, links_to
 from crystal.app.transcript_formats import describe_formats
-from crystal.app.watcher import NOT_WATCHING, WATCH_LOCK, describe_watcher, watcher_state
+from crystal.app.watcher import NOT_WATCHING, describe_watcher, watcher_state
 from crystal.capture.drain import FIXES
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -50,10 +50,6 @@ from crystal.store.memories.memories import memories_with_other_chunks
 Verdict = Literal["ok", "note", "warning", "failure"]
 LITTLE_SPACE = 500 << 20
 NO_SPACE = 1 << 20
-LOCKS = (
-    "capture.lock", "backfill.lock", "enrich.lock", "context.lock", "relay.lock", "publish.lock", "mirror.db.lock",
-    "sources.lock", "sources-watch.lock", WATCH_LOCK, "import.lock",
-)  # fmt: skip
 SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """Time limit for reading the database without ``deep``: enough for every page of a small one."""
@@ -129,7 +125,7 @@ def _places(config: Config) -> Iterator[Check]:
         if os.path.isdir(folder) and not os.access(folder, os.W_OK | os.X_OK):  # noqa: PTH112 - never raises
             fix = way_in(folder) or "mount its disk so that it can be written"
             yield Check("places", "failure", f"nothing is kept: {folder} cannot be written", fix)
-    problems = (unusable_lock(places.data_dir / name) for name in LOCKS)
+    problems = (unusable_lock(path) for path in sorted(places.data_dir.glob("*.lock")))
     yield from (Check("places", "failure", *one) for one in problems if one is not None)
 
 

@@ -18,7 +18,6 @@ from crystal.errors import CrystalError, NotConfiguredError, UsageError
 if TYPE_CHECKING:  # it imports NumPy
     from crystal.embedding.embedder import TokenRows
 
-TIMEOUT_SECONDS = 60.0
 
 Key: TypeAlias = "str | Callable[[], str | None] | None"
 """An API key, or what fetches it when it is needed: asking a keyring takes time."""
@@ -33,7 +32,6 @@ class ChosenEmbedder:
         dimension: Numbers in a vector.
         base_url: Where the provider answers; None for its own address.
         asked_dimension: The dimension that is asked for; None for the model's own.
-        timeout: Seconds for one request.
         given_key: The API key, or what fetches it.
         models: The folder of installed models, if the provider needs it.
         threads: How many processors an installed model may use.
@@ -48,19 +46,13 @@ class ChosenEmbedder:
         *,
         base_url: str | None = None,
         asked_dimension: int | None = None,
-        timeout: float = TIMEOUT_SECONDS,
         given_key: Key = None,
         models: Path | None = None,
         threads: int = 1,
         has_token_vectors: bool = False,
     ) -> None:
         self.row, self.model, self.dimension = row, model, dimension
-        self.base_url, self.asked_dimension, self.timeout, self.given_key = (
-            base_url,
-            asked_dimension,
-            timeout,
-            given_key,
-        )
+        self.base_url, self.asked_dimension, self.given_key = base_url, asked_dimension, given_key
         self.models, self.threads, self.has_token_vectors = models, threads, has_token_vectors
 
     @property
@@ -129,7 +121,6 @@ def make_embedder(
     base_url: str | None = None,
     key: Key = None,
     *,
-    timeout: float = TIMEOUT_SECONDS,
     models: Path | None = None,
     threads: int = 1,
 ) -> ChosenEmbedder:
@@ -141,7 +132,6 @@ def make_embedder(
         dimension: For models that let one choose, or that crystal does not know; None for the model's own.
         base_url: Where the provider answers; None for its own address.
         key: The API key, or what fetches it when it is needed.
-        timeout: Seconds for one request; a question gets ten at most.
         models: The folder of installed models, for ``local``.
         threads: How many processors an installed model may use.
 
@@ -167,7 +157,7 @@ def make_embedder(
             f"how many numbers a vector of {provider} {name} has is not known",
             hint="set embedding.dimension (see the model's page)",
         )
-    return ChosenEmbedder(row, name, size, base_url=base_url, asked_dimension=dimension, timeout=timeout, given_key=key)
+    return ChosenEmbedder(row, name, size, base_url=base_url, asked_dimension=dimension, given_key=key)
 
 
 def known_dimension(model: str) -> int | None:

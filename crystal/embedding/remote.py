@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 Purpose = Literal["document", "query"]
 
-QUERY_SECONDS = 10.0
-"""The longest time to embed a question: the user waits for it, and keywords work without it."""
+DOCUMENTS_SECONDS, QUERY_SECONDS = 60.0, 10.0
+"""Time limits for one request. The user waits for that of a question, and keywords work without it."""
 
 _KEY = re.compile(r"[!-~]+")
 
@@ -69,11 +69,11 @@ class RemoteEmbedder(ABC):
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Embed documents, see ``Embedder``."""
-        return self._embed(texts, "document", self._chosen.timeout)
+        return self._embed(texts, "document", DOCUMENTS_SECONDS)
 
     def embed_query(self, text: str) -> bytes:
         """Embed a question, see ``Embedder``."""
-        return self._embed([text], "query", min(self._chosen.timeout, QUERY_SECONDS))[0]
+        return self._embed([text], "query", QUERY_SECONDS)[0]
 
     def take_tokens(self) -> int:
         """Return the tokens paid for, see ``Embedder``."""

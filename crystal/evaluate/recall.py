@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
 from math import inf
 from statistics import median
 
@@ -21,6 +20,7 @@ from crystal.model.recall import Hit
 from crystal.search.request import SearchResult
 from crystal.store import Store
 from crystal.store.search.trials import Sampled, sample_turns
+from crystal.timewords.parse import local
 
 DEPTH = 50
 """Number of results that are searched for the answer."""
@@ -99,7 +99,6 @@ def measure_recall(
     *,
     for_each: int,
     seconds: float,
-    tz: tzinfo | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     clock: Callable[[], float] = time.monotonic,
     sampled: Sequence[Sampled] | None = None,
@@ -111,7 +110,6 @@ def measure_recall(
         ask: Searches that store.
         for_each: Maximum number of questions of each kind.
         seconds: No question is asked after that time.
-        tz: Zone of the days in questions; None for the machine's.
         progress: Called with the number of questions asked and of all.
         clock: Returns seconds.
         sampled: The turns; None for a sample of the memory.
@@ -120,7 +118,7 @@ def measure_recall(
         NotConfiguredError: The memory is too small.
     """
     sampled = sample_for(store, for_each) if sampled is None else sampled
-    asked = list(_questions(sampled, for_each, tz))
+    asked = list(_questions(sampled, for_each))
     if len(asked) < MIN_QUESTIONS:
         raise NotConfiguredError(
             f"the memory has turns for {len(asked)} questions, {MIN_QUESTIONS} are needed",
@@ -151,49 +149,45 @@ def sample_for(store: Store, for_each: int) -> list[Sampled]:
     return sample_turns(store, SAMPLED_FOR_EACH * for_each * len(KINDS), least=MIN_CHARACTERS)
 
 
-def _questions(sampled: Sequence[Sampled], for_each: int, tz: tzinfo | None) -> Iterator[tuple[str, str, Sampled]]:
+def _questions(sampled: Sequence[Sampled], for_each: int) -> Iterator[tuple[str, str, Sampled]]:
     """Yield kind, question and turn; each turn is used once, for the kind that has the fewest questions so far."""
     count = dict.fromkeys(KINDS, 0)
     for one in sampled:
         for kind in sorted(KINDS, key=lambda each: count[each]):
-            question = KINDS[kind](one, tz) if count[kind] < for_each else None
+            question = KINDS[kind](one) if count[kind] < for_each else None
             if question:
                 count[kind] += 1
                 yield kind, question, one
                 break
 
 
-def _sentence(one: Sampled, _: tzinfo | None) -> str | None:
-    return telling_sentence(one.text)
-
-
-def _phrase(one: Sampled, _: tzinfo | None) -> str | None:
+def _phrase(one: Sampled) -> str | None:
     words = words_of(telling_sentence(one.text) or "")
     runs = [" ".join(words[at : at + MAX_PHRASE_WORDS]) for at in range(len(words) - MAX_PHRASE_WORDS + 1)]
     said = [run for run in runs if run in one.text]
     return f'"{max(said, key=len)}"' if said else None
 
 
-def _words(one: Sampled, _: tzinfo | None) -> str | None:
+def _words(one: Sampled) -> str | None:
     words = {word.lower() for word in words_of(one.text) if word.isalpha() and word[1:].islower()}
     return " ".join(sorted(words, key=lambda word: (-len(word), word))[:3]) if len(words) >= 10 else None
 
 
-def _name(one: Sampled, tz: tzinfo | None) -> str | None:
-    found, words = _NAME.search(one.text), _words(one, tz)
+def _name(one: Sampled) -> str | None:
+    found, words = _NAME.search(one.text), _words(one)
     return f"{found[0]} {' '.join(words.split()[:2])}" if found and words else None
 
 
-def _day(one: Sampled, tz: tzinfo | None) -> str | None:
-    words = _words(one, tz)
+def _day(one: Sampled) -> str | None:
+    words = _words(one)
     if one.ts is None or words is None:
         return None
-    return f"{words} on {datetime.fromtimestamp(one.ts / 1000, tz).date().isoformat()}"
+    return f"{words} on {local(one.ts).date().isoformat()}"
 
 
-KINDS: Mapping[str, Callable[[Sampled, tzinfo | None], str | None]] = {
-    ASKED: lambda one, _: asked_before(one),
-    "a sentence": _sentence,
+KINDS: Mapping[str, Callable[[Sampled], str | None]] = {
+    ASKED: asked_before,
+    "a sentence": lambda one: telling_sentence(one.text),
     "quoted words": _phrase,
     "three words": _words,
     "a name and two words": _name,

@@ -37,7 +37,7 @@ every_provider = pytest.mark.parametrize("provider", USUAL)
 
 
 def embedder(providers: Providers, provider: str, **more):  # noqa: F811
-    more = {"base_url": providers.base_url(provider), "key": KEY, "timeout": 5.0, **more}
+    more = {"base_url": providers.base_url(provider), "key": KEY, **more}
     return make_embedder(provider, **more)
 
 
@@ -195,8 +195,9 @@ def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provide
         monkeypatch.setattr(post, "MAX_ANSWER_BYTES", 1_000_000)
     before = len(providers.asked)
     providers.fail_next(failure)
-    timeout = 0.3 if case in ("slow", "dripping") else 20.0
-    asked = embedder(providers, provider, timeout=timeout)
+    if case in ("slow", "dripping"):
+        monkeypatch.setattr("crystal.embedding.remote.DOCUMENTS_SECONDS", 0.3)
+    asked = embedder(providers, provider)
     with pytest.raises(CrystalError) as caught:
         asked.embed_documents(["the secret text", "another"])
     assert type(caught.value) is expected
@@ -205,6 +206,7 @@ def test_every_failure_becomes_the_error_that_says_what_to_do(providers, provide
     assert KEY not in said
     assert "secret text" not in said
     assert provider in said
+    monkeypatch.undo()
     assert len(embedder(providers, provider).embed_documents(["x", "y"])) == 2
 
 
@@ -259,7 +261,7 @@ def test_nobody_waits_long_for_the_vector_of_a_question(providers, monkeypatch):
     monkeypatch.setattr("crystal.embedding.remote.QUERY_SECONDS", 0.3)
     providers.fail_next(server.slow)
     with pytest.raises(ServerFaultError):
-        embedder(providers, "ollama", timeout=60).embed_query("x")
+        embedder(providers, "ollama").embed_query("x")
 
 
 def test_retry_after_is_read_in_seconds_in_milliseconds_and_as_a_date(providers):  # noqa: F811

@@ -196,9 +196,9 @@ def newest_tombstone(store: Store) -> int:
     return int(store.value("SELECT max(id) FROM tombstones") or 0)
 
 
-def open_tombstones(store: Store, limit: int = 1000) -> list[tuple[int, Tombstone]]:
-    """Return tombstones of which something may still be here, oldest first."""
-    return select_tombstones(store, "done_at IS NULL ORDER BY id LIMIT ?", limit)
+def open_tombstones(store: Store) -> list[tuple[int, Tombstone]]:
+    """Return tombstones of which something may still be here, oldest first; a thousand at most."""
+    return select_tombstones(store, "done_at IS NULL ORDER BY id LIMIT 1000")
 
 
 def is_work_left(store: Store) -> bool:

@@ -36,7 +36,6 @@ class InStream:
     retry_at: int | None
     resend: int | None
     forked: int
-    opened_at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
     )
     if int(unproven) < MAX_UNPROVEN_STREAMS:
         return meet_stream(store, stream, now)
-    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, 0, now)
+    return InStream(0, stream, None, 0, None, 0, NO_TAG, 0, 0, "ok", None, None, None, 0, None, None, 0)
 
 
 def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:

@@ -23,9 +23,7 @@ class OutStream:
     last_seq: int
     last_tag: bytes
     verified: int
-    opened_at: int
     closed_at: int | None
-    because: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ class Peer:
         token_id: The device's token at the relay.
         paired_at, revoked_at, heard_at: Times by our clock, ms.
         serials_in: Of the newest documents taken, by channel number.
-        serial_out: Of the newest document sent.
         told: What its newest document says.
         sent: Fingerprints of the newest documents to it, by channel number.
         stale: Serials that it must exceed to be heard, by channel number: it sent older ones.
@@ -55,7 +54,6 @@ class Peer:
     revoked_at: int | None
     heard_at: int | None
     serials_in: Mapping[str, int]
-    serial_out: int
     told: Mapping[str, Any]
     sent: Mapping[str, str]
     stale: Mapping[str, int]
