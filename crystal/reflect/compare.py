@@ -33,6 +33,7 @@ _FRAME = re.compile(
     r"|runs? on|goe?s? (?:to|in|into)|use))\s+(.+)$",
     re.IGNORECASE,
 )
+_ORDER = re.compile(r"\b(over|before|after|instead of|rather than|than|not)\b", re.IGNORECASE)
 _PLAIN = frozenset(
     "a an the we i you it is are be to of in on at for and or with by this that our my all any please"
     " always never not no do does don"
@@ -74,7 +75,7 @@ def contradicts(new: str, old: str) -> bool:
     """Return True if the newer of two statements replaces the older."""
     if _is_negative(new) != _is_negative(old) and not _REPLACED.search(new) and overlap(new, old) >= SAME_TOPIC:
         return True
-    return _names_as_replaced(new, old) or _fills_otherwise(new, old)
+    return _names_as_replaced(new, old) or _fills_otherwise(new, old) or _is_reversed(new, old)
 
 
 def _is_negative(text: str) -> bool:
@@ -89,6 +90,17 @@ def _names_as_replaced(new: str, old: str) -> bool:
         gone and gone <= positive and len(gone) * 3 >= len(positive) and not (kept - gone) & positive - gone and kept
         for gone in named
     )
+
+
+def _is_reversed(new: str, old: str) -> bool:
+    """Return True if two statements on one topic put the same things the other way round: ``tabs over spaces``."""
+    mine, theirs = _ORDER.split(new, 1), _ORDER.split(old, 1)
+    if len(mine) < 3 or len(theirs) < 3 or overlap(new, old) < SAME_TOPIC:
+        return False
+    (left, right), (first, last) = ((words_of(one[0]), words_of(one[2])) for one in (mine, theirs))
+    is_exchanged = bool(left & last - first and right & first - last)
+    is_turned = {mine[1].casefold(), theirs[1].casefold()} == {"before", "after"}
+    return is_exchanged != is_turned
 
 
 def _fills_otherwise(new: str, old: str) -> bool:

@@ -122,4 +122,11 @@ def test_the_same_and_the_opposite_are_told_apart() -> None:
     assert not contradicts(moved, "We deploy on Fridays in this project.")
     assert contradicts("We no longer deploy with just ship, we use make release", "We deploy with just ship")
     assert not contradicts("Never mock the clock", "Never mock the database")
+    for one, other in (("Use tabs over spaces in Go", "From now on use spaces over tabs in Go"),
+                       ("Run the linter before the tests in CI", "Run the tests before the linter in CI"),
+                       ("Run the linter before the tests in CI", "Run the linter after the tests in CI"),
+                       ("We use npm, not pnpm, in CI", "We use pnpm, not npm, in CI")):  # fmt: skip
+        assert not is_same(other, one, lambda _, __: 1.0)
+        assert contradicts(other, one)
+    assert is_same("Run the tests after the linter in CI", "Run the linter before the tests in CI", no_vectors)
     assert not contradicts("We use Loki for logs", "We use Adyen for payments")
