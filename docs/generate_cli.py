@@ -93,7 +93,7 @@ MORE: dict[str, str] = {
 """Where the reader goes on from each command: a command without a place in the documentation stops the generator."""
 
 EXITS: dict[str, str] = {
-    "init": "2 also when a settings file cannot be understood (nothing is changed then)",
+    "init": "2 also when a settings file cannot be understood: it stays as it is, and other agents are set up",
     "access": "1 when there is no such project or access",
     "web": "4 also when the port is taken",
     "tui": "2 also without a terminal, 3 when textual is not installed",

@@ -13,7 +13,7 @@ from crystal.app.watcher import watcher_state
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.install.live.mechanisms import ONLY_BY_NAME
 from crystal.timewords.parse import ago
 
@@ -40,7 +40,7 @@ def agents(*, as_json: AsJson = False) -> None:
     if not here:
         say("no agent has written a conversation on this machine yet")
     _say_how(found, here, watched, look)
-    note(*(_next_steps(here, watched) if is_set_up else ["to capture what they write: crystal init"]))
+    note(*(_next_steps(here, watched) if is_set_up else [_first_step(here)]))
 
 
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
@@ -54,6 +54,11 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: b
     ):
         if some:
             say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
+
+
+def _first_step(here: Sequence[AgentState]) -> str:
+    others = {one.name for one in here if not HARNESSES[one.name].is_export} - {CLAUDE_CODE}
+    return f"to capture what they write: crystal init{' --all' if others else ''}"
 
 
 def _next_steps(here: Sequence[AgentState], watched: bool) -> Iterator[str]:

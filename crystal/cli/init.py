@@ -315,6 +315,7 @@ def _say_done(plan: SetupPlan) -> None:
     typer.echo(f"agent: {plan.agent}")
     say(*(f"hooks: run by the plugin {plugin}" for plugin in plan.plugins))
     say(*(f"hooks: {'installed in' if one.changed else 'already in'} {one.path}" for one in plan.settings))
+    warn(*(problem.message for problem in plan.unusable))
     for each in plan.clients:
         typer.echo(f"server: {'added to' if each.changed else 'already in'} {each.path} ({each.client.title})")
         if each.changed and each.client.name == "claude-code" and each.program is None:

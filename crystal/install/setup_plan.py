@@ -1,6 +1,7 @@
 """Set up crystal on a machine, and remove it: the use cases of ``crystal init`` and ``crystal uninstall``.
 
-A plan is made first and changes nothing; a settings file that cannot be parsed stops it before any change.
+A plan is made first and changes nothing. A settings file that cannot be parsed stops it before any change, unless other
+agents are to be set up, too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class SetupPlan:
     the hook for it. ``device`` is the machine's name to save, None if it is saved already: a laptop's host name changes
     with its network, and must not make its own transcripts look like another machine's. ``clients`` are those whose
     own files get the MCP server. ``live`` has one plan for each agent that can tell of its turns, ``swept`` the names
-    of those asked for that cannot.
+    of those asked for that cannot. ``unusable`` says which files of Claude Code cannot be used.
     """
 
     agent: str
@@ -69,6 +70,7 @@ class SetupPlan:
     live: tuple[LivePlan, ...] = ()
     swept: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    unusable: tuple[CrystalError, ...] = ()
 
     @property
     def changes_nothing(self) -> bool:
@@ -79,7 +81,7 @@ class SetupPlan:
     @property
     def problems(self) -> tuple[CrystalError, ...]:
         """Return the files of agents that cannot be used; they stay as they are."""
-        return tuple(problem for plan in self.live for problem in plan.problems)
+        return (*self.unusable, *(problem for plan in self.live for problem in plan.problems))
 
 
 def proposed_agent(config: Config) -> str:
@@ -138,7 +140,7 @@ def plan_setup(
         agents: The agents to capture live, or None. Without both, that is Claude Code.
 
     Raises:
-        UsageError: The agent id cannot be used, or a file cannot be parsed. Nothing was changed.
+        UsageError: The agent id cannot be used, or the only file to change cannot be parsed. Nothing was changed.
     """
     places = config.places
     checked_agent_id(agent)
@@ -149,17 +151,24 @@ def plan_setup(
     plugins = {folder: _plugin_with_hook(folder) for folder in folders}
     words, entry = _hook_words(env, home), server_entry(config, env, home)
     others = [name for name in dict.fromkeys(agents) if name != CLAUDE_CODE]
+    hooks, unusable = list[SettingsPlan](), list[CrystalError]()
+    for folder in (folder for folder, plugin in plugins.items() if plugin is None):
+        with _noted(unusable):
+            hooks.append(_plan_hooks(config, folder, words))
+    if unusable and not others:
+        raise unusable[0]
     return SetupPlan(
         agent,
         places,
         not (config.origin("agent_id").startswith("file ") and config.agent_id == agent),
         config.device if config.origin("device") == "default" else None,
         _missing_folders(places, agent),
-        tuple(_plan_hooks(config, folder, words) for folder, plugin in plugins.items() if plugin is None),
+        tuple(hooks),
         tuple(_plan_clients(only, entry, places, env, home)),
         tuple(_plan_live(others, words, entry, config, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
         tuple(dict.fromkeys(filter(None, plugins.values()))),
+        tuple(unusable),
     )
 
 
@@ -194,7 +203,7 @@ def has_hooks(places: Places) -> bool:
 def _left_out(plan: SetupPlan) -> list[str] | None:
     """Return the folders of Claude Code if a person leaves it out, which has no hook nor had one."""
     had = (settings.backup_path(folder / "settings.json").exists() for folder in plan.places.claude_dirs)
-    if plan.settings or plan.plugins or has_hooks(plan.places) or any(had):
+    if plan.settings or plan.plugins or plan.unusable or has_hooks(plan.places) or any(had):
         return None
     return [str(folder) for folder in plan.places.claude_dirs if folder.is_dir()]
 

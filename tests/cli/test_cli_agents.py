@@ -14,6 +14,7 @@ from crystal.app.transcript_formats import MANY, WINDOW
 from crystal.integrity.restore import archived_lines
 from crystal.store.capture.ledger import all_states
 from crystal.transcript.reader import reader_of
+from tests.support import agent_samples as samples
 from tests.support.command import crystal
 
 SESSION = "9d3d8d59-5b0e-4d6e-9d19-1a3c1c1d1a11"
@@ -80,7 +81,9 @@ def test_agents_are_listed_before_crystal_is_set_up(home: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(LINE % (1, SESSION))
     done = crystal("agents")
-    assert (done.code, "Claude Code" in done.out, "crystal init" in done.err) == (0, True, True), done.err
+    assert (done.code, "Claude Code" in done.out, done.err.endswith(": crystal init\n")) == (0, True, True), done.err
+    samples.lay_out("pi", home)
+    assert crystal("agents").err.endswith(": crystal init --all\n")
     assert not (home / ".ldm").exists()
 
 

@@ -160,19 +160,6 @@ def test_an_older_entry_is_replaced(home: Path) -> None:
     assert json.loads(path.read_text()) == json.loads(before)
 
 
-@pytest.mark.parametrize("text", ['{"hooks": [', '{"hooks": []}', '{"hooks": {"Stop": {}}}', "\xff"], ids=str)
-def test_a_broken_file_is_named_and_left_alone(text: str, home: Path) -> None:
-    path = home / ".codex" / "hooks.json"
-    path.parent.mkdir()
-    path.write_text(text, "latin-1")
-    done = crystal("init", "--yes", "--no-import", "--agent", "codex", "--agent", "pi")
-    assert done.code != 0
-    assert str(path) in done.err
-    assert "hint:" in done.err
-    assert path.read_text("latin-1") == text
-    assert is_live("pi", {}, home), "the other agent is not affected"
-
-
 def test_doctor_does_not_say_that_nothing_is_kept_where_only_another_agent_is_used(home: Path) -> None:
     (home / ".pi" / "agent").mkdir(parents=True)
     assert crystal("init", "--yes", "--no-import", "--agent", "pi").code == 0
@@ -184,18 +171,6 @@ def test_doctor_does_not_say_that_nothing_is_kept_where_only_another_agent_is_us
     plugin = home / ".config" / "opencode" / "plugin" / "crystal.js"
     plugin.write_text(re.sub(r'[^"]*/crystal/hook/main.py', "/gone/crystal/hook/main.py", plugin.read_text()))
     assert "OpenCode runs /gone/crystal/hook/main.py, which is gone" in " ".join(crystal("doctor").out.split())
-
-
-def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
-    install("codex", home)
-    install("openclaw", home)
-    broken, others = home / ".codex" / "hooks.json", home / ".openclaw" / "openclaw.json"
-    broken.write_text(broken.read_text()[:-4])
-    others.write_text("{crystal: 'an agent of this name',}")
-    before = broken.read_bytes(), others.read_bytes()
-    [problem] = remove(home)
-    assert problem.startswith(f"{broken}: line ")
-    assert (broken.read_bytes(), others.read_bytes()) == before
 
 
 def in_node(name: str, folder: Path, script: str, run: str) -> str:
@@ -257,16 +232,6 @@ def test_what_opencode_is_told_at_a_prompt_comes_after_the_users_words(tmp_path:
     for users in (parts, "[]"):
         told = json.loads(opencode(tmp_path, f"cat > /dev/null; echo '{said}'", f"const parts = {users}; {run}"))
         assert (max(told, key=lambda one: one["id"])["text"], told[-1]["id"][:4]) == ("told", "prt_")
-
-
-def test_a_read_only_file_is_named_and_left_alone(home: Path) -> None:
-    path = home / ".qwen" / "settings.json"
-    path.parent.mkdir()
-    path.write_text("{}")
-    path.chmod(0o444)
-    [problem] = install("qwen-code", home)
-    assert problem == f"{path} is read-only and stays as it is"
-    assert path.read_text() == "{}"
 
 
 def test_the_users_own_hook_file_stays_and_ours_runs_beside_it(home: Path) -> None:
