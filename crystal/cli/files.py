@@ -131,17 +131,18 @@ def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, ye
 
 def _asked(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) -> BlockDecisions:
     """Show what would change, and ask; return what the person wants."""
-    if not yes and sys.stdin.isatty():  # else what --yes would do is shown
+    is_asked = sys.stdin.isatty() and not yes  # else what --yes would do is shown
+    if is_asked:
         adds = _agrees(one, "added", "remember these lines?")
         answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
-    change = one.change(answers)
-    words = "\n".join([*_rows(one, "edited", "conflict", "refused"), *map(harmless, change.diff().splitlines())])
+    change, others = one.change(answers), () if is_asked else ("added", "deleted")
+    diff = change.diff().splitlines() if change.changed else []
+    words = [*_rows(one, *others, "edited", "conflict", "refused"), *map(harmless, diff)]
     if yes or not (change.changed or one.rows_in("edited", "added", "deleted")):
         if not quiet:
-            say(words, stream=sys.stderr)
+            say(*words, stream=sys.stderr)
     else:
-        others = [] if sys.stdin.isatty() else _rows(one, "added", "deleted")
-        confirm("write?", yes=False, consequence="\n".join([*others, words]))
+        confirm("write?", yes=False, consequence="\n".join(words))
     return answers
 
 

@@ -65,6 +65,8 @@ def memories(
             limit=whole_number(limit, "--limit"),
         )  # fmt: skip
         now, notes = machine.now(), mirror_notes(machine.mirror, machine.now())
+        narrowed = category or project or key or state != "active"
+        to_review = [] if found or narrowed else list_memories(machine, status="proposed", limit=1)
         if project and not found:
             notes = (*scope_of(machine.store, Filters(project=project)).notes, *notes)
     if as_json:
@@ -75,8 +77,8 @@ def memories(
     for one in found:
         say(*_lines(one, now, look), "")
     if not found:
-        narrowed = category or project or key or state != "active"
-        say_nothing("no memories", "widen the filters" if narrowed else 'crystal remember "we deploy on Fridays"')
+        first = "crystal memories review" if to_review else 'crystal remember "we deploy on Fridays"'
+        say_nothing("no memories", "widen the filters" if narrowed else first)
 
 
 @commands.command()

@@ -33,6 +33,7 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     run = json.loads(crystal("reflect", "--now", "--json").out)
     assert (run["unreviewed"], run["run"]["inserted"], run["run"]["turns"]) == (3, 3, 3)
     assert "nothing new was read" in crystal("reflect").out
+    assert "hint: crystal memories review\n" in crystal("memories").err
     listed = crystal("memories", "review")
     assert all(text in listed.out for text in WORDS)
     ids = {

@@ -125,8 +125,12 @@ def test_what_is_shown_without_a_terminal_is_what_a_yes_does(agents: Path) -> No
     shown = sync().err
     assert "deleted by you, hides the memory" in shown
     assert "+ - okapis" not in shown
-    assert sync("--yes").code == 0
+    assert "deleted by you, hides the memory" in sync("--yes").err
     assert b"okapis" not in agents.read_bytes()
+    change(agents, "## Remembered", "## Remembered\r\n- quaggas eat figs")
+    told = sync("--yes").err
+    assert "added by you, becomes a memory\n  the file:  quaggas eat figs" in told
+    assert "nothing to change" not in told
 
 
 def test_lines_that_a_person_changes_adds_and_deletes_change_the_memories(agents: Path) -> None:
