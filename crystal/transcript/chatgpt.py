@@ -6,6 +6,7 @@ Source: public descriptions of the export; no real export was read. tests/data/a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from crystal.transcript.line import Fields, fields_of, identifier, list_of, word
 from crystal.transcript.line_context import Context
@@ -45,6 +46,12 @@ class ChatGptReader(ExportReader):
     def model_of(self, message: Fields) -> object:
         """Return the model that wrote a message."""
         return fields_of(message.get("metadata")).get("model_slug")
+
+    silent_kinds = ("user", "assistant", "tool", "system")
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return who wrote a message."""
+        return word(fields_of(fields.get("author")).get("role"))
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written: it has seconds."""

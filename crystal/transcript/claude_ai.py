@@ -7,7 +7,8 @@ Source: public descriptions of the export; no real export was read. tests/data/a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from crystal.transcript.line import Fields, dicts_of, fields_of, identifier, list_of, parse_time, word
 from crystal.transcript.line_context import Context
@@ -40,6 +41,12 @@ class ClaudeAiReader(ExportReader):
         context = Context().with_texts(title=talk.get("name"), model=talk.get("model"))
         shown = identifier(talk.get("current_leaf_message_uuid"))
         return Tree(session, context, messages, parents, shown and unique_id(shown, session))
+
+    silent_kinds = ("human", "assistant")
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return who sent a message."""
+        return word(fields.get("sender"))
 
     def time_of(self, fields: Fields, context: Context) -> int | None:
         """Return when a message was written."""

@@ -54,6 +54,7 @@ _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 class CursorReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
+    kinds_are_named = True
     silent_kinds = ("1", "2", "user", "ai", "assistant", "tool", "system", "turn_ended")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:

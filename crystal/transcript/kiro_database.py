@@ -90,6 +90,7 @@ def records(source: Snapshot, session: str) -> Iterator[Record]:
         raise SourceError(f"{session} cannot be found by its id: {source.path} is damaged", hint=_REINDEX)
     for (value,) in rows:
         whole = source.object_of(value)
+        source.missing += [] if "history" in whole or not whole else ["history in a conversation"]
         model = fields_of(whole.get("model_info")).get("model_id") or whole.get("model")
         context = Context().with_texts(cwd=folder, model=model)
         names: Fields = {}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from crystal.model.capture import Turn
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
@@ -45,6 +46,7 @@ _UNTITLED = ("New session - ", "Child session - ")
 class OpenCodeReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
+    kinds_are_named = True
     silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
@@ -77,6 +79,10 @@ class OpenCodeReader(MessageReader, SnapshotReader):
             model = told.get("modelID") or chosen.get("modelID") or chosen.get("id")
             folder = fields_of(told.get("path")).get("cwd")
             yield Record(name, format_line(message), context.with_texts(cwd=folder, model=model))
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return who or what a message is from."""
+        return _role(dict(fields)) or None
 
     def lasting_id(self, ident: str) -> str:
         """Return an id without the prompt in it."""
@@ -250,7 +256,7 @@ def _part(part: Fields, role: str) -> Iterator[Part]:
         yield from call_and_result(part.get("tool") or part.get("name"), state.get("input"), _result(state))
     elif kind == "reasoning":
         yield Part("thinking", text)
-    elif kind == "text":
+    elif kind in ("text", "") or not isinstance(kind, str):  # one that lost its kind says its text
         is_said = not part.get("synthetic") and not part.get("ignored")
         yield Part(role, (_unquoted(text) if role == "user" else text) if is_said else "")  # type: ignore[arg-type]
 

@@ -167,7 +167,7 @@ def block_text(block: object) -> str:
         inner = block.get("content")
         parts += [_text(b.get("text")) for b in inner if isinstance(b, dict)] if isinstance(inner, list) else []
         return "\n".join(filter(None, parts))
-    has_lost_kind = not isinstance(kind, str) and block.keys() <= {"type", "text"}
+    has_lost_kind = (not isinstance(kind, str) or not kind) and block.keys() <= {"type", "text"}
     return _text(block.get("text")) if kind == "text" or has_lost_kind else ""
 
 

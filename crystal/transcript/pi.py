@@ -1,6 +1,6 @@
 """The reader of Pi's sessions: a tree of entries, one in a line.
 
-Source: files of versions 0.73 and 0.87, and heads of older ones; tests/data/agents/pi/README.md.
+Source: files of versions 0.73 to 1.6, and heads of older ones; tests/data/agents/pi/README.md.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from crystal.model.named_tuple import NamedTuple
+from crystal.transcript.block_kinds import is_known_block, unknown_block
 from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
 
@@ -18,6 +19,8 @@ NOT_JSON = "not JSON"
 OTHER = "other"
 """Kinds without a name, those whose names are no names, which may be anything, and those beyond the most frequent."""
 MAX_KINDS = 20
+_BLOCK = ":"
+"""Stands between the kind of a record and that of a block in it."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.:/$-]{0,63}", re.ASCII)
 
 
@@ -35,9 +38,9 @@ def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], 
     Args:
         reader: Of the lines.
         lines: (offset, line), as for ``TranscriptReader.turns``.
-        said: The offsets of those that gave turns. They are understood, so only the others are parsed for their kind.
+        said: The offsets of those that gave turns. They are understood, unless their content has something unknown.
     """
-    numbers = Counter("" if offset in said else _kind_of(reader, line) for offset, line in lines)
+    numbers = Counter(_kind_of(reader, line, is_said=offset in said) for offset, line in lines)
     spoke, silent, unknown = numbers.pop("", 0), 0, Counter[str]()
     for kind, number in numbers.most_common():
         if kind is None or is_known(reader, kind):
@@ -49,14 +52,20 @@ def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], 
 
 
 def is_known(reader: TranscriptReader, kind: str) -> bool:
-    """Return whether a reader knows that records of this kind may say nothing."""
-    return any(fnmatchcase(kind, pattern) for pattern in reader.silent_kinds)
+    """Return whether a reader knows that records of this kind may say nothing, or blocks if one is named."""
+    record, _, block = kind.rpartition(_BLOCK)
+    return is_known_block(block) if record else any(fnmatchcase(kind, pattern) for pattern in reader.silent_kinds)
 
 
-def _kind_of(reader: TranscriptReader, line: bytes) -> str | None:
-    """Return the kind of a record, None if it has none."""
+def _kind_of(reader: TranscriptReader, line: bytes, *, is_said: bool) -> str | None:
+    """Return the kind of a record, None if it has none, empty if it gave turns and all of it is known."""
     fields, _ = parse_completed(line)
     if not fields or text_of(fields) is not None:
-        return NOT_JSON if line.strip() else None
+        return "" if is_said else NOT_JSON if line.strip() else None
     is_title = fields.keys() == {"title"}  # ours, see ``SnapshotReader.records``
-    return reader.kind(fields) or (OTHER if reader.kinds_are_named and not is_title else None)
+    kind = reader.kind(fields) or (OTHER if reader.kinds_are_named and not is_title else None)
+    is_unknown = not is_said and kind is not None and not is_known(reader, kind)
+    block = None if is_unknown else unknown_block(fields)
+    if block is not None:
+        return f"{kind or OTHER}{_BLOCK}{block}"
+    return "" if is_said else kind

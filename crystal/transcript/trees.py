@@ -50,7 +50,7 @@ class _Branch(NamedTuple):
 class ExportReader(MessageReader, SnapshotReader):
     """Reads a file that is a list of such conversations."""
 
-    silent_kinds = ("*",)
+    kinds_are_named = True
 
     @abstractmethod
     def tree_of(self, talk: Fields, known: Known) -> Tree | None:

@@ -10,7 +10,7 @@ Source: chatSessionOperationLog.ts, objectMutationLog.ts (microsoft/vscode); tes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -34,6 +34,13 @@ _SET, _PUSH, _DELETE = 1, 2, 3
 
 class VSCodeChatReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
+
+    kinds_are_named = True
+    silent_kinds = ("message", "response")
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a record: what it has of a request."""
+        return next((name for name in self.silent_kinds if name in fields), None) or super().kind(fields)
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
         """Return the file that names the workspace's folder: beside ``chatSessions``."""

@@ -10,7 +10,8 @@ Source: the program's public source up to version 0.3.0 of the format, and sampl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from crystal.transcript.line import Fields, digest, fields_of, format_line, list_of, word
 from crystal.transcript.line_context import Context
@@ -27,7 +28,12 @@ _READ = "summary updated_at parent_id folder_paths folder_paths_order created_at
 class ZedReader(MessageReader, SnapshotReader):
     """See ``MessageReader`` and ``SnapshotReader``."""
 
-    silent_kinds = ("user", "assistant", "Resume")
+    kinds_are_named = True
+    silent_kinds = ("user", "assistant", "User", "Agent", "Resume", "title", _SUMMARY)
+
+    def kind(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the kind of a record: in the newest form its only field."""
+        return super().kind(fields) or (next(iter(fields)) if len(fields) == 1 else None)
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
         """Return the threads. A subagent's belongs to the one that started it."""
@@ -64,8 +70,10 @@ class ZedReader(MessageReader, SnapshotReader):
             yield Part("user", "".join(_typed(one) for one in content))
         elif "Agent" in fields:
             agent = _inner(fields, "Agent")
+            results = {**_inner(agent, "tool_results")}
             for one in list_of(agent.get("content")):
-                yield from _said(one, _inner(agent, "tool_results"))
+                yield from _said(one, results)
+            yield from _results_alone(results.values())
         elif fields.get("role") in ("user", "assistant"):
             yield from _legacy_parts(fields)
 
@@ -84,9 +92,11 @@ def _rows(source: Snapshot) -> Iterator[Fields]:
 def _thread(source: Snapshot, row: Fields) -> Fields:
     data = row.get("data")
     try:
-        return source.object_of(unpacked(data) if isinstance(data, bytes) else data)
+        thread = source.object_of(unpacked(data) if isinstance(data, bytes) else data)
     except SourceError as error:
         raise SourceError(f"thread {row['id']}: {error.message}", hint=error.hint) from error
+    source.missing += [] if "messages" in thread or not thread else ["messages in a thread"]
+    return thread
 
 
 def _with_place(context: Context, row: Fields, thread: Fields) -> Context:
@@ -148,13 +158,13 @@ def _typed(content: object) -> str:
 
 
 def _said(content: object, results: Fields) -> Iterator[Part]:
-    """Yield the parts of something that the agent said or did: a call comes with its result."""
+    """Yield the parts of something that the agent said or did: a call takes its result from ``results``."""
     if not isinstance(content, dict):
         return
     if "ToolUse" in content:
         use = _inner(content, "ToolUse")
-        result = _result(_inner(results, str(use.get("id"))))
-        yield from call_and_result(use.get("name"), use.get("input"), result)
+        result = fields_of(results.pop(str(use.get("id")), None))
+        yield from call_and_result(use.get("name"), use.get("input"), _result(result))
     elif "Thinking" in content:
         yield Part("thinking", word(_inner(content, "Thinking").get("text")) or "")
     else:
@@ -163,18 +173,25 @@ def _said(content: object, results: Fields) -> Iterator[Part]:
 
 def _legacy_parts(fields: Fields) -> Iterator[Part]:
     """Yield the parts of a message in an older form: its segments, or its text; then calls, each with its result."""
-    is_user = fields.get("role") == "user"
+    results = [*map(fields_of, list_of(fields.get("tool_results")))]
     segments = fields.get("segments") or [{"type": "text", "text": fields.get("text")}]
     texts = [] if fields.get("is_hidden") else [*map(fields_of, list_of(segments))]
-    if is_user:
+    if fields.get("role") == "user":
         yield Part("user", "".join(str(one.get("text") or "") for one in texts))
-        return
+        texts = []
     for one in texts:
         yield Part("thinking" if one.get("type") == "thinking" else "assistant", word(one.get("text")) or "")
-    results = [*map(fields_of, list_of(fields.get("tool_results")))]
     for use in filter(None, map(fields_of, list_of(fields.get("tool_uses")))):
         own = next((one for one in results if one.get("tool_use_id") == use.get("id")), {})
+        results = [one for one in results if one is not own]
         yield from call_and_result(use.get("name"), use.get("input"), _result(own))
+    yield from _results_alone(results)
+
+
+def _results_alone(results: Iterable[object]) -> Iterator[Part]:
+    """Yield the results whose calls are not there."""
+    for one in map(fields_of, results):
+        yield Part("tool_result", _result(one), word(one.get("tool_name")))
 
 
 def _result(told: Fields) -> str:

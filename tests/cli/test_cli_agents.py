@@ -115,13 +115,23 @@ def test_a_format_that_changed_is_noticed_and_read_again_by_a_version_that_knows
     assert claude_code()["unknown_percent"] == 0
 
 
-def test_a_format_in_which_nobody_says_anything_is_noticed(transcript: Path) -> None:
-    renamed = LINE.replace('"message"', '"letter"')
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"Which port?"', "[]", "none of Claude Code's 200 newest records"),
+        ('"content"', '"words"', "100 % of Claude Code's newest records are of unknown kinds (user:without-content)"),
+        ('"Which port?"', '[{"type":"note","note":"?"}]', "are of unknown kinds (user:note)"),
+    ],
+)
+def test_a_format_in_which_nobody_says_anything_is_noticed(
+    transcript: Path, before: str, after: str, words: str
+) -> None:
+    renamed = LINE.replace(before, after)
     transcript.write_text("".join(renamed % (number, SESSION) for number in range(MANY)))
     assert crystal("backfill").code == 0
     [check] = formats()
     assert check["verdict"] == "warning"
-    assert "none of Claude Code's 200 newest records" in check["message"]
+    assert words in check["message"]
 
 
 def test_only_the_newest_files_tell_of_a_format(transcript: Path) -> None:

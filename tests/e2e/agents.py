@@ -107,7 +107,7 @@ AGENTS = (
     ),
     Agent(
         "pi",
-        ("node@24", "@earendil-works/pi-coding-agent@0.87.1"),
+        ("node@24", "@earendil-works/pi-coding-agent@1.6.0"),
         "pi",
         ("--provider", "mock", "--model", "mock-model", "-p"),
         lambda url: {
