@@ -43,7 +43,7 @@ def is_exported(origin: Origin) -> bool:
 def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
     """Return the turns in a session's exports that its agent says, too. A turn of the agent stands for one of each."""
     exports = ledger.states_of_session(store, session_id, _EXPORTS)
-    own = said_in_session(store, session_id, {one.id for one in exports}) if exports else []
+    own = said_in_session(store, session_id, _EXPORTS) if exports else []
     found = dict[tuple[str, int], str]()
     for state in (one for one in exports if own and is_exported(one.origin)):
         found.update(_twins(_exported_turns(store, ldm_home, state), own))

@@ -256,8 +256,8 @@ class SaidTurn(NamedTuple):
     text: str
 
 
-def said_in_session(store: Store, session_id: str, without: Collection[int]) -> list[SaidTurn]:
-    """Return what was said and called in a session and its subagents, by time; not what some transcripts have.
+def said_in_session(store: Store, session_id: str, without: Collection[str]) -> list[SaidTurn]:
+    """Return what was said and called in a session and its subagents, by time; not what some harnesses' transcripts have.
 
     What a fork repeats is among it.
     """
@@ -265,8 +265,9 @@ def said_in_session(store: Store, session_id: str, without: Collection[int]) -> 
     turns = store.rows(
         f"SELECT t.id, t.uuid, t.role, t.tool FROM {ALL_TURNS} t LEFT JOIN segments g ON g.id = t.segment"
         " WHERE t.role NOT IN ('tool_result', 'summary')"
-        " AND coalesce(g.transcript, 0) NOT IN (SELECT value FROM json_each(?2)) ORDER BY t.ts, t.offset, t.part",
-        (session, without),
+        " AND coalesce(g.transcript, 0) NOT IN (SELECT id FROM capture_state WHERE harness IN"
+        " (SELECT value FROM json_each(?2))) ORDER BY t.ts, t.offset, t.part",
+        (session, [*without]),
     )
     texts = turn_texts(store, [ident for ident, *_ in turns])
     return [SaidTurn._make((*said, texts[ident][1])) for ident, *said in turns if ident in texts]
