@@ -257,7 +257,7 @@ class SaidTurn(NamedTuple):
 
 
 def said_in_session(store: Store, session_id: str, without: Collection[str]) -> list[SaidTurn]:
-    """Return what was said and called in a session and its subagents, by time; not what some harnesses' transcripts have.
+    """Return what was said and called in a session and its subagents, by time; without that of some harnesses.
 
     What a fork repeats is among it.
     """
