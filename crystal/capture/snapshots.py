@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from crystal.capture import finder, tail
+from crystal.capture.damage import damage_of, noting_damage, refuse_damaged, stamp_of_damaged
 from crystal.capture.engine import MAX_RACES, Capture, Tally, WholeFiles
 from crystal.capture.said_again import Said, gists, is_wanted, known_ids, said_again, says_less
 from crystal.capture.source import DatabaseChangedError, opened_source
@@ -31,7 +32,7 @@ from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript.line import clean_text
 from crystal.transcript.line_context import complete
 from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of, split_key
-from crystal.transcript.snapshot import PartMissingError, Snapshot, SourceError
+from crystal.transcript.snapshot import Snapshot, SourceError
 
 T = TypeVar("T")
 
@@ -137,10 +138,32 @@ def retried(step: Callable[[], T]) -> T:
 def _capture_file(
     capture: Capture, container: Container, tally: Tally, *, only: Collection[str] | None, meeting: bool
 ) -> None:
-    path, stamp = container.found.path, container.found.stamp
+    path, stamp, now = container.found.path, container.found.stamp, capture.clock()
     stamps = seen.stamps(capture.store, path)
-    if stamps.get("") == stamp and only is None:
-        return
+    if only is None:
+        if stamps.get("") == stamp:
+            return
+        refuse_damaged(stamps.get(""), stamp, now)
+    try:
+        is_whole = _capture_new(capture, container, tally, stamps, only=only, meeting=meeting)
+    except SourceError as error:
+        if only is None and not meeting and _is_at_rest(capture, container):
+            _stamp(capture, path, "", stamp_of_damaged(stamp, error, now))
+        raise
+    if only is None and is_whole:
+        _stamp(capture, path, "", stamp)
+
+
+def _capture_new(
+    capture: Capture,
+    container: Container,
+    tally: Tally,
+    stamps: Mapping[str, str],
+    *,
+    only: Collection[str] | None,
+    meeting: bool,
+) -> bool:
+    """Capture the conversations of a file that are new or wanted. Return whether all of it was there to be read."""
     try:
         with opened_container(capture, container) as (reader, source):
             for conversation in reader.conversations(source):
@@ -150,13 +173,12 @@ def _capture_file(
                     with noting_damage(source) as is_whole:
                         one.note() if meeting else one.capture(skipped_too=only is not None)
                     if is_whole():
-                        _stamp(capture, path, one.key, conversation.stamp)
+                        _stamp(capture, container.found.path, one.key, conversation.stamp)
     except FileNotFoundError:
-        return
+        return False
     if (damage := damage_of(source)) is not None:
         raise damage
-    if only is None and not source.is_unfinished:
-        _stamp(capture, path, "", stamp)
+    return not source.is_unfinished
 
 
 @contextlib.contextmanager
@@ -168,27 +190,12 @@ def opened_container(capture: Capture, container: Container) -> Iterator[tuple[S
         source.sessions = [split_key(key)[1:] for key in seen.stamps(capture.store, path) if key]
         source.known = partial(_known_records, capture, container)
         source.modified = container.found.modified
-        source.is_at_rest = capture.clock() - container.found.modified >= 1000 * REST_SECONDS
+        source.is_at_rest = _is_at_rest(capture, container)
         yield reader, source
 
 
-@contextlib.contextmanager
-def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
-    """Read one conversation of several: if it is damaged, that is noted. Gives a function that tells whether not."""
-    known = len(source.damaged)
-    try:
-        yield lambda: len(source.damaged) == known and not source.is_unfinished
-    except SourceError as error:
-        source.damaged.append(error)
-
-
-def damage_of(source: Snapshot) -> SourceError | None:
-    """Return the error that names what is damaged, None if nothing is."""
-    if not source.damaged:
-        told = source.other_form(source.missing[0]) if source.missing else None
-        return told and PartMissingError(told.message, hint=told.hint)
-    first, *others = source.damaged
-    return SourceError(f"{first.message}, and {len(others)} more", hint=first.hint) if others else first
+def _is_at_rest(capture: Capture, container: Container) -> bool:
+    return capture.clock() - container.found.modified >= 1000 * REST_SECONDS
 
 
 def _reader_of(container: Container) -> SnapshotReader:

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crystal.capture import finder
+from crystal.capture.damage import damage_of, noting_damage
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.snapshots import (
     Container,
     ConversationCapture,
     changed,
     containers,
-    damage_of,
     is_elsewhere,
-    noting_damage,
     opened_container,
     record_size,
     retried,

@@ -94,7 +94,9 @@ class CopilotReader(MessageReader):
             for asked in dicts_of(_event(fields)[1].get("toolRequests")):
                 uuid = _call_uuid(asked)
                 if uuid is not None and uuid not in begun:
-                    shared = self.turn_of(fields, context)._replace(uuid=uuid, offset=offset)
+                    shared = self.turn_of(fields, context)
+                    at = None if shared.timestamp is None else shared.timestamp + 1  # behind what the message says
+                    shared = shared._replace(uuid=uuid, offset=offset, timestamp=at)
                     parts = [call(asked.get("name"), asked.get("arguments"))]
                     yield from turns_of_parts(parts, shared, fields, subagent=subagent or self.is_subagents(fields))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePath
@@ -12,11 +14,15 @@ from typing import Any
 import apsw
 import pytest
 
+from crystal.app.capture_engine import make_capture
+from crystal.app.context import open_machine
+from crystal.capture import snapshots
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.source import opened_source
 from crystal.errors import CrystalError
 from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples
+from tests.support.command import crystal
 from tests.support.examples import part_of
 from tests.support.table import each_row
 from tests.transcript.test_broken_records import COLUMNS, read
@@ -199,3 +205,65 @@ def test_a_database_that_was_cut_beside_its_log_is_named(tmp_path: Path) -> None
     put(path, files | {"": files[""][:-8192]})
     with pytest.raises(CrystalError, match=f"is cut off: it has {len(files['']) - 8192:,} bytes"):
         told(path)
+
+
+def sample_with_log(home: Path, harness: str = "goose") -> tuple[Path, tuple[str, tuple[Any, ...]]]:
+    """Lay out an agent's sample, half of its rows in the log alone; return its database, and what wrote the last."""
+    samples.lay_out(harness, home)
+    [path] = [home / name for sample, name in samples.sample_files(harness) if sample.suffix == samples.DATABASE_SUFFIX]
+    with contextlib.closing(apsw.Connection(str(path))) as owner:
+        owner.execute("PRAGMA journal_mode = wal; PRAGMA wal_autocheckpoint = 0").fetchall()
+        *kept, last = list(taken_out(owner))
+        owner.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        for sql, row in (*kept, last):
+            owner.execute(sql, row)
+        files = {end: beside(path, end).read_bytes() for end in ("", "-wal")}
+    for end, data in files.items():  # as it was before the owner closed it
+        beside(path, end).write_bytes(data)
+    return path, last
+
+
+def test_a_torn_last_transaction_is_none_and_what_the_owner_writes_then_is_captured(home: Path, ready: None) -> None:
+    path, last = sample_with_log(home)
+    log = beside(path, "-wal")
+    log.write_bytes(log.read_bytes()[:-300])
+    assert crystal("backfill").err == ""
+    before = samples.captured()[1]
+    assert 0 < len(before) < len(samples.expected("goose")[1])
+    assert "unreadable" not in crystal("agents", "--json").out.replace('"unreadable": 0', "")
+    assert crystal("verify").code == 0
+    with contextlib.closing(apsw.Connection(str(path))) as owner:  # SQLite takes it back, too
+        owner.execute(*last)
+        assert crystal("sync").code == 0
+    assert samples.captured() == samples.expected("goose")
+
+
+def test_the_same_damage_is_named_at_each_sweep_and_read_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert crystal("init", "--yes", "--no-import").code == 0
+    path, _ = sample_with_log(home)
+    log = beside(path, "-wal")
+    data = bytearray(log.read_bytes())
+    data[HEAD + 200] ^= 1
+    log.write_bytes(data)
+    long_ago = time.time() - 1000
+    os.utime(path, (long_ago, long_ago))
+    opened = list[Path]()
+    monkeypatch.setattr(snapshots, "opened_source", lambda *given: opened.append(given[0]) or opened_source(*given))
+
+    def sweep() -> list[str]:
+        opened.clear()
+        with open_machine() as machine:
+            tally = make_capture(machine).sweep()
+        return [str(named).partition(", and ")[0] for named in (tally.problems or {}).values()]
+
+    [first] = sweep()
+    assert "cannot be read" in first
+    assert (path in opened, sweep(), path in opened) == (True, [first], False)
+    with monkeypatch.context() as tomorrow:
+        tomorrow.setattr("crystal.capture.damage.AGAIN_MS", 0)
+        os.utime(path, (long_ago, long_ago + 1))
+        assert (sweep(), path in opened) == ([first], True)
+        assert (sweep(), path in opened) == ([first], True)
+    with contextlib.closing(apsw.Connection(str(path))) as owner:
+        owner.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert (sweep(), path in opened) == ([], True)
