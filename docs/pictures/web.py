@@ -43,6 +43,7 @@ PICTURES = {
     "review": "light",
     "usage": "dark",
     "health": "light",
+    "settings": "dark",
 }
 
 

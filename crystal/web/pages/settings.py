@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crystal.app.context import Machine, this_home
 from crystal.app.session_context import settings_changed
-from crystal.config.edit import set_value
+from crystal.config.edit import below_home, set_value
 from crystal.config.kinds import shown
 from crystal.config.table import SETTINGS, Config
 from crystal.errors import UsageError
@@ -31,7 +31,8 @@ def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the 
         groups.setdefault(key.rpartition(".")[0], []).append(_row(config, key))
     values = {
         "groups": groups,
-        "private": config.private_projects, "private_origin": config.origin(PRIVATE), "places": config.places,
+        "private": config.private_projects,
+        "file": below_home(str(config.places.config_file), this_home()),
     }  # fmt: skip
     return Page("settings.html", "Settings", values)
 
@@ -59,5 +60,5 @@ def _set_private(machine: Machine, patterns: list[str]) -> Redirect:
 
 
 def _row(config: Config, key: str) -> SettingRow:
-    setting = SETTINGS.get(key)
-    return SettingRow(key, shown(config.value(key)), config.origin(key), "" if setting is None else setting.meaning)
+    setting, origin = SETTINGS.get(key), config.origin(key).replace(str(config.places.config_file), "")
+    return SettingRow(key, shown(config.value(key)), origin.strip(), "" if setting is None else setting.meaning)
