@@ -136,10 +136,12 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     if scanner(COMMAND_HINTS)(text) is None:
         return
     for start, end in stretches(text, COMMAND_HINTS):
-        part = text[start:end]
+        part, reach = text[start:end], text[max(0, start - _BEFORE_OPTION) : end]
         work.spend(CALL + 2 * len(part))
         for literal, commands, ends, pattern in command_rows():
             if literal not in part and not (literal == b"-u" and b"--" in part):
+                continue
+            if commands and not any(map(reach.__contains__, commands)):
                 continue
             work.spend(24 * len(part) + (part.count(literal) * CALL if len(literal) > _SHORT else 0))
             for found in work.each(compiled(pattern).finditer(text, start, end)):

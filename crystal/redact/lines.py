@@ -11,13 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, count, filterfalse, pairwise
+from itertools import accumulate, chain, compress, filterfalse, pairwise
 from operator import add, sub
 
 from crystal.redact.names import STEM, strength
 from crystal.redact.prefilter import MIN_SECRET_BYTES
 from crystal.redact.regex_engines import LARGE, Lazy, scanner
-from crystal.redact.spans import DENSE, MARKER, STRING_END, Cut, string_around
+from crystal.redact.spans import DENSE, MARKER, MARKER_FORM, STRING_END, Cut, string_around
 from crystal.redact.views import readable
 
 _BETWEEN = Lazy(rb"[\s{}\[\]:,0-9eE+\-.trufalsnNIity]*")
@@ -26,7 +26,7 @@ _NAMING_KEYS = frozenset((b"name", b"Name", b"key", b"Key", b"variable"))
 _VALUE_KEYS = frozenset((b"value", b"Value", b"default"))
 _QUOTE = Lazy(rb'(?s)\\.|"')
 _MAX_NAME = 4096
-_FLAG = Lazy(rb"--?[A-Za-z][\w-]{0,76}")
+_FLAGS = Lazy(rb'"(--?[A-Za-z][\w-]{0,76})"')
 
 MAX_GROUP = 8 * 1024
 """Bytes of short strings that are read as one text: every view of it is whole, and what is dense in it is little."""
@@ -41,9 +41,9 @@ _HARMLESS = Lazy(
     rb"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     rb"|(?:toolu|msg|req|call)_[A-Za-z0-9]{20,32}"
     rb"|\d{4}-\d\d-\d\dT[\d:.]{8,15}Z?"
-    rb"|(?s:.{0,%d})" % (MIN_SECRET_BYTES - 1)
+    rb"|(?s:.{0,%d})|" % (MIN_SECRET_BYTES - 1) + MARKER_FORM
 )
-"""Strings that lines of transcripts are made of, and short ones: no rule finds anything in these."""
+"""Strings that lines of transcripts are made of, short ones and markers: no rule finds anything in these."""
 
 
 class JsonStrings:
@@ -55,6 +55,7 @@ class JsonStrings:
         apart: For each string the bytes of the line before it that are in no string, quotes included.
         names_of: Finds the names that tell of a secret, by the numbers of the strings under them.
         texts: The strings, if they are at hand.
+        gaps: What stands before each string and behind the last, without quotes, if that is at hand.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class JsonStrings:
         apart: Sequence[int],
         names_of: Callable[[JsonStrings], dict[int, bytes]],
         texts: list[bytes] | None = None,
+        gaps: Sequence[bytes] = (),
     ) -> None:
         self._source, self.line = source, readable(source)
-        self._apart, self._names_of, self._all_texts = apart, names_of, texts
+        self._apart, self._names_of, self._all_texts, self._gaps = apart, names_of, texts, gaps
         self._before = [*accumulate(lengths, initial=0)]
         self._left_to_ask = MAX_GROUP + len(source) // _ASKED
-        self._answers: dict[bytes, bool] = {}
+        self._asked: set[bytes] = set()
+        self._kept: set[bytes] = set()
 
     def __len__(self) -> int:
         """Return the number of strings."""
@@ -165,11 +168,12 @@ class JsonStrings:
         named = self._named[bisect_left(self._named, group.start) : bisect_left(self._named, group.stop)]
         return {number - group.start: self.names[number] for number in named}
 
-    def placed(self, cuts: Iterable[Cut], group: range) -> Iterator[Cut]:
+    def placed(self, cuts: list[Cut], group: range) -> Iterator[Cut]:
         """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
+        places = [*map(self._place, range(group.start, group.stop + 1))] if cuts else []
         for cut in cuts:
-            start, end = cut.start + self._place(group.start), cut.end + self._place(group.start)
-            number = bisect_right(range(len(self) + 1), start, group.start, key=self._place) - 1
+            start, end = cut.start + places[0], cut.end + places[0]
+            number = group.start + bisect_right(places, start) - 1
             while self._place(number) < end:
                 shift = self.start(number) - self._place(number)
                 begin, stop = max(start + shift, self.start(number)), min(end + shift, self.end(number))
@@ -182,30 +186,36 @@ class JsonStrings:
 
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
-        named = self.names_in(group)
         strings = self._texts(group, self._source)
-        others = dict.fromkeys(strings if len(named) < len(strings) else ())
-        asked = filterfalse(_HARMLESS.fullmatch, others)
-        gone = {*asked} if self._left_to_ask < 0 else {one for one in asked if self._may_hold(one, may_hold)}
+        gone = {*filterfalse(_HARMLESS.fullmatch, {*strings})}
+        if self._left_to_ask >= 0:
+            self._ask(filter(gone.__contains__, dict.fromkeys(strings)), may_hold)
+        gone -= self._kept
         pieces = [marker if one in gone else one for one in strings]
-        for at in named:
-            pieces[at] = marker
-        if b"[" in text:
-            pieces = [one if MARKER.fullmatch(one) else piece for one, piece in zip(strings, pieces, strict=True)]
-        starts, ends = self.columns(group)
-        between = map(self._source.__getitem__, map(slice, ends, starts[1:]))
-        parts = b"".join(chain.from_iterable(zip(pieces, [*between, b""], strict=True)))
+        for at in self.names_in(group):
+            pieces[at] = strings[at] if MARKER.fullmatch(strings[at]) else marker
+        parts = b"".join(chain.from_iterable(zip(pieces, [*self._between(group), b""], strict=True)))
         times = pieces.count(marker)
-        return [Cut(starts[0], ends[-1], "dense", DENSE, text, parts, times)] * (times > 0)
+        place = self.start(group.start), self.end(group.stop - 1)
+        return [Cut(*place, "dense", DENSE, text, parts, times)] * (times > 0)
 
-    def _may_hold(self, string: bytes, may_hold: Callable[[bytes], bool]) -> bool:
-        """Ask about one string, if all those asked about before are a small part of the line."""
-        if string not in self._answers:
-            self._left_to_ask -= len(string) + _ASKING
+    def _ask(self, strings: Iterable[bytes], may_hold: Callable[[bytes], bool]) -> None:
+        """Ask about strings one by one, as long as all those asked about are a small part of the line."""
+        for one in filterfalse(self._asked.__contains__, strings):
+            self._left_to_ask -= len(one) + _ASKING
             if self._left_to_ask < 0:
-                return True
-            self._answers[string] = may_hold(string)
-        return self._answers[string]
+                return
+            self._asked.add(one)
+            if not may_hold(one):
+                self._kept.add(one)
+
+    def _between(self, group: range) -> Iterable[bytes]:
+        """Return what stands between the strings of a group, quotes included."""
+        if self._gaps:
+            gaps = self._gaps[group.start + 1 : group.stop]
+            return map({gap: b'"%b"' % gap for gap in set(gaps)}.__getitem__, gaps)
+        starts, ends = self.columns(group)
+        return map(self._source.__getitem__, map(slice, ends, starts[1:]))
 
 
 def strings_of(source: bytes) -> JsonStrings | None:
@@ -222,16 +232,11 @@ def strings_of(source: bytes) -> JsonStrings | None:
         return None
     sizes = {gap: len(gap) + 2 for gap in set(gaps)}
     apart = [*accumulate(map(sizes.__getitem__, gaps), initial=-1)][1:-1]
-    strings = JsonStrings(source, lengths, apart, partial(_telling_names, gaps), texts)
-    if texts is not None and b"\\" in line:
-        blanked = [_BLANK in text for text in texts]
-        for number, start, end in compress(zip(count(), *strings.columns(range(len(texts)))), blanked):
-            texts[number] = line[start:end]
-    return strings
+    return JsonStrings(source, lengths, apart, partial(_telling_names, gaps), texts, gaps)
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
-    """Return what stands between the strings of a line, how long each is, and the strings with their escapes blanked.
+    """Return what stands between the strings of a line, how long each is, and the strings.
 
     The strings are None where most of the line is in few of them.
     """
@@ -240,14 +245,15 @@ def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
         spans = list(pairwise([-1, *quotes, len(line)]))
         gaps = [line[before + 1 : at] for before, at in spans[::2]]
         return gaps, [at - before - 1 for before, at in spans[1::2]], None
-    # Blank the escapes, keep the offsets: what quotes are left begin and end strings.
-    blanked = line.replace(b"\\\\", _BLANK).replace(b'\\"', _BLANK)
-    parts = blanked.split(b'"')
+    edge = b'"'
+    if b"\\" in line:  # quotes that an escape hides begin and end no string
+        hidden = line.replace(b"\\\\", b"\xfd").replace(b'\\"', b"\xfc").replace(edge, b"\xfe")
+        line, edge = hidden.replace(b"\xfd", b"\\\\").replace(b"\xfc", b'\\"'), b"\xfe"
+    parts = line.split(edge)
     gaps, texts = parts[::2], parts[1::2]
     return gaps, [*map(len, texts)], texts
 
 
-_BLANK = b"\xfd\xfd"
 _MANY_BYTES = 64
 """A huge line with more bytes than this between two quotes has a copy that is larger than its columns."""
 
@@ -310,11 +316,11 @@ def _flags(strings: JsonStrings, gaps: list[bytes]) -> dict[int, bytes]:
     """Return the telling flags of a list of arguments, by the number of the string behind each."""
     if b'"-' not in strings.line:
         return {}
-    starts, _ = strings.columns(range(len(strings) - 1))
-    dashes = [number for number, start in enumerate(starts) if strings.line.startswith(b"-", start)]
-    texts = {number + 1: strings.text(number) for number in dashes if gaps[number + 1] == b","}
-    flags = {number: text.lstrip(b"-") for number, text in texts.items() if _FLAG.fullmatch(text)}
-    return {number: flag for number, flag in flags.items() if strength(flag) is not None}
+    found = {text: text.lstrip(b"-") for text in _FLAGS.findall(strings.line)}
+    flags = {text: flag for text, flag in found.items() if strength(flag) is not None}
+    texts = strings.texts_at(range(len(strings) - 1)) if flags else ()
+    told = [(number, flags[text]) for number, text in enumerate(texts, 1) if text in flags]
+    return {number: flag for number, flag in told if gaps[number] == b","}
 
 
 def _rest_of_list(gaps: list[bytes], value: int) -> Iterator[int]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import unicodedata
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, scanner, stretches
@@ -37,7 +36,7 @@ _WORD_RAW = rb"(?:[A-Za-z]{3,9}|[A-Za-z]{0,9}[\x80-\xf4]" + _LETTER + rb"{1,40})
 MNEMONIC_HINTS = (rb"(?:" + _WORD_RAW + _GAP_RAW + rb"+){11}" + _LETTER + rb"{3}",)
 _ESCAPE = Lazy(rb"\\+u([0-9a-fA-F]{4})")
 
-_WORD = Lazy(_LETTER + rb"{3,}")
+_WORD = Lazy(rb"(" + _LETTER + rb"{3,})")
 _TO_WORDS = bytes(byte if 0x61 <= byte <= 0x7A or 0x80 <= byte <= 0xF4 else 0x20 for byte in bytes(range(256)).lower())
 _ROW = b"\1" * SIZES[-1]
 _RUN = Lazy(_ROW + b"\1*")
@@ -74,9 +73,16 @@ def _languages_of(words: list[bytes]) -> Iterator[dict[bytes, int]]:
     Making them takes milliseconds: a language is left out if it has no word that every phrase would have to hold.
     """
     needed = words[SIZES[-1] - 1 :: SIZES[-1]]
-    for language, file in enumerate(_files()):
-        if any(word in file or not word.isascii() for word in needed):
+    is_ascii = b"".join(needed).isascii()
+    for language, known in enumerate(_as_written()):
+        if not (is_ascii and known.isdisjoint(needed)):
             yield _places(language)
+
+
+@cache
+def _as_written() -> list[frozenset[bytes]]:
+    """Return the words of each language as its file writes them: those in ASCII have no other form."""
+    return [frozenset(file.split()) for file in _files()]
 
 
 @cache
@@ -87,7 +93,7 @@ def _words() -> frozenset[bytes]:
 @cache
 def _ascii_words() -> frozenset[bytes]:
     """Return the words in ASCII, and some more: normalizing the others takes longer than cleaning a turn."""
-    return frozenset(chain.from_iterable(file.split() for file in _files() if b"a" in file))
+    return frozenset(chain.from_iterable(_as_written()))
 
 
 def holds_phrase(text: bytes) -> bool:
@@ -120,8 +126,14 @@ def _places_in(text: bytes) -> list[tuple[int, int]]:
     return places if any(_holds_row(text[start:end]) for start, end in places) else []
 
 
+_MIN_HEAD = 512
+
+
 def _holds_row(part: bytes) -> bool:
     """Return whether twelve words of the list follow each other, with no other word between them."""
+    head = len(part) // 8
+    if head > _MIN_HEAD and _holds_row(part[:head]):
+        return True  # a text full of such rows is read once, by the exact rule
     for escape in (b"\\n", b"\\r", b"\\t"):
         part = part.replace(escape, b"  ")
     part = part.translate(_TO_WORDS)
@@ -138,25 +150,25 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     text = _with_plain_spaces(text) if places else text
     for place in places:
         work.spend(FINDING + 20 * (place[1] - place[0]))
-        part = text[slice(*place)].lower()
-        words = _ascii_words() if part.translate(None, b"\xff").isascii() else _words()
-        known = bytes(map(words.__contains__, _WORD.findall(part)))
-        runs = [run.span() for run in _RUN.finditer(known)]
-        starts = array("L", [word.start() for word in _WORD.finditer(text, *place)] if runs else ())
-        for run in runs:
-            yield from _in_run(text, starts[slice(*run)], work)
+        yield from _in_part(text[slice(*place)].lower(), place[0], work)
 
 
-def _in_run(text: bytes, starts: Sequence[int], work: RedactionWork) -> Iterator[Span]:
-    """Yield the phrases among known words, of which those belong together that nothing but a gap divides."""
-    part = text[starts[0] : _WORD.match(text, starts[-1]).end()]  # type: ignore[union-attr]
-    words, gaps = _WORD.findall(part), _WORD.split(part)[1:-1]
-    joins = {gap: _BETWEEN.fullmatch(gap) is not None for gap in set(gaps)}
-    for joined in _JOINED.finditer(bytes(map(joins.__getitem__, gaps))):
-        first, end = joined.start(), joined.end() + 1
-        if end - first <= MAX_WORDS:
-            row = [(words[at].lower(), starts[at], starts[at] + len(words[at])) for at in range(first, end)]
-            yield from _phrases(row, [b"-" in gap for gap in gaps[first : end - 1]], work)
+def _in_part(part: bytes, at: int, work: RedactionWork) -> Iterator[Span]:
+    """Yield the phrases in a part of a text, in small letters, that stands at a place of it."""
+    pieces = _WORD.split(part)
+    words, gaps = pieces[1::2], pieces[2:-1:2]
+    vocabulary = _ascii_words() if part.translate(None, b"\xff").isascii() else _words()
+    joins: dict[bytes, bool] = {}
+    ends: list[int] = []
+    for run in _RUN.finditer(bytes(map(vocabulary.__contains__, words))):
+        between = gaps[run.start() : run.end() - 1]
+        joins |= {gap: _BETWEEN.fullmatch(gap) is not None for gap in {*between}.difference(joins)}
+        for joined in _JOINED.finditer(bytes(map(joins.__getitem__, between))):
+            first, end = run.start() + joined.start(), run.start() + joined.end() + 1
+            if end - first <= MAX_WORDS:
+                ends = ends or [*accumulate(map(len, pieces), initial=at)]
+                row = [(words[number], ends[2 * number + 1], ends[2 * number + 2]) for number in range(first, end)]
+                yield from _phrases(row, [b"-" in gap for gap in gaps[first : end - 1]], work)
 
 
 def _phrases(run: list[tuple[bytes, int, int]], hyphens: list[bool], work: RedactionWork) -> Iterator[Span]:

@@ -158,6 +158,10 @@ def private_prefilter() -> Prefilter:
     return _prefilter({_holds(_PRIVATE_HINTS): MIN_SECRET_BYTES}, 0)
 
 
+_LONG, _HEAD = 256 << 10, 16 << 10
+"""A text of more bytes is looked at from its beginning: one that is full of hints is not read to its end."""
+
+
 def _prefilter(looks: dict[Look, int], url_levels: int) -> Prefilter:
     """Return the prefilter that lets through what one of the looks does, with colours left out.
 
@@ -167,6 +171,8 @@ def _prefilter(looks: dict[Look, int], url_levels: int) -> Prefilter:
     """
 
     def seen(text: bytes, longest: int, levels: int = url_levels) -> bool:
+        if len(text) > _LONG and seen(text[:_HEAD], longest, levels):
+            return True
         if b"\x1b[" in text:
             text = COLOUR.sub(b"", text)
         if b"\\u001" in text:
