@@ -9,6 +9,8 @@ from collections.abc import Callable
 from string import ascii_letters, ascii_lowercase, digits
 from urllib.parse import quote
 
+from mnemonic import Mnemonic
+
 from crystal.redact.addresses import HEADERS
 from crystal.redact.blocks import BLOCK_HINTS
 from crystal.redact.command_passwords import command_rows
@@ -138,3 +140,67 @@ def _sample(dice: random.Random) -> str:
     if kind == 3:
         return dice.choice(_NAMES) + dice.choice(_ASSIGNED) + samples.filled(dice.choice(_VALUES), seed)
     return dice.choice(_PLAIN)
+
+
+_JOINTS = ("", " ", "\n", "\n\n", "\r\n", "\t", ",", ", ", ";", "=", ": ", "&", "\\n", '"', "'")
+_KINDS = ("prefix", "cut off", "before random", "prefixes", "sample", "samples", "near misses", "command", "named")
+_KINDS_OF_WORDS = ("word", "words", "phrase", "phrases")
+_LANGUAGES = ("english", "english", "spanish", "french", "japanese")
+_CONTAINERS: dict[str, Callable[[list[str], str], object]] = {
+    "text": lambda parts, joint: joint.join(parts),
+    "array": lambda parts, _: parts,
+    "object": lambda parts, _: {f"k{number}": part for number, part in enumerate(parts)},
+    "objects": lambda parts, _: [{"password": part} for part in parts],
+    "JSON": lambda parts, _: json.dumps({"a": parts}),
+    "in quotes": lambda parts, joint: joint.join(f'"{part}"' for part in parts),
+    "URL": lambda parts, joint: quote(joint.join(parts), safe=""),
+    "URLs": lambda parts, joint: joint.join(quote(part, safe="") for part in parts),
+    "base64": lambda parts, joint: base64.b64encode(joint.join(parts).encode()).decode(),
+    "base64 each": lambda parts, joint: joint.join(base64.b64encode(part.encode()).decode() for part in parts),
+    "hexadecimal": lambda parts, joint: joint.join(parts).encode().hex(),
+    "lines of 40": lambda parts, joint: cut(joint.join(parts), 40, "\n"),
+    "lines of 76": lambda parts, joint: cut(joint.join(parts), 76, "\n"),
+}
+
+
+def series(seed: int, size: int) -> bytes:
+    """Return a line of at least ``size`` bytes with one thing over and over: what a stranger tries first.
+
+    What a rule begins with, alone or cut off, its samples, the same or a new one each time, or words of recovery
+    phrases; one joint between all of them, in one container.
+    """
+    dice = random.Random(seed)
+    container, joint = dice.choice(sorted(_CONTAINERS)), dice.choice(_JOINTS)
+    part_of = _part_of(dice, dice.choice(_KINDS + _KINDS_OF_WORDS))
+    parts: list[str] = []
+    while size > 0:
+        parts.append(part_of(len(parts)))
+        size -= len(parts[-1]) + max(len(joint), 1)
+    value = _CONTAINERS[container](parts, joint)
+    return json.dumps({"content": value}, ensure_ascii=dice.random() < 0.5).encode()
+
+
+def _part_of(dice: random.Random, kind: str) -> Callable[[int], str]:
+    """Return a function that makes the n-th thing of a series."""
+    if kind in _KINDS_OF_WORDS:
+        maker = Mnemonic(dice.choice(_LANGUAGES))
+        words = maker.wordlist if kind == "words" else dice.sample(maker.wordlist, dice.choice((1, 2, 5, 13, 41)))
+        phrases = [maker.to_mnemonic(dice.randbytes(16)) for _ in range(1 if kind == "phrase" else 1000)]
+        chosen = phrases if kind.startswith("phrase") else words
+        return lambda number: chosen[number * 7919 % len(chosen)]
+    prefix, letters = dice.choice(PREFIXES) or "x", "".join(dice.choices(ALPHABETS["mixed"], k=1 << 16))
+    width, row = dice.choice(WIDTHS[:-1]), dice.choice(samples.ROWS)
+    command = dice.choice(samples.COMMAND_ROWS)[dice.choice((0, 1))]
+    named = dice.choice(_NAMES) + dice.choice(_ASSIGNED) + dice.choice(_VALUES)
+    forms: dict[str, Callable[[int], str]] = {
+        "prefix": lambda _: prefix,
+        "cut off": lambda _: prefix[:-1] or "x",
+        "before random": lambda number: prefix + letters[number * width % 60_000 :][:width],
+        "prefixes": lambda number: PREFIXES[number * 7919 % len(PREFIXES)],
+        "sample": lambda _: samples.filled(row[2]),
+        "samples": lambda number: samples.filled(row[2], number),
+        "near misses": lambda number: samples.filled(row[3], number),
+        "command": lambda number: samples.filled(command, number).replace("{p}", f"hunter{number}x"),
+        "named": lambda number: samples.filled(named, number),
+    }
+    return forms[kind]
