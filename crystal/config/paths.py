@@ -236,16 +236,20 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
     Raises:
         OSError: The system refuses. The old file is untouched.
     """
-    from crystal.config.temporary_files import temporary_name  # noqa: PLC0415 - most turns replace no file
+    from crystal.config.temporary_files import hold, temporary_name  # noqa: PLC0415 - most turns replace no file
 
     temporary = temporary_name(target)
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            hold(handle)
             file.write(data)
             file.flush()
-            finish(temporary, file.fileno())
-        temporary.replace(target)
+            finish(temporary, handle)
+            if sys.platform != "win32":
+                temporary.replace(target)
+        if sys.platform == "win32":  # no open file gets another name there
+            temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE
+from crystal.config.temporary_files import hold
 from crystal.forgetting.execute.execute import carry_out, finish
 from crystal.forgetting.match import archive_lines
 from crystal.forgetting.match.patterns import TextMatcher
@@ -133,15 +133,16 @@ def test_who_leaves_a_line_out_names_its_session_to_the_others(clean: Ground) ->
     assert b"zanzibar" not in archived(clean)
 
 
-def test_what_a_killed_process_was_writing_goes_unless_it_is_young(clean: Ground) -> None:
+def test_what_a_killed_process_was_writing_goes_and_what_somebody_writes_waits(clean: Ground) -> None:
     clean.say(SESSION, line("the zanzibar recipe", ident="gone"))
     left = clean.home / "agents/cc-test/memory/sessions/.crystal-1-abc.tmp"
     left.parent.mkdir(parents=True, exist_ok=True)
-    left.write_text("the zanzibar recipe", "utf-8")
-    forget(clean, ForgetRequest(targets=("gone",)))
-    assert left.exists(), "somebody may be writing it"
-    assert open_tombstones(clean.machine.store), "so this is not done yet"
-    os.utime(left, (1, 1))
+    with left.open("w") as file:
+        hold(file.fileno())
+        file.write("the zanzibar recipe")
+        forget(clean, ForgetRequest(targets=("gone",)))
+        assert left.exists()
+        assert open_tombstones(clean.machine.store), "so this is not done yet"
     assert finish(clean.grounds, NOW + 3_600_000) == 0
     assert not left.exists()
 

@@ -274,17 +274,20 @@ def test_a_full_disk_changes_nothing(at, data: Path, monkeypatch: pytest.MonkeyP
 @posix
 def test_what_another_process_is_writing_beside_a_key_stays_and_what_a_killed_one_left_goes(at, data: Path) -> None:
     data.mkdir(parents=True, mode=0o700)
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    writing, left, old = (
-        data / f".crystal-{process}-{name * 12}.tmp"
-        for process, name in ((os.getppid(), "a"), (ended.pid, "b"), (os.getppid(), "c"))
-    )
-    for path in (writing, left, old):
-        path.write_bytes(b"half")
-    os.utime(old, (1, 1))
-    write_key(at(), ONE)
-    assert {path.name for path in data.iterdir()} == {"relay.key", writing.name}
+    left = data / f".crystal-{os.getppid()}-{'b' * 12}.tmp"  # another process may have the number by now
+    left.write_bytes(b"half")
+    code = "import sys, time; from crystal.config import paths; from pathlib import Path; paths.replace_file("
+    hang = f"Path({str(data / 'other')!r}), b'half', lambda *_: (print(flush=True), time.sleep(60)))"
+    with subprocess.Popen([sys.executable, "-c", code + hang], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        [held] = {*data.glob(".crystal-*.tmp")} - {left}
+        os.utime(held, (1, 1))  # however long it takes
+        write_key(at(), ONE)
+        assert {path.name for path in data.iterdir()} == {"relay.key", held.name}
+        other.kill()
+    write_key(at(), TWO, replace=True)
+    assert held not in data.iterdir()
 
 
 def test_a_weak_key_is_not_kept(at) -> None:
