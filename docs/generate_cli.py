@@ -121,7 +121,7 @@ EXITS: dict[str, str] = {
     "restore": "1 when the session is unknown, 2 also when its file is still there",
     "models": "1 when you answer no or there is no such model, 2 also when it is in use, 3 when it is not installed or a package or a key is missing, 4 when the hub cannot be reached, 5 when the hub refuses, 6 when what came, or what is installed, is damaged",  # noqa: E501
     "config": "3 when a place that should hold a key fails",
-    "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another part than the command is for, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
+    "relay": "1 when something waits (`status`), 3 when this machine has no relay, no key, or another role than the command needs, 4 when the relay does not answer, 5 when a pairing failed, the relay refuses, or a stream needs you (`status`, `poll`), 6 when a device's blob is damaged (`status`, `poll`)",  # noqa: E501
     "devices": "1 when no device has that name",
     "promote": "3 when a key or a token is missing, 5 when the relay refuses",
     "demote": "3 when a key or a token is missing, 5 when the relay refuses",
@@ -205,7 +205,7 @@ def _value(option: Any) -> str:
 
 
 def _default(one: Any) -> str:
-    shown = one.default
+    shown = one.default if one.show_default else None
     return f" Default: {shown}." if shown not in (None, False, True, ()) and not callable(shown) and shown != [] else ""
 
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS, Tool
+from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 from crystal.mcp.offer import INSTRUCTIONS
 from crystal.mcp.protocol import GREETED, MODERN
+from crystal.mcp.tool import Tool
 
 PAGE = Path(__file__).with_name("reference") / "mcp.md"
 

@@ -35,7 +35,7 @@ def handoff(
     ] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Print a prompt for any agent; write nothing.")] = False,
     tokens: Annotated[
-        str | None, typer.Option("--tokens", help="With --brief: its greatest length. Default: 4000.", metavar="N")
+        str | None, typer.Option("--tokens", help="With --brief: at most so many tokens. Default: 4000.", metavar="N")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
     as_json: AsJson = False,

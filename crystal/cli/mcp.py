@@ -43,7 +43,9 @@ def mcp(
     """Serve the memory to an agent over standard input and output (MCP), or to programs elsewhere over HTTP.
 
     An agent's client starts it: claude mcp add crystal -- crystal mcp --agent claude-code
-    It ends with its input, at once or after the requests that are open, for which it waits 10 seconds at most.
+
+    It ends when its input ends, after it has answered open requests, for 10 seconds at most.
+
     With --http it runs until Ctrl-C. Clients need a token: crystal access make --label phone
     """
     from crystal.errors import UsageError

@@ -75,7 +75,11 @@ def split(folder: Folder) -> None:
 
 
 @commands.command("mark", short_help="Let a folder without git keep its project when moved.")
-def mark(folder: Folder = ".") -> None:
+def mark(
+    folder: Annotated[
+        str, typer.Argument(help="A folder. Default: the current one.", metavar="FOLDER", show_default=False)
+    ] = ".",
+) -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
     path, is_new = mark_folder(folder)
     with contextlib.suppress(NotConfiguredError), open_kept_machine() as machine:

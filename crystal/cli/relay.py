@@ -127,7 +127,7 @@ def sync(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send what waits to home, and fetch home's news (on a device)."""
+    """Send what waits to home, and fetch what home has published (on a device)."""
     from crystal.app.sync.device import BUSY, deliver_relay
 
     with open_kept_machine() as machine:

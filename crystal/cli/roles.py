@@ -51,7 +51,10 @@ def promote(
 def demote(
     to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Leave although home has not confirmed everything, or a home its devices.")
+        bool,
+        typer.Option(
+            "--force", help="Leave home although it has not confirmed everything, or leave the devices of this home."
+        ),
     ] = False,
     yes: Yes = False,
 ) -> None:

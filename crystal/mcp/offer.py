@@ -22,8 +22,8 @@ from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
-    from crystal.mcp.catalog import Tool
     from crystal.mcp.page import ToolAnswer
+    from crystal.mcp.tool import Tool
     from crystal.model.granted import GrantedProject
 
 INSTRUCTIONS = (

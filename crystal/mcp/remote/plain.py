@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from crystal import __version__
-from crystal.mcp.catalog import CONNECTOR, REMEMBERING, Schema, Tool
+from crystal.mcp.catalog import CONNECTOR, REMEMBERING
 from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, RpcMessage
 from crystal.mcp.remote.http_transport import MAX_BODY, UNNAMED, Transport, challenge
+from crystal.mcp.tool import Schema, Tool
 from crystal.serving.request_checks import read_body
 
 OPENAPI = "/openapi.json"
