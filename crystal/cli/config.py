@@ -171,13 +171,14 @@ def _places(config: Config) -> dict[str, tuple[str, str]]:
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return what is known of each provider's API key, and notes for the user."""
-    from crystal.credentials.api_keys import find_written_key, key_for
+    from crystal.credentials.api_keys import asked_providers, find_written_key, key_for
 
+    asked = {provider for provider, _ in asked_providers(config)}
     notes = [f"{name} is not a crystal variable; did you mean {near}?" for name, near in unknown_variables(env)]
     notes += _ignored_in_env_file(config)
     keys: list[dict[str, Any]] = []
     for provider in filter(needs_key, EMBEDDING_PROVIDERS):
-        key = {"provider": provider, "needed": provider in dict(config.asked_providers), "found": False, "source": None}
+        key = {"provider": provider, "needed": provider in asked, "found": False, "source": None}
         try:
             if key["needed"]:
                 secret = key_for(config, provider, env)

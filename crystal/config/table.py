@@ -344,17 +344,6 @@ class Config(SettingValues):
         moments = [name for name in names if getattr(self, f"assist_{name}")]
         return tuple(moments) if self.assist_mode == "on" else ()
 
-    @property
-    def asked_providers(self) -> tuple[tuple[str, str | None], ...]:
-        """Return the providers used for vectors, summaries, memories and deep search, each with its address."""
-        asked = [(self.embedding_provider, self.embedding_base_url)]
-        writes = self.summary_mode == "llm" or (self.summary_mode == "auto" and self.summary_consent)
-        if writes or (self.reflect_mode != "off" and self.reflect_extractor == "model"):
-            asked.append((self.summary_provider, self.summary_base_url))
-        if self.deep_provider != "none":
-            asked.append((self.deep_provider, self.deep_base_url))
-        return tuple(asked)
-
 
 SETTINGS: Mapping[str, Setting] = {
     one.key: one for one in (one.named(name) for name, one in vars(Config).items() if isinstance(one, Setting))

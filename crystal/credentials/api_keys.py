@@ -134,6 +134,17 @@ def key_for(config: Config, provider: str, env: Mapping[str, str]) -> Secret | N
     )
 
 
+def asked_providers(config: Config) -> list[tuple[str, str | None]]:
+    """Return the providers used for vectors, summaries, memories and deep search, each with its address."""
+    asked = [(config.embedding_provider, config.embedding_base_url)]
+    writes = config.summary_mode == "llm" or (config.summary_mode == "auto" and config.summary_consent)
+    if writes or (config.reflect_mode != "off" and config.reflect_extractor == "model"):
+        asked.append((config.summary_provider, config.summary_base_url))
+    if config.deep_provider != "none":
+        asked.append((config.deep_provider, config.deep_base_url))
+    return asked
+
+
 def find_key(
     provider: str,
     *,

@@ -141,7 +141,7 @@ def test_settings_that_cannot_be_read_are_a_finding_like_others(home: Path) -> N
 
 @pytest.mark.slow
 def test_a_large_database_is_not_read_to_its_end_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crystal.app.doctor.BRIEF_SECONDS", 0.0)
+    monkeypatch.setattr("crystal.app.memory_checks.BRIEF_SECONDS", 0.0)
     monkeypatch.setattr("crystal.store.health.checks.PROGRESS_STEPS", 1)
     (brief,) = checks("memory")
     assert "crystal doctor --deep" in brief["message"]
