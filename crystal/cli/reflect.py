@@ -50,8 +50,9 @@ def reflect(
     else:
         _say_run(run, waiting)
     if problem is not None:
-        why = f"sessions wait for a model: {problem.message}"
-        raise UnavailableError(why, hint="check the model: crystal doctor; then: crystal reflect --now")
+        why, is_capped = f"sessions wait for a model: {problem.message}", problem.message.startswith("the daily cap")
+        fix = "wait until tomorrow, or raise reflect.daily_cap_usd" if is_capped else "check the model: crystal doctor"
+        raise UnavailableError(why, hint=f"{fix}; then: crystal reflect --now")
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:

@@ -28,6 +28,12 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert crystal("config", "set", "reflect.mode", "off").code == 0
     assert crystal("backfill", "--no-embed").code == 0
     assert crystal("reflect", "--now").code == 2
+    settings = {"reflect.mode": "propose", "reflect.extractor": "model", "reflect.daily_cap_usd": "0"}
+    for key, value in {**settings, "summary.base_url": "http://127.0.0.1:9/v1"}.items():
+        assert crystal("config", "set", key, value).code == 0
+    done = crystal("reflect", "--now")
+    assert (done.code, "raise reflect.daily_cap_usd" in done.err) == (4, True), "nothing is read, and nothing lost"
+    assert crystal("config", "set", "reflect.extractor", "rules").code == 0
     assert crystal("memories", "review").err == "nothing to review\n"
     assert crystal("config", "set", "reflect.mode", "propose").code == 0
     run = json.loads(crystal("reflect", "--now", "--json").out)
