@@ -195,7 +195,7 @@ def _state_of(machine: Machine, name: str, look: AgentFiles, counts: HarnessCoun
     return AgentState(
         name,
         HARNESSES[name].title,
-        tuple(dict.fromkeys(str(root.folder) for root in shown if Path(root.folder).is_dir())),
+        tuple(dict.fromkeys(str(root.folder) for root in shown if root.is_here)),
         own.number,
         own.last_at,
         counts.sessions,

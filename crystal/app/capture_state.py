@@ -102,7 +102,7 @@ def _has_others(places: Places, left_out: list[str] | None) -> bool:
     """Return whether agents other than Claude Code keep conversations here, or any does where that is left out."""
     roots = places.transcript_roots
     others = (one for one in roots if one.harness != CLAUDE_CODE and not one.place.in_projects)
-    return any(one.folder.is_dir() for one in (roots if left_out else others))
+    return any(one.is_here for one in (roots if left_out else others))
 
 
 def hook_facts(folder: Path, cwd: str | None) -> HookFacts:
@@ -120,6 +120,7 @@ def hook_facts(folder: Path, cwd: str | None) -> HookFacts:
         plugins=layers.plugins,
         gone=tuple(gone),
         is_here=os.path.isdir(folder),
+        way_in=None if layers.user.problem is None else way_in(layers.user.path),
     )
 
 

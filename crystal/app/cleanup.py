@@ -25,7 +25,7 @@ def cleanup_of(machine: Machine, name: str) -> str:
     if name not in _READERS:
         return usual
     file, describe = _READERS[name]
-    roots = [root.folder for root in machine.places.transcript_roots if root.harness == name and root.folder.is_dir()]
+    roots = [root.folder for root in machine.places.transcript_roots if root.harness == name and root.is_here]
     homes = dict.fromkeys(folder.parent for folder in roots)
     found = dict.fromkeys(describe(_settings(home / file), usual) for home in homes)
     return ", or ".join(one for one in found if one) if homes else usual

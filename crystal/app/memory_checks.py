@@ -116,16 +116,14 @@ def _archive(machine: Machine) -> Iterator[Check]:
 
 
 def _capture(found: dict[str, Any]) -> Iterator[Check]:
-    capture, lag = found["capture"], found["transcripts"]["lag"]
+    capture = found["capture"]
     failures = [one for one in capture["reasons"] if one["code"] not in HOOK_REASONS]
     yield from (Check("capture", "failure", one["message"], one["fix"]) for one in failures)
     yield from (Check("capture", "note", one["message"], one["fix"]) for one in capture["remarks"])
     if not capture["on"]:
         yield Check("capture", "warning", "capture is off", "crystal --on")
-    elif lag and not failures:
-        yield Check("capture", "note", f"{lag:,} bytes of transcripts are not captured yet", status.fix_of_lag(found))
     elif not failures:
-        yield Check("capture", "ok", "every transcript is captured up to its last line")
+        yield Check("capture", *status.describe_lag(found))
     if before := found["ledger"].get("before-crystal", 0):
         fix = "crystal sync" if found["transcripts"]["to_import"] else "crystal backfill"
         yield Check("past", "note", f"{before:,} bytes from before crystal are not imported", fix)

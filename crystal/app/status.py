@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from stat import S_ISREG
-from typing import Any
+from typing import Any, Literal
 
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files
 from crystal.app.background import count_due, count_waiting
@@ -154,14 +154,23 @@ def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
         "to_import": len(read_pending_import(machine.places.data_dir)),
         "is_importing": lock_holder(machine.places.data_dir / BACKFILL_LOCK) is not None,
         "behind": behind[:20],
+        "unreadable": sorted(map(str, look.refused))[:20],
     }
 
 
-def fix_of_lag(found: dict[str, Any]) -> str:
-    """Return what helps against bytes that are not captured: no sync if no file of them can be read."""
+def describe_lag(found: dict[str, Any]) -> tuple[Literal["ok", "note", "warning"], str, str | None]:
+    """Say what of the transcripts is not captured, and what helps: no sync if no file of it can be read."""
     refused = next((one["message"] for one in found["problems"] if one["part"] == SWEEP), "")
-    can_be_read = any(one["path"] not in refused for one in found["transcripts"]["behind"])
-    return "crystal sync" if can_be_read else FIXES[SWEEP]
+    lag, unreadable = found["transcripts"]["lag"], found["transcripts"]["unreadable"]
+    new = next((path for path in unreadable if path not in refused), None)
+    if new is not None:
+        return "warning", f"{new} cannot be read: nothing new of it is captured", FIXES[SWEEP]
+    if lag:
+        can_be_read = any(one["path"] not in refused for one in found["transcripts"]["behind"])
+        fix = "crystal sync" if can_be_read else FIXES[SWEEP]
+        return "note", f"{lag:,} bytes of transcripts are not captured yet", fix
+    which = "every transcript that can be read" if unreadable else "every transcript"
+    return "ok", f"{which} is captured up to its last line", None
 
 
 def count_without_vector(machine: Machine) -> int:

@@ -51,6 +51,7 @@ class HookFacts:
         plugins: The ids of crystal's plugins that are switched on, such as ``crystal@crystal``.
         gone: Files that the hook or the plugin runs and that do not exist.
         is_here: The client's folder exists.
+        way_in: The command that makes an unreadable settings file readable.
     """
 
     settings: Path
@@ -61,6 +62,7 @@ class HookFacts:
     plugins: tuple[str, ...] = ()
     gone: tuple[Path, ...] = ()
     is_here: bool = True
+    way_in: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,7 @@ def _store_reasons(facts: CaptureFacts) -> Iterator[Reason]:
 def _hook_reasons(facts: CaptureFacts) -> Iterator[Reason]:
     for hooks in facts.hooks:
         if hooks.problem is not None:
-            yield Reason("settings", hooks.problem, f"correct {hooks.settings}")
+            yield Reason("settings", hooks.problem, hooks.way_in or f"correct {hooks.settings}")
         elif hooks.disabled_by is not None:
             fix = "set disableAllHooks to false in it"
             yield Reason("hooks disabled", f"{hooks.disabled_by} switches all hooks off (disableAllHooks)", fix)

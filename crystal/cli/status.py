@@ -218,6 +218,8 @@ def _transcripts(found: dict[str, Any]) -> str:
     words = f"{transcripts['on_disk']:,} on disk, {transcripts['known']:,} known"
     if transcripts["lag"]:
         words += f"; {size_words(transcripts['lag'])} not captured yet (run: crystal sync)"
+    if transcripts["unreadable"]:
+        words += f"; cannot be read: {one_line(', '.join(transcripts['unreadable'][:2]))}"
     before = ledger.get("before-crystal", 0)
     if before:
         words += f"; {size_words(before)} from before crystal ({_import(transcripts)})"

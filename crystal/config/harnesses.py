@@ -3,6 +3,7 @@
 A row here and a reader are all that a harness needs: docs/how-to/add-a-transcript-reader.md.
 """
 
+import os
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -244,6 +245,11 @@ class Root(NamedTuple):
     def place(self) -> Place:
         """Return the place in the table."""
         return HARNESSES[self.harness].places[self.number]
+
+    @property
+    def is_here(self) -> bool:
+        """Return whether the folder exists; nobody knows that of one below a folder that may not be entered."""
+        return os.path.isdir(self.folder)  # noqa: PTH112 - Path.is_dir raises there
 
 
 def places_of_all() -> list[tuple[str, int, Place]]:

@@ -282,7 +282,7 @@ def left_out_agents(places: Places, env: Mapping[str, str], home: Path) -> list[
 
 def _agents_here(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
     """Return the agents of which a folder exists."""
-    theirs = {root.harness for root in places.transcript_roots if root.folder.is_dir() and not root.place.in_projects}
+    theirs = {root.harness for root in places.transcript_roots if root.is_here and not root.place.in_projects}
     theirs |= {name for name in MECHANISMS if live.folder_of(name, env, home).is_dir()}
     if any(folder.is_dir() for folder in places.claude_dirs):
         theirs.add(CLAUDE_CODE)

@@ -200,6 +200,18 @@ def test_a_lock_of_another_user_is_named_or_does_no_harm(kept: Path, mode: int) 
     assert_reading_works(powerless=True)
 
 
+@is_root
+@pytest.mark.parametrize("folder", [".claude", ".claude/projects", ".codex"])
+def test_an_agents_folder_that_may_not_be_entered_is_named(kept: Path, folder: str) -> None:
+    (kept / folder).mkdir(exist_ok=True)
+    (kept / folder).chmod(0)
+    status, doctor = run("status", powerless=True), run("doctor", powerless=True)
+    assert "\nmemory " in status.stdout, status
+    assert f"{kept / folder}" in status.stdout
+    assert f"{kept / folder}" in doctor.stdout
+    assert (status.returncode, doctor.returncode) == ((1, 1) if folder == ".claude" else (0, 0))
+
+
 # ------------------------------------------------------------------------------------------------------------- links
 
 
