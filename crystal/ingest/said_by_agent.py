@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TypeAlias
 
@@ -75,9 +76,17 @@ def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState)
 
 
 class _Call(NamedTuple):
+    """The call of a tool: the words of its main argument, or of all that it has, and those of a file's own name."""
+
     line: str
     tool: str | None
     words: frozenset[str]
+    file: frozenset[str]
+
+    def share_in(self, said: AbstractSet[str]) -> float:
+        """Return how much of it is among some words, 0 to 1; 1 if its file's name is."""
+        has_file = bool(self.file) and self.file <= said
+        return 1.0 if has_file or not self.words else len(self.words & said) / len(self.words)
 
 
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
@@ -85,7 +94,7 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
     texts, calls = defaultdict[str, deque[str]](deque), list[_Call]()
     for one in own:
         if one.role == "tool_call":
-            calls.append(_Call(one.uuid, one.tool, _words_of_call(one)))
+            calls.append(_call_of(one))
         else:
             texts[_gist(one.text)].append(one.uuid)
     for turn in exported:
@@ -100,20 +109,18 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
     """Return the place of the call that an export shows: the first of those of which it has the most words."""
     said = set(_WORD.findall(turn.text))
-    shares = {
-        place: len(call.words & said) / max(1, len(call.words))
-        for place, call in enumerate(calls[:MAX_CALLS])
-        if turn.tool in (None, call.tool)
-    }
+    among = [(place, call) for place, call in enumerate(calls[:MAX_CALLS]) if turn.tool in (None, call.tool)]
+    shares = {place: call.share_in(said) for place, call in among}
     best = max(shares, key=shares.__getitem__, default=None)
     return best if best is not None and shares[best] >= MIN_SHARE else None
 
 
-def _words_of_call(call: SaidTurn) -> frozenset[str]:
-    """Return the words of a call's main argument, or of all that it has."""
-    head, rest = call.text.partition("\n")[::2]
-    _, _, main = head.partition(": ")
-    return frozenset(_WORD.findall(main or rest))
+def _call_of(turn: SaidTurn) -> _Call:
+    head, rest = turn.text.partition("\n")[::2]
+    main = head.partition(": ")[2]
+    words = _WORD.findall(main) or _WORD.findall(rest)
+    file = main.rpartition("/")[2] if "/" in main and not re.search(r"\s", main) else ""
+    return _Call(turn.uuid, turn.tool, frozenset(words), frozenset(_WORD.findall(file)))
 
 
 def _gist(text: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,22 @@ def test_what_is_being_forgotten_does_not_come_back(home: Path, monkeypatch: pyt
             add_tombstones(machine.store, [told], now)
         read_again(machine, stopping_after(1000))
     assert samples.captured()[1] == before
+
+
+@pytest.mark.parametrize("harness", ["codex", "gemini-cli", "goose"])
+def test_what_was_forgotten_before_does_not_come_back(
+    harness: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, told = captured_by_an_older_one(home, harness), samples.expected(harness)[1]
+    count = Counter(word for one in told for word in words_of(one))
+    word = next(word for one in before if one["role"] == "user" for word in sorted(words_of(one)) if count[word] == 1)
+    assert crystal("forget", "--query", word, "--yes").code == 0
+    newer(monkeypatch, harness)
+    for _ in range(2):
+        assert crystal("sync").code == 0
+    assert samples.captured()[1] == [one for one in told if word not in words_of(one)]
+    assert crystal("verify").code == 0
+
+
+def words_of(turn: Any) -> set[str]:
+    return {*re.findall(r"\w{5,}", turn["text"].lower())}

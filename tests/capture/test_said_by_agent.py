@@ -51,6 +51,12 @@ port = 4711
 ```
 </details></tool-use>
 
+<tool-use data-tool-type="read" data-tool-name="Read"><details>
+<summary>Tool use: **Read**</summary>
+
+`settings.toml`
+</details></tool-use>
+
 It listens on port 4711.
 
 ---
@@ -79,6 +85,7 @@ OWN = [
     ("assistant", "I look into the settings."),
     ("tool_call", "Bash: cat settings.toml"),
     ("tool_result", "port = 4711"),
+    ("tool_call", "Read: /home/dev/the/quartz/shop/settings.toml"),
     ("assistant", "It listens on port 4711."),
     ("user", "ok"),
 ]
@@ -91,6 +98,7 @@ OF_EXPORT = [
 def transcript() -> list[bytes]:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "cat settings.toml"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "port = 4711"}
+    file = {"file_path": "/home/dev/the/quartz/shop/settings.toml"}
     thought = {"type": "thinking", "thinking": "It stands in the settings."}
     blocks: list[tuple[str, object]] = [
         ("user", "Which port does the shop listen on?"),
@@ -98,6 +106,7 @@ def transcript() -> list[bytes]:
         ("assistant", [{"type": "text", "text": "I look into the  settings."}]),
         ("assistant", [call]),
         ("user", [result]),
+        ("assistant", [{"type": "tool_use", "id": "t2", "name": "Read", "input": file}]),
         ("assistant", [{"type": "text", "text": "It listens on port 4711."}]),
         ("user", "ok"),
     ]
@@ -173,7 +182,7 @@ def test_a_turn_that_the_agent_says_less_often_stays(home: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--query", "listens"), ("line-of-agent-6",), ("--session", SESSION)])
+@pytest.mark.parametrize("words", [("--query", "listens"), ("line-of-agent-7",), ("--session", SESSION)])
 def test_it_is_forgotten_in_both(words: tuple[str, ...], home: Path) -> None:
     give_both(home)
     assert crystal("forget", *words, "--yes").code == 0
@@ -192,7 +201,7 @@ def test_a_memory_that_has_both_is_mended_by_itself_and_nothing_forgotten_comes_
         older.setattr("crystal.ingest.ingest.leave_to_agent", lambda *_: None)
         give_both(home)
         assert len(said()) == len(BOTH) + len(OWN) - 1  # a result has no turn of its own in an export
-        for words in (("line-of-agent-6",), ("--query", "zircon")):
+        for words in (("line-of-agent-7",), ("--query", "zircon")):
             assert crystal("forget", *words, "--yes").code == 0
     with open_machine() as machine:
         drop_note(machine.store, READERS)  # so is a database that was made anew, or was never updated
