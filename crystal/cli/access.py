@@ -12,7 +12,7 @@ import typer
 from crystal.app.context import Machine, default_paths, now_ms, open_reader
 from crystal.app.projects import granted_project
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Limit, whole_number
+from crystal.cli.options import AsJson, Limit, argument, option, whole_number
 from crystal.cli.render import one_line, say
 from crystal.credentials.access import SCOPES, Grant, add_grant, make_grant, read_grants, revoke_grant
 from crystal.credentials.access_log import AccessLog
@@ -27,19 +27,17 @@ commands = typer.Typer(
 DAYS = "90d"
 
 
-Scopes = Annotated[
-    str | None, typer.Option(help="What it allows, by commas: read, remember, forget.", metavar="SCOPES")
-]
+Scopes = Annotated[str | None, option("What it allows, by commas: read, remember, forget.", "SCOPES")]
 Projects = Annotated[
     list[str] | None,
-    typer.Option(help="Only this project, by its name; may be given several times.", metavar="PROJECT"),
+    option("Only this project, by its name; may be given several times.", "PROJECT"),
 ]
-Expires = Annotated[str, typer.Option(help="When it ends: 90d, 24h, 2027-01-31, or never.", metavar="WHEN")]
+Expires = Annotated[str, option("When it ends: 90d, 24h, 2027-01-31, or never.", "WHEN")]
 
 
 @commands.command("make")
 def make(
-    label: Annotated[str, typer.Option(help="What you call it, such as phone.", metavar="NAME")],
+    label: Annotated[str, option("What you call it, such as phone.", "NAME")],
     scope: Scopes = "read",
     project: Projects = None,
     expires: Expires = DAYS,
@@ -64,10 +62,8 @@ def make(
 
 @commands.command("approve")
 def approve(
-    code: Annotated[str, typer.Argument(help="The code that the page in the browser shows.", metavar="CODE")],
-    label: Annotated[
-        str | None, typer.Option(help="What you call it; its own name if left out.", metavar="NAME")
-    ] = None,
+    code: Annotated[str, argument("The code that the page in the browser shows.", "CODE")],
+    label: Annotated[str | None, option("What you call it; its own name if left out.", "NAME")] = None,
     scope: Scopes = "read",
     project: Projects = None,
     expires: Expires = DAYS,
@@ -102,7 +98,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 @commands.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Its label or its id.", metavar="NAME")]) -> None:
+def revoke(name: Annotated[str, argument("Its label or its id.", "NAME")]) -> None:
     """Refuse a token from now on, also where a program uses it already."""
     gone = revoke_grant(default_paths().access, name)
     say(f"revoked: {one_line(gone.label)} ({gone.id})")

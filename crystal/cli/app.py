@@ -21,6 +21,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from crystal.cli.options import flag, option
 from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
@@ -192,17 +193,12 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def root(
     ctx: typer.Context,
-    on: Annotated[bool, typer.Option("--on", help="Resume capture.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Pause capture: nothing is captured until --on.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Say whether capture is on.")] = False,
-    session: Annotated[
-        str | None, typer.Option("--session", help="With --on and --off: only this session.", metavar="ID")
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option("--data-dir", help="The folder of crystal.db; wins over CRYSTAL_DATA_DIR.", metavar="FOLDER"),
-    ] = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    on: Annotated[bool, flag("Resume capture.", "--on")] = False,
+    off: Annotated[bool, flag("Pause capture: nothing is captured until --on.", "--off")] = False,
+    status: Annotated[bool, flag("Say whether capture is on.", "--status")] = False,
+    session: Annotated[str | None, option("With --on and --off: only this session.", "ID")] = None,
+    data_dir: Annotated[str | None, option("The folder of crystal.db; wins over CRYSTAL_DATA_DIR.", "FOLDER")] = None,
+    version: Annotated[bool, flag("Print the version.", "--version")] = False,
 ) -> None:
     """Search everything that you and your coding agent ever said to each other."""
     if data_dir is not None:

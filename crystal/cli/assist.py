@@ -9,7 +9,7 @@ import typer
 from crystal.app.context import open_reader
 from crystal.assist.replay import ReplayTally
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, flag
 from crystal.cli.render import count_words, note, say
 from crystal.store.notes import count_unindexed
 from crystal.text.harmless import harmless
@@ -26,7 +26,7 @@ def assist() -> None:
 
 @commands.command("replay", short_help="Replay your past sessions, and count the facts.")
 def replay(
-    show: Annotated[bool, typer.Option("--show", help="Print each fact.")] = False,
+    show: Annotated[bool, flag("Print each fact.", "--show")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay your past sessions: at how many moments crystal had a fact for the agent, and how often it was used.

@@ -26,7 +26,17 @@ from crystal.cli.follow_up import (
     stop,
 )
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Transcripts, changes_timer, existing
+from crystal.cli.options import (
+    AsJson,
+    Quiet,
+    RemoveTimer,
+    TimerDryRun,
+    Transcripts,
+    changes_timer,
+    existing,
+    flag,
+    option,
+)
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import count_words, say, size_words, warn
 from crystal.errors import CrystalError
@@ -42,20 +52,18 @@ CANCEL = "call it off: crystal backfill --cancel"
 
 
 def sync(
-    install_timer: Annotated[
-        bool, typer.Option("--install-timer", help="Run this every 15 minutes from now on.")
-    ] = False,
+    install_timer: Annotated[bool, flag("Run this every 15 minutes from now on.", "--install-timer")] = False,
     remove_timer: RemoveTimer = False,
     dry_run: TimerDryRun = False,
     summaries: Annotated[
-        bool, typer.Option("--summaries", help="Let the model rewrite the summaries that were made without it.")
+        bool, flag("Let the model rewrite the summaries that were made without it.", "--summaries")
     ] = False,
     wait: Annotated[
         bool | None,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until all vectors, the index and summaries are made; or leave them to the background."
+        flag(
+            "Wait until all vectors, the index and summaries are made; or leave them to the background."
             " Without either: work on them for ten minutes at most.",
+            "--wait/--no-wait",
             show_default=False,
         ),
     ] = None,
@@ -110,22 +118,17 @@ def _read_sources(machine: Machine, *, show: bool) -> tuple[list[SyncReport], li
 
 def backfill(
     paths: Transcripts = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be imported.")] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Import at most N transcripts, newest first.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only transcripts changed since: 7d, 2026-11-01 ...")
-    ] = None,
+    dry_run: Annotated[bool, flag("Only show what would be imported.", "--dry-run")] = False,
+    limit: Annotated[int | None, option("Import at most N transcripts, newest first.", min=1)] = None,
+    since: Annotated[str | None, option("Only transcripts changed since: 7d, 2026-11-01 ...")] = None,
     privacy_lost: Annotated[
-        bool,
-        typer.Option("--privacy-lost", help="Also import bytes that a repair left out because they may be private."),
+        bool, flag("Also import bytes that a repair left out because they may be private.", "--privacy-lost")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Call off what an interrupted import left; what is imported stays.")
+        bool, flag("Call off what an interrupted import left; what is imported stays.", "--cancel")
     ] = False,
-    embed: Annotated[bool, typer.Option("--embed/--no-embed", help="Make the vectors too, after the import.")] = True,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until vectors and summaries are made too.")] = False,
+    embed: Annotated[bool, flag("Make the vectors too, after the import.", "--embed/--no-embed")] = True,
+    wait: Annotated[bool, flag("Wait until vectors and summaries are made too.", "--wait")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Import past sessions, newest first. You can stop it at any time; the rest follows in the background.

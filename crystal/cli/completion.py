@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated
 
-import typer
-
 from crystal.cli.app import COMPLETE_VARIABLE
+from crystal.cli.options import argument
 
 
 class Shell(str, Enum):
@@ -19,7 +18,7 @@ class Shell(str, Enum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", metavar="SHELL", show_default=False)],
+    shell: Annotated[Shell, argument("bash, zsh or fish.", "SHELL", show_default=False)],
 ) -> None:
     """Print a script that lets your shell complete commands.
 

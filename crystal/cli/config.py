@@ -12,7 +12,7 @@ import typer
 
 from crystal.app.context import default_paths, open_reader, this_config, this_home
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, argument
 from crystal.cli.render import count_words, look_of, note, padded, say, say_item
 from crystal.config.kinds import shown
 from crystal.config.load import unknown_variables
@@ -29,7 +29,7 @@ def _with_mode(key: str) -> str:
     return mode if mode in SETTINGS else key
 
 
-Key = Annotated[str, typer.Argument(help="A setting, such as search.limit.", show_default=False, callback=_with_mode)]
+Key = Annotated[str, argument("A setting, such as search.limit.", show_default=False, callback=_with_mode)]
 
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
@@ -75,7 +75,7 @@ def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
 @commands.command("set", context_settings={"ignore_unknown_options": True})
 def set_(
     key: Key,
-    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="The value; for a list, its items.")],
+    values: Annotated[list[str], argument("The value; for a list, its items.", "VALUE...")],
 ) -> None:
     """Write one setting into the settings file. Comments and layout of the file stay."""
     from crystal.app.session_context import settings_changed

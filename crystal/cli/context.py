@@ -6,14 +6,12 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.session_context_content import Preview, preview, told_log
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, whole_number
+from crystal.cli.options import AsJson, flag, option, whole_number
 from crystal.errors import UsageError
 from crystal.store.sessions.contexts import Injection
 from crystal.text.fence import fenced, new_nonce
@@ -22,11 +20,9 @@ from crystal.timewords.parse import clock
 
 
 def context(
-    log: Annotated[bool, typer.Option("--log", help="Show which context sessions got, newest first.")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show every candidate, and why it is given or not.")
-    ] = False,
-    limit: Annotated[str, typer.Option("-n", "--limit", help="With --log: how many at most.", metavar="N")] = "20",
+    log: Annotated[bool, flag("Show which context sessions got, newest first.", "--log")] = False,
+    explain: Annotated[bool, flag("Show every candidate, and why it is given or not.", "--explain")] = False,
+    limit: Annotated[str, option("With --log: how many at most.", "N", "-n", "--limit")] = "20",
     as_json: AsJson = False,
 ) -> None:
     """Show the context that a new session in this folder would get, and why."""

@@ -11,11 +11,11 @@ from crystal.app.sync import devices as wired
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import json_row, print_json
-from crystal.cli.options import AsJson, Yes
+from crystal.cli.options import AsJson, Yes, argument
 from crystal.cli.render import cells, note, one_line, padded, say, warn
 from crystal.timewords.parse import ago
 
-Name = Annotated[str, typer.Argument(help="A device, by name.", metavar="NAME", show_default=False)]
+Name = Annotated[str, argument("A device, by name.", "NAME", show_default=False)]
 
 commands = typer.Typer(help="The machines that send to this home.", invoke_without_command=True)
 
@@ -67,8 +67,8 @@ def _json(one: DeviceStatus) -> dict[str, Any]:
 
 @commands.command("rename")
 def rename(
-    old: Annotated[str, typer.Argument(help="A device, by name.", metavar="OLD", show_default=False)],
-    new: Annotated[str, typer.Argument(help="Its new name.", metavar="NEW", show_default=False)],
+    old: Annotated[str, argument("A device, by name.", "OLD", show_default=False)],
+    new: Annotated[str, argument("Its new name.", "NEW", show_default=False)],
 ) -> None:
     """Rename a device, also in everything captured on it."""
     with open_kept_machine() as machine:

@@ -13,7 +13,7 @@ import typer
 from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, OnlyProject, OnlySession, project_value, time_span
+from crystal.cli.options import AsJson, OnlyProject, OnlySession, flag, option, project_value, time_span
 from crystal.cli.progress import progress_bar
 from crystal.errors import UsageError
 from crystal.text.harmless import harmless
@@ -22,15 +22,13 @@ SHORT_PASSPHRASE = 12
 
 
 def export(
-    to: Annotated[Path, typer.Option("--to", help="A new folder to write into.", metavar="FOLDER")],
-    form: Annotated[str, typer.Option("--as", help="markdown, jsonl or html.", metavar="FORM")],
+    to: Annotated[Path, option("A new folder to write into.", "FOLDER")],
+    form: Annotated[str, option("markdown, jsonl or html.", "FORM", "--as")],
     session: OnlySession = None,
     project: OnlyProject = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only sessions that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
-    sealed: Annotated[bool, typer.Option("--sealed", help="With html: encrypt the page with a passphrase.")] = False,
+    since: Annotated[str | None, option("Only sessions that went on since: 24h, 7d, 2026-11-20 ...", "TIME")] = None,
+    everything: Annotated[bool, flag("Every session.", "--all")] = False,
+    sealed: Annotated[bool, flag("With html: encrypt the page with a passphrase.", "--sealed")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write sessions to a folder: complete JSON Lines, Markdown, or one HTML page that needs no network.

@@ -14,7 +14,7 @@ from crystal.app.vault import side_named
 from crystal.cli.app import report
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Prefer
+from crystal.cli.options import AsJson, Prefer, argument, flag
 from crystal.cli.render import count_words, hint, one_line, say, warn
 from crystal.errors import CrystalError
 from crystal.text.harmless import harmless
@@ -32,8 +32,8 @@ WORDS = {
     "deleted": "deleted by you, hides the memory", "new": "not in the file yet", "gone": "vanishes from the file",
     "conflict": "conflict: the line and its memory were changed", "refused": "cannot be remembered",
 }  # fmt: skip
-Files = Annotated[list[str] | None, typer.Argument(help="Files such as AGENTS.md; those of the list if none is given.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to everything; for scripts.")]
+Files = Annotated[list[str] | None, argument("Files such as AGENTS.md; those of the list if none is given.")]
+Yes = Annotated[bool, flag("Agree to everything; for scripts.", "--yes", "-y")]
 
 commands = typer.Typer(help="Memories in files that agents read.", no_args_is_help=True)
 
@@ -116,7 +116,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 @commands.command("remove", short_help="Take the block out of a file.")
-def remove(files: Annotated[list[str], typer.Argument(help="The files.")], *, yes: Yes = False) -> None:
+def remove(files: Annotated[list[str], argument("The files.")], *, yes: Yes = False) -> None:
     """Take the block out of files, which are then as they were before; the memories stay."""
     with open_kept_machine() as machine, file_list(machine) as listed:
         for path in listed.named(files, this_home()):

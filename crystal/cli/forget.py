@@ -14,7 +14,7 @@ import typer
 from crystal.app.context import Machine, open_machine, open_reader, this_home
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Yes
+from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, size_words, speaker
 from crystal.config.paths import absolute
@@ -40,29 +40,19 @@ REASONS = {
 
 
 def forget(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(help="Memories (mem-...), hits (h17), ids of lines.", metavar="TARGET"),
-    ] = None,
+    targets: Annotated[list[str] | None, argument("Memories (mem-...), hits (h17), ids of lines.", "TARGET")] = None,
     *,
     query: Annotated[
-        str | None,
-        typer.Option("--query", help='Everything with all these words; "quoted words" as a phrase.', metavar="WORDS"),
+        str | None, option('Everything with all these words; "quoted words" as a phrase.', "WORDS")
     ] = None,
-    session: Annotated[
-        str | None, typer.Option("--session", help="A whole session: its id, or the beginning of it.", metavar="ID")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", help="A whole project: its name, or a folder.", metavar="PROJECT")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Everything older than this: 2026-05-01, 90d.", metavar="TIME")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="The memory with this key.", metavar="KEY")] = None,
-    keep_memories: Annotated[bool, typer.Option("--keep-memories", help="Keep memories.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be forgotten.")] = False,
+    session: Annotated[str | None, option("A whole session: its id, or the beginning of it.", "ID")] = None,
+    project: Annotated[str | None, option("A whole project: its name, or a folder.", "PROJECT")] = None,
+    before: Annotated[str | None, option("Everything older than this: 2026-05-01, 90d.", "TIME")] = None,
+    key: Annotated[str | None, option("The memory with this key.", "KEY")] = None,
+    keep_memories: Annotated[bool, flag("Keep memories.", "--keep-memories")] = False,
+    dry_run: Annotated[bool, flag("Only show what would be forgotten.", "--dry-run")] = False,
     yes: Yes = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Then search every file for leftovers.")] = False,
+    prove: Annotated[bool, flag("Then search every file for leftovers.", "--prove")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.

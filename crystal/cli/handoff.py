@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
 from crystal.cli.last_search import named_by_place
-from crystal.cli.options import AsJson, whole_number
+from crystal.cli.options import AsJson, argument, flag, option, whole_number
 from crystal.errors import CrystalError
 
 MIN_TOKENS = 100
@@ -24,20 +22,12 @@ if TYPE_CHECKING:
 
 
 def handoff(
-    session: Annotated[
-        str,
-        typer.Argument(help="A session's id or its beginning, or a hit of one (2, @2, h17).", metavar="SESSION"),
-    ],
-    to: Annotated[str | None, typer.Option("--to", help="The agent to go on in.", metavar="AGENT")] = None,
-    project: Annotated[
-        Path | None,
-        typer.Option("--project", help="Go on in this folder instead of the session's own.", metavar="FOLDER"),
-    ] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Print a prompt for any agent; write nothing.")] = False,
-    tokens: Annotated[
-        str | None, typer.Option("--tokens", help="With --brief: at most so many tokens. Default: 4000.", metavar="N")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    session: Annotated[str, argument("A session's id or its beginning, or a hit of one (2, @2, h17).", "SESSION")],
+    to: Annotated[str | None, option("The agent to go on in.", "AGENT")] = None,
+    project: Annotated[Path | None, option("Go on in this folder instead of the session's own.", "FOLDER")] = None,
+    brief: Annotated[bool, flag("Print a prompt for any agent; write nothing.", "--brief")] = False,
+    tokens: Annotated[str | None, option("With --brief: at most so many tokens. Default: 4000.", "N")] = None,
+    dry_run: Annotated[bool, flag("Only show what would be written.", "--dry-run")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Go on with a session in another agent: write it as a session of that agent, and print the command to type."""

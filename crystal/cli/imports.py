@@ -5,20 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from crystal.app.context import open_machine
 from crystal.app.import_exports import KNOWN_FORMS, plan_exports, unpacked
 from crystal.app.import_open_form import import_export
 from crystal.capture.engine import Tally
 from crystal.cli.capture import finish_import, import_with_bar
-from crystal.cli.options import AsJson, existing
+from crystal.cli.options import AsJson, argument, existing
 from crystal.cli.progress import progress_bar
 from crystal.export.form import is_export
 
 
 def import_(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Exports, .zip archives, or folders of them.")],
+    paths: Annotated[list[Path], argument("Exports, .zip archives, or folders of them.", "FILE...")],
     as_json: AsJson = False,
 ) -> None:
     """Import what ChatGPT, Claude.ai, SpecStory or crystal exported. You need not unpack an archive.

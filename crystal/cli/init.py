@@ -22,6 +22,7 @@ from crystal.capture.engine import Tally
 from crystal.capture.state import Condition, describe
 from crystal.cli.capture import import_in_projects, import_with_bar, imported_words, warn_of
 from crystal.cli.follow_up import enrich_here, follow_up
+from crystal.cli.options import flag, option
 from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
@@ -101,67 +102,47 @@ class RoleOptions:
 
 
 def init(
-    agent_id: Annotated[str | None, typer.Option("--agent-id", help="This machine's agent id.", metavar="ID")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; accept the defaults.")] = False,
-    assist: Annotated[AssistMode | None, typer.Option(help="Tell your agents facts unasked.")] = None,
+    agent_id: Annotated[str | None, option("This machine's agent id.", "ID")] = None,
+    yes: Annotated[bool, flag("Ask nothing; accept the defaults.", "--yes", "-y")] = False,
+    assist: Annotated[AssistMode | None, option("Tell your agents facts unasked.")] = None,
     import_past: Annotated[
-        bool | None, typer.Option("--import/--no-import", help="Import past sessions now. --yes alone does not.")
+        bool | None, flag("Import past sessions now. --yes alone does not.", "--import/--no-import")
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="After the import, wait until vectors and summaries are made too.")
-    ] = False,
+    wait: Annotated[bool, flag("After the import, wait until vectors and summaries are made too.", "--wait")] = False,
     role: Annotated[
-        Role | None,
-        typer.Option(
-            "--role", help="standalone: one machine; home: has the memory of several machines; device: sends to home."
-        ),
+        Role | None, option("standalone: one machine; home: has the memory of several machines; device: sends to home.")
     ] = None,
-    relay: Annotated[
-        str | None, typer.Option("--relay", help="With --role home: the relay's address.", metavar="URL")
-    ] = None,
+    relay: Annotated[str | None, option("With --role home: the relay's address.", "URL")] = None,
     token_stdin: Annotated[
-        bool, typer.Option("--token-stdin", help="With --role home: read the relay's token from standard input.")
+        bool, flag("With --role home: read the relay's token from standard input.", "--token-stdin")
     ] = False,
     local_memory: Annotated[
-        bool | None,
-        typer.Option(
-            "--local-memory/--no-local-memory", help="With --role device: keep a memory on this machine, too."
-        ),
+        bool | None, flag("With --role device: keep a memory on this machine, too.", "--local-memory/--no-local-memory")
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(
-            "--client",
-            help=f"Let this client use the memory: {', '.join(NAMES)}. May be repeated.",
-            metavar="NAME",
-            show_default=False,
-        ),
+        option(f"Let this client use the memory: {', '.join(NAMES)}. May be repeated.", "NAME", show_default=False),
     ] = None,
     agent_name: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            f"Capture this agent's turns as they end: {', '.join(AGENT_NAMES)}. May be repeated.",
+            "NAME",
             "--agent",
-            help=f"Capture this agent's turns as they end: {', '.join(AGENT_NAMES)}. May be repeated.",
-            metavar="NAME",
             show_default=False,
         ),
     ] = None,
     every: Annotated[
-        bool,
-        typer.Option(
-            "--all", help="The same for every agent found on this machine except OpenCode, whose plugins need npm."
-        ),
+        bool, flag("The same for every agent found on this machine except OpenCode, whose plugins need npm.", "--all")
     ] = False,
     paste: Annotated[
         bool,
-        typer.Option(
-            "--print", help="Only print the client's entry, for you to paste; without --client, one for any MCP client."
-        ),
+        flag("Only print the client's entry, for you to paste; without --client, one for any MCP client.", "--print"),
     ] = False,
     instructions: Annotated[
-        bool, typer.Option("--instructions", help="Only print instructions for an agent without skills.")
+        bool, flag("Only print instructions for an agent without skills.", "--instructions")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, flag("Only show what would be done.", "--dry-run")] = False,
 ) -> None:
     """Set crystal up on this machine: its folders, its agent id, its hooks. Repeating is harmless.
 

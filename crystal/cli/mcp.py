@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from crystal.cli.options import flag, option
 
 if TYPE_CHECKING:
     from crystal.mcp.offer import McpSettings
@@ -14,31 +14,18 @@ if TYPE_CHECKING:
 def mcp(
     agent: Annotated[
         str | None,
-        typer.Option(
-            "--agent",
-            metavar="NAME",
-            help="The agent that uses the server, such as codex: it also sees its own isolated conversations.",
-        ),
+        option("The agent that uses the server, such as codex: it also sees its own isolated conversations.", "NAME"),
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP, to programs with a token.")] = False,
+    http: Annotated[bool, flag("Serve over HTTP, to programs with a token.", "--http")] = False,
     host: Annotated[
-        str | None,
-        typer.Option(help="With --http: where to listen; this machine alone if left out.", metavar="ADDRESS"),
+        str | None, option("With --http: where to listen; this machine alone if left out.", "ADDRESS")
     ] = None,
-    port: Annotated[str | None, typer.Option(help="With --http: the port; 0 for any free one.", metavar="PORT")] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="With --http: a certificate with its chain, for TLS.", metavar="FILE")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", metavar="FILE")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="With --http: the address that clients use.", metavar="https://NAME")
-    ] = None,
-    behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="With --http: a reverse proxy in front does TLS.")
-    ] = False,
-    oauth: Annotated[
-        bool, typer.Option("--oauth", help="With --http: let assistants sign in, see crystal access approve.")
-    ] = False,
+    port: Annotated[str | None, option("With --http: the port; 0 for any free one.", "PORT")] = None,
+    tls_cert: Annotated[Path | None, option("With --http: a certificate with its chain, for TLS.", "FILE")] = None,
+    tls_key: Annotated[Path | None, option("The certificate's key.", "FILE")] = None,
+    url: Annotated[str | None, option("With --http: the address that clients use.", "https://NAME")] = None,
+    behind_proxy: Annotated[bool, flag("With --http: a reverse proxy in front does TLS.", "--behind-proxy")] = False,
+    oauth: Annotated[bool, flag("With --http: let assistants sign in, see crystal access approve.", "--oauth")] = False,
 ) -> None:
     """Serve the memory to an agent over standard input and output (MCP), or to programs elsewhere over HTTP.
 

@@ -17,7 +17,7 @@ from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, unknown_project, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option, unknown_project, whole_number
 from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet, validity_words
 from crystal.errors import NotFoundError, UsageError
@@ -27,13 +27,9 @@ from crystal.store.search.scope import scope_of
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
-Ident = Annotated[
-    str, typer.Argument(help="A memory's id or its beginning, or its key.", metavar="ID", show_default=False)
-]
-Idents = Annotated[
-    list[str], typer.Argument(help="Ids of memories or their beginnings, or keys.", metavar="ID...", show_default=False)
-]
-Category = Annotated[str | None, typer.Option(help="fact, preference, event, opinion or skill.", metavar="CATEGORY")]
+Ident = Annotated[str, argument("A memory's id or its beginning, or its key.", "ID", show_default=False)]
+Idents = Annotated[list[str], argument("Ids of memories or their beginnings, or keys.", "ID...", show_default=False)]
+Category = Annotated[str | None, option("fact, preference, event, opinion or skill.", "CATEGORY")]
 TEXT_LINES = 3
 MAX_READ = 16 << 20
 """Maximum bytes read from standard input: more than any memory has."""
@@ -47,10 +43,8 @@ def memories(
     *,
     category: Category = None,
     project: OnlyProject = None,
-    key: Annotated[
-        str | None, typer.Option(help="Only the one with this key; 'a*' for keys that begin with a.", metavar="KEY")
-    ] = None,
-    status: Annotated[str, typer.Option(help="active, proposed, deprecated or all.", metavar="STATUS")] = "active",
+    key: Annotated[str | None, option("Only the one with this key; 'a*' for keys that begin with a.", "KEY")] = None,
+    status: Annotated[str, option("active, proposed, deprecated or all.", "STATUS")] = "active",
     limit: Limit = "50",
     as_json: AsJson = False,
 ) -> None:
@@ -85,15 +79,11 @@ def memories(
 def edit(
     memory: Ident,
     text: Annotated[
-        list[str] | None,
-        typer.Argument(help="The new text; - reads it from standard input.", metavar="TEXT", show_default=False),
+        list[str] | None, argument("The new text; - reads it from standard input.", "TEXT", show_default=False)
     ] = None,
     category: Category = None,
-    key: Annotated[str | None, typer.Option(help="Its new key; '' removes the key.", metavar="KEY")] = None,
-    project: Annotated[
-        str | None,
-        typer.Option(help="Its new project, a name or a folder; '' for everywhere.", metavar="PROJECT"),
-    ] = None,
+    key: Annotated[str | None, option("Its new key; '' removes the key.", "KEY")] = None,
+    project: Annotated[str | None, option("Its new project, a name or a folder; '' for everywhere.", "PROJECT")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a memory. Its former version is kept."""
@@ -185,22 +175,14 @@ def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:
 
 
 def remember(
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help="What to remember; - or no text reads standard input.", metavar="TEXT"),
-    ] = None,
-    category: Annotated[
-        str | None, typer.Option(help="fact (default), preference, event, opinion, skill.", metavar="CATEGORY")
-    ] = None,
+    text: Annotated[list[str] | None, argument("What to remember; - or no text reads standard input.", "TEXT")] = None,
+    category: Annotated[str | None, option("fact (default), preference, event, opinion, skill.", "CATEGORY")] = None,
     project: Annotated[
         str | None,
-        typer.Option(
-            help="Where it applies: a project's name or folder (. is this one). Default: everywhere.", metavar="PROJECT"
-        ),
+        option("Where it applies: a project's name or folder (. is this one). Default: everywhere.", "PROJECT"),
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option(help="A name for exact lookup; a known key gets the text as its new value.", metavar="KEY"),
+        str | None, option("A name for exact lookup; a known key gets the text as its new value.", "KEY")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -230,11 +212,9 @@ def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
 
 
 def get(
-    memory: Annotated[
-        str | None, typer.Argument(help="A memory's id, or its beginning.", metavar="ID", show_default=False)
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="The key that it was remembered under.", metavar="KEY")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: the whole memory.")] = False,
+    memory: Annotated[str | None, argument("A memory's id, or its beginning.", "ID", show_default=False)] = None,
+    key: Annotated[str | None, option("The key that it was remembered under.", "KEY")] = None,
+    as_json: Annotated[bool, flag("Print one JSON object: the whole memory.", "--json")] = False,
 ) -> None:
     """Print only the text of a memory, found by its exact key or its id. Exit code 1 when there is none."""
     if (memory is None) == (key is None):

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from crystal.app.context import open_machine, this_config
 from crystal.app.migrate.found import (
     LEGACY,
@@ -24,21 +22,19 @@ from crystal.app.migrate.relocate import move_own, relocate
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Yes
+from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.render import count_words, look_of, note, one_line, say, say_item
 from crystal.config.stores import MOVED
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
 
 def migrate(
-    name: Annotated[
-        str | None, typer.Argument(help="The memory program, as `crystal migrate` lists it.", metavar="NAME")
-    ] = None,
+    name: Annotated[str | None, argument("The memory program, as `crystal migrate` lists it.", "NAME")] = None,
     *,
     path: Annotated[
-        Path | None, typer.Option("--from", help="Its file, if that is elsewhere.", metavar="FILE", show_default=False)
+        Path | None, option("Its file, if that is elsewhere.", "FILE", "--from", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken over.")] = False,
+    dry_run: Annotated[bool, flag("Only show what would be taken over.", "--dry-run")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

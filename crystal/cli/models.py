@@ -26,7 +26,7 @@ from crystal.app.models import (
 )
 from crystal.cli.confirm import ask
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import (
     cells,
@@ -102,11 +102,9 @@ def _facts(row: ModelRow) -> str:
 @commands.command("install", short_help="Fetch a model, check it, and make it ready.")
 def install(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Argument(help="A name from the list, a folder, or OWNER/MODEL of the hub.", metavar="MODEL")
-    ],
-    name: Annotated[str | None, typer.Option("--name", help="Its name on this machine.", metavar="NAME")] = None,
-    float32: Annotated[bool, typer.Option("--float32", help="Keep 32-bit weights instead of 8-bit ones.")] = False,
+    model: Annotated[str, argument("A name from the list, a folder, or OWNER/MODEL of the hub.", "MODEL")],
+    name: Annotated[str | None, option("Its name on this machine.", "NAME")] = None,
+    float32: Annotated[bool, flag("Keep 32-bit weights instead of 8-bit ones.", "--float32")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Install a model on this machine: fetch it, verify it, make it run. It is not used before `crystal models use`.
@@ -163,10 +161,8 @@ def _json_manifest(found: ModelManifest) -> dict[str, Any]:
 @commands.command("remove")
 def remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="An installed model.", metavar="NAME")],
-    force: Annotated[
-        bool, typer.Option("--force", help="Also if it is in use; search then uses keywords alone.")
-    ] = False,
+    name: Annotated[str, argument("An installed model.", "NAME")],
+    force: Annotated[bool, flag("Also if it is in use; search then uses keywords alone.", "--force")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete an installed model. Its vectors stay in the memory until another model's replace them."""
@@ -189,17 +185,11 @@ def remove(
 @commands.command("use")
 def use(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="embedded, an installed model, PROVIDER or PROVIDER:MODEL, or none.", metavar="NAME")
-    ],
-    evaluate: Annotated[
-        bool, typer.Option("--eval", help="First show on your own memory what would change; then ask.")
-    ] = False,
-    now: Annotated[bool, typer.Option("--now", help="Make all vectors now, and show progress.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
-    questions: Annotated[
-        int, typer.Option("--questions", help="With --eval: ask at most N questions.", min=10, max=5000, metavar="N")
-    ] = 100,
+    name: Annotated[str, argument("embedded, an installed model, PROVIDER or PROVIDER:MODEL, or none.", "NAME")],
+    evaluate: Annotated[bool, flag("First show on your own memory what would change; then ask.", "--eval")] = False,
+    now: Annotated[bool, flag("Make all vectors now, and show progress.", "--now")] = False,
+    yes: Annotated[bool, flag("Ask nothing.", "--yes", "-y")] = False,
+    questions: Annotated[int, option("With --eval: ask at most N questions.", "N", min=10, max=5000)] = 100,
     as_json: AsJson = False,
 ) -> None:
     """Choose the model. Its vectors are made in the background; the present ones serve until they are complete.

@@ -5,37 +5,46 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from crystal.errors import NotFoundError, UsageError
-from crystal.model.recall import Filters
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-TimerDryRun = Annotated[bool, typer.Option("--dry-run", help="With a timer option: only show what would be done.")]
-RemoveTimer = Annotated[bool, typer.Option("--remove-timer", help="Remove the timer.")]
-Limit = Annotated[str, typer.Option("-n", "--limit", help="How many at most.", metavar="N")]
-OnlyProject = Annotated[
-    str | None, typer.Option(help="Only this project: its name, or a folder and all below it.", metavar="PROJECT")
-]
-OnlySession = Annotated[
-    str | None, typer.Option("--session", help="Only this session: its id, or the beginning of it.", metavar="ID")
-]
-Prefer = Annotated[
-    str | None, typer.Option("--prefer", help="Where both sides changed: file or crystal wins.", metavar="SIDE")
-]
+
+def option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:  # noqa: A002 - as typer calls it
+    """Declare an option that takes a value; without ``names`` it has the parameter's name."""
+    return typer.Option(*names, help=help, metavar=metavar, **more)
+
+
+def flag(help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - the same
+    """Declare an option that takes no value."""
+    return typer.Option(*names, help=help, **more)
+
+
+def argument(help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 - the same
+    """Declare an argument."""
+    return typer.Argument(help=help, metavar=metavar, **more)
+
+
+AsJson = Annotated[bool, flag("Print one JSON object.", "--json")]
+Quiet = Annotated[bool, flag("Print nothing but errors.", "--quiet", "-q")]
+Yes = Annotated[bool, flag("Do not ask.", "--yes", "-y")]
+TimerDryRun = Annotated[bool, flag("With a timer option: only show what would be done.", "--dry-run")]
+RemoveTimer = Annotated[bool, flag("Remove the timer.", "--remove-timer")]
+Limit = Annotated[str, option("How many at most.", "N", "-n", "--limit")]
+OnlyProject = Annotated[str | None, option("Only this project: its name, or a folder and all below it.", "PROJECT")]
+OnlySession = Annotated[str | None, option("Only this session: its id, or the beginning of it.", "ID", "--session")]
+Prefer = Annotated[str | None, option("Where both sides changed: file or crystal wins.", "SIDE", "--prefer")]
 OnlyAgent = Annotated[
     str | None,
-    typer.Option(help="Only this agent: codex, gemini-cli ... as in `crystal agents`, or its id.", metavar="AGENT"),
+    option("Only this agent: codex, gemini-cli ... as in `crystal agents`, or its id.", "AGENT"),
 ]
 Transcripts = Annotated[
-    list[Path] | None, typer.Argument(help="Transcripts, or folders of them; those of all agents if none is given.")
+    list[Path] | None, argument("Transcripts, or folders of them; those of all agents if none is given.")
 ]
 
 
@@ -99,6 +108,7 @@ def project_value(machine: Machine, text: str | None) -> str | None:
 def unknown_project(machine: Machine, project: str | None) -> tuple[str, ...]:
     """Return a note if crystal knows no project of a name, which may be a typing error."""
     from crystal.app.memory_queries import is_folder_word
+    from crystal.model.recall import Filters
     from crystal.store.search.scope import project_ids, scope_of
 
     if not project or is_folder_word(project) or any(project_ids(store, project) for store in machine.stores):

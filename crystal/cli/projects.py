@@ -18,14 +18,14 @@ from crystal.app.projects import (
     split_project,
 )
 from crystal.cli.json_output import json_row, print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, argument
 from crystal.cli.render import Look, cells, clipped, count_words, look_of, note, one_line, padded, say, say_nothing
 from crystal.errors import NotConfiguredError
 from crystal.store.capture.projects import KnownProject, known_projects
 from crystal.timewords.parse import ago
 
-Name = Annotated[str, typer.Argument(help="A project, by its name or a folder.", metavar="PROJECT", show_default=False)]
-Folder = Annotated[str, typer.Argument(help="A folder.", metavar="FOLDER")]
+Name = Annotated[str, argument("A project, by its name or a folder.", "PROJECT", show_default=False)]
+Folder = Annotated[str, argument("A folder.", "FOLDER")]
 
 JSON_KEYS = ("name", "folders", "identity", "joined", "sessions", "memories", "last_at")
 
@@ -49,9 +49,7 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 @commands.command("rename")
-def rename(
-    project: Name, name: Annotated[str, typer.Argument(help="Its new name.", metavar="NAME", show_default=False)]
-) -> None:
+def rename(project: Name, name: Annotated[str, argument("Its new name.", "NAME", show_default=False)]) -> None:
     """Give a project another name. It applies to past sessions, too."""
     with open_kept_machine() as machine:
         _say_change(rename_project(machine.store, project, name))
@@ -60,7 +58,7 @@ def rename(
 @commands.command("join", short_help="Make one project of two, as after a move.")
 def join(
     project: Name,
-    into: Annotated[str, typer.Argument(help="The project it becomes part of.", metavar="INTO", show_default=False)],
+    into: Annotated[str, argument("The project it becomes part of.", "INTO", show_default=False)],
 ) -> None:
     """Make one project of two, for example after a folder was moved. `crystal projects split` undoes it."""
     with open_kept_machine() as machine:
@@ -76,9 +74,7 @@ def split(folder: Folder) -> None:
 
 @commands.command("mark", short_help="Let a folder without git keep its project when moved.")
 def mark(
-    folder: Annotated[
-        str, typer.Argument(help="A folder. Default: the current one.", metavar="FOLDER", show_default=False)
-    ] = ".",
+    folder: Annotated[str, argument("A folder. Default: the current one.", "FOLDER", show_default=False)] = ".",
 ) -> None:
     """Write a small file into a folder without git, so that crystal knows its project after a move."""
     path, is_new = mark_folder(folder)

@@ -10,7 +10,7 @@ import typer
 
 from crystal.app.recall import recall_here
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, option
 from crystal.cli.progress import bar_shown
 from crystal.cli.render import clipped, count_words, look_of, note, one_line, say, say_table
 from crystal.evaluate.recall import DEPTH, Answered, KindScore, RecallReport
@@ -29,8 +29,8 @@ def recall() -> None:
 
 @commands.command("test")
 def ask_known(
-    questions: Annotated[int, typer.Option(min=2, max=1000, help="Questions of each kind, at most.", metavar="N")] = 25,
-    seconds: Annotated[float, typer.Option(min=1, help="Ask no more questions after this time.", metavar="S")] = 60.0,
+    questions: Annotated[int, option("Questions of each kind, at most.", "N", min=2, max=1000)] = 25,
+    seconds: Annotated[float, option("Ask no more questions after this time.", "S", min=1)] = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Ask your memory questions whose answer is known, and show which kinds fail and why.

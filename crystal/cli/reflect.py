@@ -11,7 +11,7 @@ import typer
 from crystal.app.context import open_machine, open_reader
 from crystal.app.reflect import Learned, call_wrong, keep_learned, never_learn, state_of, unreviewed
 from crystal.cli.json_output import iso_times, print_json, record
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, flag, option
 from crystal.cli.render import count_words, look_of, one_line, say
 from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
 from crystal.model.recall import Remembered
@@ -25,7 +25,7 @@ QUOTE = 160
 
 
 def reflect(
-    now: Annotated[bool, typer.Option("--now", help="Do not wait until reflect.interval is over.")] = False,
+    now: Annotated[bool, flag("Do not wait until reflect.interval is over.", "--now")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Learn from what was said since the last time. The worker does it by itself; see `crystal memories review`."""
@@ -70,9 +70,9 @@ def _say_run(run: ReflectorRun, waiting: int) -> None:
 
 
 def review(
-    keep: Annotated[list[str] | None, typer.Option(metavar="ID", help="Keep this memory.")] = None,
-    wrong: Annotated[list[str] | None, typer.Option(metavar="ID", help="Hide it: it is wrong.")] = None,
-    never: Annotated[list[str] | None, typer.Option(metavar="ID", help="Hide it, and never learn it again.")] = None,
+    keep: Annotated[list[str] | None, option("Keep this memory.", "ID")] = None,
+    wrong: Annotated[list[str] | None, option("Hide it: it is wrong.", "ID")] = None,
+    never: Annotated[list[str] | None, option("Hide it, and never learn it again.", "ID")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Review what was learned: on a terminal one key each, else a list. The options act by id and may be repeated."""

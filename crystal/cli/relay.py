@@ -15,7 +15,7 @@ from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, changes_timer
+from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, argument, changes_timer, flag, option
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.store.sync.outbox import backlog
@@ -55,8 +55,8 @@ commands.command("status", short_help="Show what arrived, what waits, what was r
 
 @commands.command("poll", short_help="Fetch what the devices sent (on home).")
 def poll(
-    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and fetch what devices send at once.")] = False,
-    install_timer: Annotated[bool, typer.Option("--install-timer", help="Fetch every 2 minutes from now on.")] = False,
+    watch: Annotated[bool, flag("Keep running, and fetch what devices send at once.", "--watch")] = False,
+    install_timer: Annotated[bool, flag("Fetch every 2 minutes from now on.", "--install-timer")] = False,
     remove_timer: RemoveTimer = False,
     dry_run: TimerDryRun = False,
     quiet: Quiet = False,
@@ -123,7 +123,7 @@ def _say_stuck(machine: Machine, named: set[str]) -> int:
 
 @commands.command("sync", short_help="Send what waits to home (on a device).")
 def sync(
-    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and send and fetch at once.")] = False,
+    watch: Annotated[bool, flag("Keep running, and send and fetch at once.", "--watch")] = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -199,11 +199,9 @@ def _require(own: str, role: str, other: str) -> None:
 
 @commands.command("skip", short_help="Skip a blob that home cannot accept.")
 def skip(
-    device: Annotated[str, typer.Argument(help="The device, by name.", show_default=False)],
-    seq: Annotated[int, typer.Argument(help="The number of the blob.", show_default=False)],
-    stream: Annotated[
-        str | None, typer.Option("--stream", help="Which of its streams, if several are stuck.", metavar="HEX")
-    ] = None,
+    device: Annotated[str, argument("The device, by name.", show_default=False)],
+    seq: Annotated[int, argument("The number of the blob.", show_default=False)],
+    stream: Annotated[str | None, option("Which of its streams, if several are stuck.", "HEX")] = None,
     yes: Yes = False,
 ) -> None:
     """Skip a blob that home cannot accept. Its content is lost for good; crystal records the skip."""
@@ -221,9 +219,7 @@ def skip(
 
 @commands.command("purge", short_help="Delete the counts of refused blobs.")
 def purge(
-    device: Annotated[
-        str | None, typer.Option("--device", help="Only those of this machine, by name.", metavar="NAME")
-    ] = None,
+    device: Annotated[str | None, option("Only those of this machine, by name.", "NAME")] = None,
     yes: Yes = False,
 ) -> None:
     """Delete the counts of refused blobs. Nothing that home accepted is deleted."""
@@ -244,12 +240,12 @@ def purge(
 
 @commands.command("key", short_help="Show where the key is kept; print or read the paper key.")
 def key(
-    paper: Annotated[bool, typer.Option("--paper", help="Show the root as 24 words, to write down.")] = False,
-    restore: Annotated[bool, typer.Option("--restore", help="Read the 24 words from standard input.")] = False,
+    paper: Annotated[bool, flag("Show the root as 24 words, to write down.", "--paper")] = False,
+    restore: Annotated[bool, flag("Read the 24 words from standard input.", "--restore")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="With --restore: replace an existing key; crystal keeps a backup.")
+        bool, flag("With --restore: replace an existing key; crystal keeps a backup.", "--replace")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --paper: do not ask.")] = False,
+    yes: Annotated[bool, flag("With --paper: do not ask.", "--yes", "-y")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show where the relay's key is kept, and its id, never the key itself."""

@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crystal.app.context import Machine, open_kept_machine, open_machine
 from crystal.app.relay_links import key_places, relay_address, relay_client
+from crystal.cli.options import flag, option
 from crystal.cli.render import note, one_line, say
 from crystal.errors import UsageError
 from crystal.sync.address import is_loopback, parse_address
@@ -30,20 +29,10 @@ MAX_TYPED = 65_536
 
 
 def pair(
-    name: Annotated[
-        str | None, typer.Option("--name", help="The device's name; by default it chooses one.", metavar="NAME")
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Print one string for the device; do not wait for it.")
-    ] = False,
-    again: Annotated[
-        str | None,
-        typer.Option("--again", help="Give a known device a new token, in one string.", metavar="NAME"),
-    ] = None,
-    shared: Annotated[
-        str | None,
-        typer.Option("--shared", help="Add a device that has the root key; print its token.", metavar="NAME"),
-    ] = None,
+    name: Annotated[str | None, option("The device's name; by default it chooses one.", "NAME")] = None,
+    offline: Annotated[bool, flag("Print one string for the device; do not wait for it.", "--offline")] = False,
+    again: Annotated[str | None, option("Give a known device a new token, in one string.", "NAME")] = None,
+    shared: Annotated[str | None, option("Add a device that has the root key; print its token.", "NAME")] = None,
 ) -> None:
     """Let another machine join this home: show a code, valid for ten minutes and one attempt."""
     from crystal.app.sync import pair_home
@@ -125,24 +114,13 @@ def _say_how(paired: Paired, *lines: str) -> None:
 
 
 def join(
-    relay: Annotated[
-        str | None, typer.Option("--relay", help="The relay's address, if you type only the code.", metavar="URL")
-    ] = None,
+    relay: Annotated[str | None, option("The relay's address, if you type only the code.", "URL")] = None,
     ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca-file", help="PEM file of the authority that signed the relay's certificate.", metavar="FILE"
-        ),
+        Path | None, option("PEM file of the authority that signed the relay's certificate.", "FILE")
     ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace an existing key; crystal keeps a backup of it.")
-    ] = False,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="This machine has the root key; see relay pair --shared.")
-    ] = False,
-    name: Annotated[
-        str | None, typer.Option("--name", help="With --shared: what home calls this machine.", metavar="NAME")
-    ] = None,
+    replace: Annotated[bool, flag("Replace an existing key; crystal keeps a backup of it.", "--replace")] = False,
+    shared: Annotated[bool, flag("This machine has the root key; see relay pair --shared.", "--shared")] = False,
+    name: Annotated[str | None, option("With --shared: what home calls this machine.", "NAME")] = None,
 ) -> None:
     """Join a home; the code, or the string that home shows, comes from standard input."""
     if name is not None and not shared:

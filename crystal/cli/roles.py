@@ -14,7 +14,7 @@ from crystal.app.sync.roles import RoleChange, become_home, has_token, promote_f
 from crystal.app.sync.roles import demote as give_up
 from crystal.app.sync.roles import promote as take_over
 from crystal.cli.confirm import confirm
-from crystal.cli.options import Yes
+from crystal.cli.options import Yes, flag, option
 from crystal.errors import UsageError
 from crystal.store.sync.relay_peers import home_peer
 from crystal.sync.keys.word_codes import parse_paper
@@ -23,13 +23,11 @@ HOME_PROMPT = "the relay's token for home"
 
 
 def promote(
-    relay: Annotated[str | None, typer.Option("--relay", help="The relay's address.", metavar="URL")] = None,
+    relay: Annotated[str | None, option("The relay's address.", "URL")] = None,
     paper_key: Annotated[
-        bool, typer.Option("--paper-key", help="The old home is lost: read its 24 words from standard input.")
+        bool, flag("The old home is lost: read its 24 words from standard input.", "--paper-key")
     ] = False,
-    token_stdin: Annotated[
-        bool, typer.Option("--token-stdin", help="Read the relay's token for home from standard input.")
-    ] = False,
+    token_stdin: Annotated[bool, flag("Read the relay's token for home from standard input.", "--token-stdin")] = False,
     yes: Yes = False,
 ) -> None:
     """Make this machine the home of the others: after demote --to on the old home, or from the paper key."""
@@ -49,12 +47,9 @@ def promote(
 
 
 def demote(
-    to: Annotated[str | None, typer.Option("--to", help="The device that becomes home.", metavar="NAME")] = None,
+    to: Annotated[str | None, option("The device that becomes home.", "NAME")] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Leave home although it has not confirmed everything, or leave the devices of this home."
-        ),
+        bool, flag("Leave home although it has not confirmed everything, or leave the devices of this home.", "--force")
     ] = False,
     yes: Yes = False,
 ) -> None:

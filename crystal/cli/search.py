@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any
 
-import typer
-
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.app.projects import find_home
 from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
@@ -19,7 +17,18 @@ from crystal.app.validity import with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
-from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, OnlySession, project_value, time_span, whole_number
+from crystal.cli.options import (
+    AsJson,
+    OnlyAgent,
+    OnlyProject,
+    OnlySession,
+    argument,
+    flag,
+    option,
+    project_value,
+    time_span,
+    whole_number,
+)
 from crystal.cli.render import Look, agent_title, cells, clipped, file_words, one_line, say, shown_branch, speaker
 from crystal.cli.status import warn_if_not_capturing
 from crystal.config.harnesses import CLAUDE_CODE
@@ -37,53 +46,34 @@ _HEADING = re.compile(r"\A#{1,6} [^\n]*\n\s*(?=\S)")
 
 
 def search(
-    query: Annotated[
-        list[str] | None, typer.Argument(help='What to look for. "Words in quotation marks" are a phrase.')
-    ] = None,
-    limit: Annotated[str | None, typer.Option("-n", "--limit", help="How many hits at most.", metavar="N")] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Not older than: 24h, 7d, yesterday, 2026-11-20 ...", metavar="TIME")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(help="Older than: 24h, 7d, today, 2026-11-20 ...", metavar="TIME")
-    ] = None,
+    query: Annotated[list[str] | None, argument('What to look for. "Words in quotation marks" are a phrase.')] = None,
+    limit: Annotated[str | None, option("How many hits at most.", "N", "-n", "--limit")] = None,
+    since: Annotated[str | None, option("Not older than: 24h, 7d, yesterday, 2026-11-20 ...", "TIME")] = None,
+    before: Annotated[str | None, option("Older than: 24h, 7d, today, 2026-11-20 ...", "TIME")] = None,
     project: OnlyProject = None,
     session: OnlySession = None,
     role: Annotated[
         str | None,
-        typer.Option(
-            help="Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary, source, memory;"
+        option(
+            "Only user, assistant, thinking, tool, tool_call, tool_result, subagent, summary, source, memory;"
             " several by commas.",
-            metavar="ROLE",
+            "ROLE",
         ),
     ] = None,
     agent: OnlyAgent = None,
-    device: Annotated[str | None, typer.Option(help="Only this machine.", metavar="NAME")] = None,
-    branch: Annotated[str | None, typer.Option(help="Only this git branch.", metavar="NAME")] = None,
+    device: Annotated[str | None, option("Only this machine.", "NAME")] = None,
+    branch: Annotated[str | None, option("Only this git branch.", "NAME")] = None,
     source: Annotated[
-        str | None,
-        typer.Option(
-            help="Only what comes from: conversation, file, memory; or one of `crystal sources`.", metavar="SOURCE"
-        ),
+        str | None, option("Only what comes from: conversation, file, memory; or one of `crystal sources`.", "SOURCE")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Search everything, also inside the folder of a known project.")
-    ] = False,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", help="Search the memory as it was: 2026-05-01, 30d, yesterday ...", metavar="TIME"),
-    ] = None,
-    recency: Annotated[
-        str | None,
-        typer.Option(help="How much to prefer newer hits: off, light, strong.", metavar="HOW"),
-    ] = None,
+    everything: Annotated[bool, flag("Search everything, also inside the folder of a known project.", "--all")] = False,
+    as_of: Annotated[str | None, option("Search the memory as it was: 2026-05-01, 30d, yesterday ...", "TIME")] = None,
+    recency: Annotated[str | None, option("How much to prefer newer hits: off, light, strong.", "HOW")] = None,
     fusion: Annotated[
-        str | None, typer.Option(help="How to combine keywords and vectors: weighted, rrf, similarity.", metavar="HOW")
+        str | None, option("How to combine keywords and vectors: weighted, rrf, similarity.", "HOW")
     ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Ask a model for other wordings and the order (see deep.provider).")
-    ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show each engine's rank and score of every hit.")] = False,
+    deep: Annotated[bool, flag("Ask a model for other wordings and the order (see deep.provider).", "--deep")] = False,
+    explain: Annotated[bool, flag("Show each engine's rank and score of every hit.", "--explain")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find what was said.

@@ -12,7 +12,7 @@ import typer
 from crystal.app.context import default_paths, open_reader
 from crystal.capture.finder import TranscriptFile
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Transcripts, existing
+from crystal.cli.options import AsJson, Transcripts, existing, flag
 from crystal.cli.progress import progress_bar, steps_shown
 from crystal.cli.render import count_words, hint, warn
 from crystal.errors import CrystalError, UsageError
@@ -34,7 +34,7 @@ def secrets(
     paths: Transcripts = None,
     *,
     kept: Annotated[
-        bool, typer.Option("--kept", help="Look through the memory instead, for what older versions let through.")
+        bool, flag("Look through the memory instead, for what older versions let through.", "--kept")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

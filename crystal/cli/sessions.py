@@ -7,15 +7,24 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.validity import turns_with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
-from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, project_value, time_span, whole_number
+from crystal.cli.options import (
+    AsJson,
+    Limit,
+    OnlyAgent,
+    OnlyProject,
+    argument,
+    flag,
+    option,
+    project_value,
+    time_span,
+    whole_number,
+)
 from crystal.cli.pager import paged
 from crystal.cli.render import (
     PIPE_WIDTH,
@@ -59,18 +68,18 @@ BRIEF_ROLES = ("tool_call", "tool_result", "thinking")
 def show(
     what: Annotated[
         str,
-        typer.Argument(
-            help="The place of a hit in the last search (2, @2), a hit (h17), a session's id or its beginning, a line's"
+        argument(
+            "The place of a hit in the last search (2, @2), a hit (h17), a session's id or its beginning, a line's"
             " uuid, or a memory's id.",
-            metavar="ID",
+            "ID",
         ),
     ],
     context: Annotated[
-        str | None, typer.Option("-C", "--context", help="With a hit: show N turns before and after it.", metavar="N")
+        str | None, option("With a hit: show N turns before and after it.", "N", "-C", "--context")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show tool calls, results and thoughts in full.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Print the archived lines of the transcript as they are.")] = False,
-    no_pager: Annotated[bool, typer.Option("--no-pager", help="Print a long text without a pager.")] = False,
+    full: Annotated[bool, flag("Show tool calls, results and thoughts in full.", "--full")] = False,
+    raw: Annotated[bool, flag("Print the archived lines of the transcript as they are.", "--raw")] = False,
+    no_pager: Annotated[bool, flag("Print a long text without a pager.", "--no-pager")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read a session, or a hit with the turns around it."""
@@ -226,12 +235,8 @@ def _body(turn: ShownTurn, look: Look, *, brief: bool) -> list[str]:
 def sessions(
     project: OnlyProject = None,
     agent: OnlyAgent = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only those that went on since: 24h, 7d, 2026-11-20 ...", metavar="TIME")
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(help="Only those that began before: today, 2026-11-20 ...", metavar="TIME")
-    ] = None,
+    since: Annotated[str | None, option("Only those that went on since: 24h, 7d, 2026-11-20 ...", "TIME")] = None,
+    before: Annotated[str | None, option("Only those that began before: today, 2026-11-20 ...", "TIME")] = None,
     limit: Limit = "20",
     as_json: AsJson = False,
 ) -> None:

@@ -18,7 +18,7 @@ from crystal.cli.capture import SYNC_SECONDS
 from crystal.cli.confirm import confirm
 from crystal.cli.follow_up import enrich_here
 from crystal.cli.json_output import iso_times, print_json
-from crystal.cli.options import AsJson, Yes
+from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.progress import bar_shown
 from crystal.cli.render import cells, count_words, first_of, look_of, one_line, padded, say, say_item, say_nothing, warn
 from crystal.sources.sync import SyncReport
@@ -28,7 +28,7 @@ SHOWN = 10
 CHANGES = ("added", "changed", "renamed", "removed")
 """Numbers of files in a report."""
 TIMES = frozenset(("added_at", "synced_at"))
-Name = Annotated[str, typer.Argument(help="The name of a source.", metavar="NAME", show_default=False)]
+Name = Annotated[str, argument("The name of a source.", "NAME", show_default=False)]
 
 commands = typer.Typer(help="Your own files in the memory.", invoke_without_command=True)
 
@@ -42,9 +42,9 @@ def list_them(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 @commands.command("add")
 def add(
-    path: Annotated[Path, typer.Argument(help="A folder with text files.", metavar="PATH", show_default=False)],
-    name: Annotated[str | None, typer.Option(help="Its name. Default: the folder's name.", metavar="NAME")] = None,
-    vault: Annotated[bool, typer.Option("--vault", help="It is an Obsidian vault.")] = False,
+    path: Annotated[Path, argument("A folder with text files.", "PATH", show_default=False)],
+    name: Annotated[str | None, option("Its name. Default: the folder's name.", "NAME")] = None,
+    vault: Annotated[bool, flag("It is an Obsidian vault.", "--vault")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Index the files of a folder. You can stop it with Ctrl-C; `crystal sources sync` continues."""
@@ -55,7 +55,7 @@ def add(
 
 @commands.command("sync")
 def sync(
-    name: Annotated[str | None, typer.Argument(help="Only this source.", metavar="NAME", show_default=False)] = None,
+    name: Annotated[str | None, argument("Only this source.", "NAME", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read what has changed in the folders, and forget what is gone."""
@@ -73,9 +73,7 @@ def status(as_json: AsJson = False) -> None:
 def remove(
     name: Name,
     yes: Yes = False,
-    prove: Annotated[
-        bool, typer.Option("--prove", help="Then search every byte of crystal's files for its texts.")
-    ] = False,
+    prove: Annotated[bool, flag("Then search every byte of crystal's files for its texts.", "--prove")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove a folder from the memory. Your files stay."""

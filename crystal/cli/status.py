@@ -15,7 +15,7 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import Machine, default_paths, now_ms, open_machine, open_reader, this_config
 from crystal.capture.state import CaptureState, Condition, Reason, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, flag
 from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError
 from crystal.timewords.parse import ago
@@ -244,7 +244,7 @@ def _waiting(queues: dict[str, int]) -> str:
 
 def doctor(
     *,
-    deep: Annotated[bool, typer.Option("--deep", help="Also read every page of a large database.")] = False,
+    deep: Annotated[bool, flag("Also read every page of a large database.", "--deep")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the installation and say how to fix it. Exit code 0: nothing fails. 1: something does."""

@@ -10,6 +10,7 @@ import typer
 
 from crystal.app.context import default_paths, open_reader, this_home
 from crystal.cli.confirm import confirm
+from crystal.cli.options import flag
 from crystal.cli.render import warn
 from crystal.cli.timer import change_timer
 from crystal.config.paths import Places
@@ -21,9 +22,9 @@ from crystal.install.timer import SCHEDULES
 
 
 def uninstall(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete the memory too, for good.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting the memory.")] = False,
+    dry_run: Annotated[bool, flag("Only show what would be done.", "--dry-run")] = False,
+    purge: Annotated[bool, flag("Delete the memory too, for good.", "--purge")] = False,
+    yes: Annotated[bool, flag("Do not ask before deleting the memory.", "--yes", "-y")] = False,
 ) -> None:
     """Remove from Claude Code and other agents what init added. The memory stays, unless you give --purge."""
     places = default_paths()

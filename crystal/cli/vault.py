@@ -12,7 +12,7 @@ from crystal.app.context import open_machine, this_home
 from crystal.app.vault import FoundNote, VaultChanges, VaultReport, choose_folder, side_named, vault_sync
 from crystal.cli.confirm import confirm
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Prefer
+from crystal.cli.options import AsJson, Prefer, flag, option
 from crystal.cli.render import count_words, first_of, one_line, say, warn
 from crystal.model.recall import Remembered
 
@@ -27,14 +27,12 @@ commands = typer.Typer(help="Memories as Markdown files.", no_args_is_help=True)
 @commands.command("sync", short_help="Write memories to files, and read what you changed.")
 def sync(
     *,
-    to: Annotated[
-        str | None, typer.Option("--to", help="The folder; it is remembered (vault.folder).", metavar="FOLDER")
-    ] = None,
+    to: Annotated[str | None, option("The folder; it is remembered (vault.folder).", "FOLDER")] = None,
     restore: Annotated[
-        bool, typer.Option("--restore", help="Write deleted files again instead of forgetting their memories.")
+        bool, flag("Write deleted files again instead of forgetting their memories.", "--restore")
     ] = False,
     prefer: Prefer = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleted files are forgotten.")] = False,
+    yes: Annotated[bool, flag("Do not ask before deleted files are forgotten.", "--yes", "-y")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Keep memories as files: read what you changed in them, then write memories, summaries and daily logs.

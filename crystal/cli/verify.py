@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson
+from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import progress_bar
 from crystal.cli.render import count_words, hint, look_of, say_item, size_words, warn
 
@@ -24,7 +24,7 @@ FAULT_FIELDS = ("kind", "what", "message", "start", "stop")
 
 
 def verify(
-    mend: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
+    mend: Annotated[bool, flag("Repair what can be repaired.", "--repair")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read transcripts and archive again and prove that every byte is captured, private, or skipped by a named rule.
@@ -51,12 +51,9 @@ def verify(
 
 
 def restore(
-    session: Annotated[str, typer.Argument(help="The session's id, or the beginning of it.")],
-    project: Annotated[
-        Path | None,
-        typer.Option("--project", help="Resume in this folder instead of the one where the session was."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be written.")] = False,
+    session: Annotated[str, argument("The session's id, or the beginning of it.")],
+    project: Annotated[Path | None, option("Resume in this folder instead of the one where the session was.")] = None,
+    dry_run: Annotated[bool, flag("Only show what would be written.", "--dry-run")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write an archived session back to where `claude --resume` finds it."""

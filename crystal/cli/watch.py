@@ -10,15 +10,13 @@ import typer
 
 from crystal.capture.engine import Tally
 from crystal.cli.capture import tally_words, warn_of
-from crystal.cli.options import Quiet, changes_timer
+from crystal.cli.options import Quiet, changes_timer, flag
 
 
 def watch(
-    install: Annotated[bool, typer.Option("--install", help="Start it now and after each login.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Stop it, and no longer start it at login.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --install or --remove: only show what would be done.")
-    ] = False,
+    install: Annotated[bool, flag("Start it now and after each login.", "--install")] = False,
+    remove: Annotated[bool, flag("Stop it, and no longer start it at login.", "--remove")] = False,
+    dry_run: Annotated[bool, flag("With --install or --remove: only show what would be done.", "--dry-run")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Capture what agents without a hook write, as soon as they write it. Runs until Ctrl-C.

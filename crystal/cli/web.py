@@ -9,11 +9,9 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import typer
-
 from crystal.cli import render
 from crystal.cli.forget import REASONS, outcome, proof_words
-from crystal.cli.options import whole_number
+from crystal.cli.options import flag, option, whole_number
 from crystal.text.harmless import harmless
 
 WORDS: Mapping[str, Callable[..., Any]] = {
@@ -26,8 +24,8 @@ WORDS: Mapping[str, Callable[..., Any]] = {
 
 
 def web(
-    port: Annotated[str | None, typer.Option(help="Its port; 0 for any free one.", metavar="PORT")] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Print the link, and open no browser.")] = False,
+    port: Annotated[str | None, option("Its port; 0 for any free one.", "PORT")] = None,
+    no_open: Annotated[bool, flag("Print the link, and open no browser.", "--no-open")] = False,
 ) -> None:
     """Show the memory as a page in the browser, on this machine alone. Runs until Ctrl-C.
 

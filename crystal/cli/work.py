@@ -8,12 +8,21 @@ from itertools import groupby
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, project_value, time_span, unknown_project, whole_number
+from crystal.cli.options import (
+    AsJson,
+    Limit,
+    OnlyProject,
+    argument,
+    flag,
+    option,
+    project_value,
+    time_span,
+    unknown_project,
+    whole_number,
+)
 from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_nothing
 from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
@@ -33,12 +42,9 @@ WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error
 
 
 def changed(
-    session: Annotated[
-        str | None,
-        typer.Option("--session", help="Only this session: its id, or the beginning of it.", metavar="SESSION"),
-    ] = None,
-    since: Annotated[str | None, typer.Option(help="From this time on: 7d, 2026-11-20 ... Default: 1d.")] = None,
-    before: Annotated[str | None, typer.Option(help="Before this time.", metavar="TIME")] = None,
+    session: Annotated[str | None, option("Only this session: its id, or the beginning of it.", "SESSION")] = None,
+    since: Annotated[str | None, option("From this time on: 7d, 2026-11-20 ... Default: 1d.")] = None,
+    before: Annotated[str | None, option("Before this time.", "TIME")] = None,
     project: OnlyProject = None,
     limit: Limit = "50",
     as_json: AsJson = False,
@@ -81,9 +87,7 @@ def _say_changed(files: Sequence[ChangedFile], now: int) -> None:
 
 
 def blame(
-    place: Annotated[
-        str, typer.Argument(help="A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", metavar="FILE")
-    ],
+    place: Annotated[str, argument("A file, or some of its lines: FILE:LINE or FILE:LINE-LINE.", "FILE")],
     project: OnlyProject = None,
     as_json: AsJson = False,
 ) -> None:
@@ -131,9 +135,9 @@ def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
 
 
 def how(
-    question: Annotated[list[str], typer.Argument(help="What is to be done, in a few words.", metavar="WORDS")],
+    question: Annotated[list[str], argument("What is to be done, in a few words.", "WORDS")],
     project: OnlyProject = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="Of all projects, not only of this folder's.")] = False,
+    everywhere: Annotated[bool, flag("Of all projects, not only of this folder's.", "--all")] = False,
     limit: Limit = "3",
     as_json: AsJson = False,
 ) -> None:
@@ -172,8 +176,7 @@ def _end(one: KnownCommand) -> list[str]:
 
 def fix(
     error: Annotated[
-        list[str] | None,
-        typer.Argument(help="What was printed, or a line of it. Default: standard input.", metavar="ERROR"),
+        list[str] | None, argument("What was printed, or a line of it. Default: standard input.", "ERROR")
     ] = None,
     project: OnlyProject = None,
     limit: Limit = "1",
@@ -214,12 +217,9 @@ def fix(
 
 
 def about(
-    thing: Annotated[
-        list[str],
-        typer.Argument(help="A file, a symbol, an error, a package, a person, a branch, #123.", metavar="THING"),
-    ],
+    thing: Annotated[list[str], argument("A file, a symbol, an error, a package, a person, a branch, #123.", "THING")],
     project: OnlyProject = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="Of all projects, not only of this folder's.")] = False,
+    everywhere: Annotated[bool, flag("Of all projects, not only of this folder's.", "--all")] = False,
     limit: Limit = "20",
     as_json: AsJson = False,
 ) -> None:

@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated
 
-import typer
-
 from crystal.app.context import open_reader
+from crystal.cli.options import argument
 from crystal.config.packages import install_command
 from crystal.errors import NotConfiguredError, UsageError
 
 
 def tui(
-    query: Annotated[list[str] | None, typer.Argument(help="What to search for first.", metavar="QUESTION")] = None,
+    query: Annotated[list[str] | None, argument("What to search for first.", "QUESTION")] = None,
 ) -> None:
     """Search and read in the terminal, with the keyboard alone. Needs the package textual.
 
