@@ -42,6 +42,8 @@ TOPICS = (
     ("atlas", "Map tiles at zoom 3", "Tiles are blurred at zoom 3. Is it the resampling?"),
     ("notes", "Export to Markdown", "Write an exporter: one Markdown file per note, with front matter."),
 )
+BRIEF = str(uuid.uuid5(uuid.NAMESPACE_URL, "lessons"))
+"""Id of a session with short prompts, and a tool with a long name."""
 LESSONS = (
     "Never mock the payment service in tests.", "We pin dependencies exactly in shop.",
     "I prefer small commits over large ones.", "Always run the migrations before the tests.",
@@ -55,7 +57,10 @@ def write_year(home: Path, now: datetime, *, sessions: int = 90) -> str:
         project, title, question = TOPICS[random.randrange(len(TOPICS))]
         start = now - timedelta(days=int(random.random() ** 1.6 * 360), hours=random.randrange(1, 9), minutes=number)
         _write(home, project, f"year-{number}", short(title, question, random), start)
-    _write(home, "shop", "lessons", [("user", text) for text in LESSONS], now - timedelta(hours=5))
+    asked = [("user", text) for text in LESSONS]
+    tool = "mcp__project_tracker_of_the_company__search_issues_by_query"
+    asked += [("assistant", call_block(tool, query="open")), ("user", result_block(tool, "none"))]
+    _write(home, "shop", "lessons", asked, now - timedelta(hours=5))
     return _write(home, "shop", "retry", list(retry("/home/ada/shop")), now - timedelta(hours=2), subagent=True)
 
 

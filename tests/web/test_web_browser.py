@@ -19,7 +19,7 @@ from tests.support.command import crystal
 from tests.support.exports import SESSION, remember, start_and_import
 from tests.support.kept_home import KeptHome
 from tests.support.web_hostile import hostile_texts
-from tests.support.web_memory import MEMORIES, write_year
+from tests.support.web_memory import BRIEF, MEMORIES, write_year
 from tests.support.web_page import serving
 
 pytestmark = [
@@ -94,7 +94,7 @@ def year(kept_year, monkeypatch) -> str:
 def addresses(session: str) -> list[str]:
     ident = json.loads(crystal("memories", "--json").out)["memories"][0]["id"]
     return ["/", "/?day=2026-11-20", "/search", "/search?q=retry+timeout", f"/search?session={session}",
-            f"/session/{session}", "/memories",
+            f"/session/{session}", f"/session/{BRIEF}", "/memories",
             f"/memory/{ident}", "/review", "/usage", "/health", "/settings", "/forget", "/nothing"]  # fmt: skip
 
 
