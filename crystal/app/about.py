@@ -41,8 +41,10 @@ _COMMITTED = re.compile(r"\[[^\]]+ [0-9a-f]+\] ")
 """Pattern of the line that git prints of a commit that it made."""
 _LIKE_A_FILE = re.compile(r"\S*[./]\S*")
 CALL_ROLES = ("tool_call", "tool_result")
-FEW_TEXTS, MAX_TEXTS, ENOUGH_TEXTS = 60, 150, 20
-"""Texts that name the thing which are read, the best: at first, and if they tell nothing; how many are enough."""
+MAX_TEXTS, ENOUGH_TEXTS = 60, 20
+"""Texts that name the thing which are read, the best; how many are enough if each was said many times."""
+SAYING = "user,assistant,memory"
+"""Roles whose texts are read if the others only show the thing."""
 MAX_EDITS = 60
 """Sessions whose edits of a file are told, the latest."""
 MAX_FAILURES = 5
@@ -184,9 +186,9 @@ class _History:
         done = [event for store in self._machine.stores for one in self._names for event in self._edits(store, one)]
         if done:
             self._kind = "file"
-        said = [event for one in self._names for event in self._said(one, FEW_TEXTS, ENOUGH_TEXTS)]
+        said = [event for one in self._names for event in self._said(one)]
         if not done and not said:  # much that was only read may hide all that was said
-            said = list(self._said(self._names[0], MAX_TEXTS, MAX_TEXTS))
+            said = list(self._said(self._names[0], SAYING))
         return _merged([*done, *said, *self._fixed(said)])
 
     def told(self, events: Sequence[Event]) -> ThingHistory:
@@ -241,9 +243,9 @@ class _History:
 
     # ------------------------------------------------------------------------------------------------ what was said
 
-    def _said(self, name: FileName, most: int, enough: int) -> Iterator[Event]:
-        """Yield what the texts tell that name the thing, each call and its result once; see ``_hits``."""
-        hits = self._hits(name, most, enough)
+    def _said(self, name: FileName, roles: str | None = None) -> Iterator[Event]:
+        """Yield what the texts of some roles, or all, tell that name the thing, each call and its result once."""
+        hits = self._hits(name, roles)
         calls = self._calls([one for one in hits if one.role in CALL_ROLES])
         told = set[tuple[Memory, int]]()
         for hit in sorted(hits, key=lambda one: one.role != "tool_result"):  # it tells more than the call does
@@ -253,14 +255,14 @@ class _History:
                 yield event
                 told |= {(hit.memory, call.turn)} if call else set()
 
-    def _hits(self, name: FileName, most: int, enough: int) -> list[Hit]:
-        """Return the texts that name the thing; at most ``most`` are read, ``enough`` if each was said many times."""
+    def _hits(self, name: FileName, roles: str | None) -> list[Hit]:
+        """Return the texts of some roles, or all, that name the thing: the best of them."""
         words = " ".join(words_of(name.spoken(self._thing))).replace('"', " ")
         question = f'"{words}"' if " " in words else words
-        filters = Filters(self._project)
-        sources, request = prepare_search(self._machine, question, most, filters, recency="off")
+        filters = Filters(self._project, role=roles)
+        sources, request = prepare_search(self._machine, question, MAX_TEXTS, filters, recency="off")
         exact = tuple(replace(source, embedder=None) for source in sources)
-        found = search(exact, replace(request, enough=enough, surrounded=0))
+        found = search(exact, replace(request, enough=ENOUGH_TEXTS, verbatim=True, surrounded=0))
         unread = {note for source in sources for note in note_of_unread(source.store)}
         self.notes += [note for note in found.notes if note.removeprefix("mirror: ") in unread]
         return [one for one in found.hits if name.covers(one.timestamp) and self._pattern.search(one.text)]

@@ -224,7 +224,7 @@ class _Question:
         def ranked(fields: Sequence[Field], asked: Query) -> tuple[Sequence[RankedAnswer], Notes]:
             enough, wordings = min(request.limit, request.enough), (*self.wordings, *self.dates)
             wanted = RankingRequest(request.query, asked, request.limit, enough, preferences, wordings, reorder)
-            return rank(places, fields, wanted, model)
+            return rank(places, fields, replace(wanted, verbatim=request.verbatim and asked.is_literal), model)
 
         (answers, said), asked, relaxed, why_not = self._with_indexes(places, ranked)
         is_meant = any(place.vector.data for place in places)

@@ -70,6 +70,7 @@ class SearchRequest:
         how: The user's choices.
         wordings: Other ways to put the question, each searched like it; an answer that several find comes first.
         enough: So many hits are enough where copies of few texts fill the list: nothing deeper is looked at for more.
+        verbatim: If the question is an identifier, only texts that have it are found, if there are any.
         surrounded: So many hits get what was said around them.
 
     Raises:
@@ -83,6 +84,7 @@ class SearchRequest:
     how: SearchOptions = field(default_factory=SearchOptions)
     wordings: tuple[str, ...] = ()
     enough: int = MAX_LIMIT
+    verbatim: bool = False
     surrounded: int = SURROUNDED
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ REFERENCE = b"\x02"
 BLOCK_SIZE = 32_000
 """Characters of a block: more take little less space, and reading one text reads the whole block."""
 BLOCK_LEVEL = 9
-MAX_BLOCKS = 64
+MAX_BLOCKS = 256
 """Number of blocks that are remembered: a search reads the texts of some of its candidates twice."""
 
 _PLACE = struct.Struct(">IH")

@@ -211,8 +211,11 @@ def test_a_name_that_enough_texts_have_needs_no_model(store, monkeypatch):
     late, asked = TokenComparer.late, []
     monkeypatch.setattr(TokenComparer, "late", lambda *given: asked.append(given[1]) or late(*given))
     fill(store, *(f"{word} calls parse_row()" for word in "alpha beta gamma delta".split()), "parse a row of epsilon")
+    how = SearchOptions(late=late_model)
+    verbatim_hits = search(store, None, "parse_row()", now=NOW, limit=9, how=how, verbatim=True).hits
+    assert (["exact" in hit.ranks for hit in verbatim_hits], asked) == ([True] * 4, [])
     for limit, models in ((4, []), (5, ["parse_row()"])):
-        hits = search(store, None, "parse_row()", now=NOW, limit=limit, how=SearchOptions(late=late_model)).hits
+        hits = search(store, None, "parse_row()", now=NOW, limit=limit, how=how).hits
         assert (["exact" in hit.ranks for hit in hits], asked) == ([True] * 4 + [False] * (limit - 4), models)
 
 

@@ -50,7 +50,8 @@ class RankingRequest:
     """The parsed question, the number of answers, from how many on they are enough, and the preferences.
 
     ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
-    given the question and the answers, and gives places in their list, or None.
+    given the question and the answers, and gives places in their list, or None. ``verbatim``: what has the identifier
+    that the question is, is all that is wanted.
     """
 
     text: str
@@ -60,6 +61,7 @@ class RankingRequest:
     preferences: Preferences
     wordings: tuple[str, ...] = ()
     reorder: Callable[[str, Sequence[RankedAnswer]], Sequence[int] | None] | None = None
+    verbatim: bool = False
 
 
 def fields_of(
@@ -112,11 +114,12 @@ def rank(
     Raises:
         IndexDamagedError: Rank without the files of the index.
     """
-    if wanted.asked.is_literal and model is not None and sum(len(one.exact) for one in fields) >= wanted.enough:
+    enough = 1 if wanted.verbatim else wanted.enough
+    if wanted.asked.is_literal and model is not None and sum(len(one.exact) for one in fields) >= enough:
         # An identifier is there or not: where it is, meaning adds nothing, and no other text is better.
         having = [replace(one, mask=one.index.having(one.exact)) for one in fields]
         found = _rank(places, having, wanted, LiteralComparer())
-        if len(found[0]) >= wanted.enough:
+        if len(found[0]) >= enough:
             return found
     return _rank(places, fields, wanted, model)
 
@@ -132,6 +135,8 @@ def _rank(
     words, begun, stems = _words(store, indexes, wanted)
     look = None if model is None else _SecondLook(model, places, fields, asked, word_weights(store, indexes))
     depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
+    if wanted.verbatim:
+        depth = most = max(depth + 1, most)  # more than have it
     while True:
         # An identifier is there or not: nothing is close to it in meaning.
         pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
