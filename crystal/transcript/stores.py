@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
 """Everything else is a summary: neither a person nor the agent said it."""
-NO_TEXT = "without text"
+NO_TEXT, NO_ID = "without text", "without an id"
 
 
 class StoreRow(NamedTuple):
@@ -94,6 +94,12 @@ class StoreReader(MessageReader, SnapshotReader):
         """Yield the vectors that are those of rows' texts."""
         yield from ()
 
+    def listed(self, source: Snapshot) -> Iterator[StoreRow]:
+        """Yield every row as ``rows`` does; one that cannot be found again by its id is left out."""
+        for row in self.rows(source):
+            has_id = isinstance(row.key, str | int)
+            yield row if has_id else row._replace(left_out=row.left_out or NO_ID)
+
     def conversations(self, source: Snapshot) -> Iterator[SessionStamp]:
         """Yield the sessions with rows that become records."""
         for (session, about), rows in self.grouped(source).items():
@@ -103,7 +109,7 @@ class StoreReader(MessageReader, SnapshotReader):
         """Return the rows that become records, by session and who wrote about it."""
         if "rows" not in source.found:
             found: dict[tuple[str, str | None], list[StoreRow]] = {}
-            for row in self.rows(source):
+            for row in self.listed(source):
                 if not row.left_out:
                     found.setdefault((row.session, row.about), []).append(row)
             source.found["rows"] = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import struct
@@ -70,6 +71,32 @@ def test_a_store_comes_once_and_stays_as_it_is(home: Path, name: str, ready: Non
     assert hits("zeppelin")
     assert not any(SECRET in text or "quokka" in text for text in kept[1])
     assert fingerprints(path.parent) == before
+    assert crystal("verify").code == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=() if one == "episodic-memory" else pytest.mark.slow)
+        for one in MAKERS
+        if one != "deja-vu"
+    ],
+)
+@pytest.mark.parametrize("odd", [None, b"\xff\xfe"])
+def test_rows_with_odd_values_are_taken_or_left_out_for_good(
+    home: Path, name: str, odd: bytes | None, ready: None
+) -> None:
+    with apsw.Connection(str(MAKERS[name](home))) as database:
+        tables = (
+            "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c"
+            " WHERE m.type = 'table' AND m.sql NOT LIKE '%VIRTUAL%'"
+        )
+        for table, column in database.execute(tables).fetchall():
+            with contextlib.suppress(apsw.Error):  # such a row cannot be
+                database.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid % 2 = 0', (odd,))
+    rows, new, *_ = numbers(took(name))
+    assert new
+    assert numbers(took(name))[:2] == (rows, 0)
     assert crystal("verify").code == 0
 
 

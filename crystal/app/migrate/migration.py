@@ -155,7 +155,7 @@ class Migration:
     def _rows(self, source: Snapshot) -> Iterator[tuple[Hashable, str]]:
         known: dict[tuple[str, str | None], tuple[dict[str, str], str]] = {}
         given = set()
-        for row in self.found.reader.rows(source):
+        for row in self.found.reader.listed(source):
             place = (row.session, row.about)
             if place not in known:
                 known[place] = self._seen(*place)
