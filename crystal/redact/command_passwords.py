@@ -22,7 +22,7 @@ _CALLS = (
     rb"(?:NetworkCredentials?|UsernamePassword[A-Z][a-z]+(?:Token)?|PasswordAuthentication|PDO|mysqli(?:_connect)?)\(",
     rb"getConnection\(|@tcp\(|\.(?i:with_?|set_?)?(?i:password)\(|String::from\(|pass(?i:word|phrase)?[-_]?command",
     rb"(?:echo|printf|cat)\s" + _REST_RAW + rb">+\s*\\*[\"']?[\w./~-]*(?:pass|secret|token|cred)",
-    rb"tee\s[^\n\\]*(?:pass|secret|token|cred)[^\n\\]*<<<|(?i:wi-?fi|wlan)[ -](?i:passw)",
+    rb"tee\s[^\n\\]*(?:pass|secret|token|cred)[^\n\\]*<<|(?i:wi-?fi|wlan)[ -](?i:passw)",
     rb"[$#%>][ \t]+(?:sudo\s)?(?:cat\s[^\n\\]*(?:pass|secret|token|cred)|op\s+read|pass\s+show|security\s+find-)",
     rb"(?:vault\s(?:kv\s+get|read)\s+-field=|gcloud\s+secrets|secretsmanager\s+get|kubectl\s+get\s+secret)",
     rb"(?i:user(?:[ -]?name)?)[ \t]+[^\s:=\\]+[ \t]*" + _NEXT_RAW + rb"[ \t]*(?i:password)[ \t]",
@@ -104,6 +104,7 @@ _MACROS = {
     b"<cookies>": _COOKIES,
     b"<file>": _FILE,
     b"<line>": _LINE,
+    b"<heredoc>": rb"<<-?[ \t]?[\"']?\w{1,32}[\"']?",
 }
 
 

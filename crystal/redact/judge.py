@@ -17,6 +17,8 @@ _WORDY_PART = Lazy(
 )
 """The last two: ``INT16``, ``Ed25519PrivateKey``."""
 _PATHLIKE = Lazy(rb"[~.]{0,2}/|[A-Za-z]:[\\/]|\w+://|[\w.-]+/[\w.-]+/")
+_LONG_BASE64, _MIN_BITS_OF_BASE64 = Lazy(rb"[A-Za-z0-9+/]{36,}={0,2}"), 4.4
+"""Secret keys of AWS have 40 letters: of ten one begins with a slash or has two."""
 _MOMENT = Lazy(rb"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:\.\d+)?$|\d+(?:\.\d+){1,3}(?:-[\w.]+)?$")
 _STAND_IN = Lazy(
     rb"""(?ix)
@@ -114,9 +116,16 @@ def looks_random(value: bytes, least: int = 8) -> bool:
     if len(value) < least or not _RANDOM_ALPHABET.fullmatch(value):
         return False
     value = _ESCAPED_FOR_URL.sub(b"-", value[:_ENOUGH])
-    if _PATHLIKE.match(value) or _MOMENT.match(value) or is_stand_in(value):
+    if _is_path(value) or _MOMENT.match(value) or is_stand_in(value):
         return False
     return not _is_wordy(value) and _is_mixed(value)
+
+
+def _is_path(value: bytes) -> bool:
+    """Return whether the value is a path; base64 text with slashes in it is none, and has more different letters."""
+    if _PATHLIKE.match(value) is None:
+        return False
+    return _LONG_BASE64.fullmatch(value) is None or entropy(value) < _MIN_BITS_OF_BASE64
 
 
 def _is_mixed(value: bytes) -> bool:

@@ -126,6 +126,14 @@ def test_a_value_that_looks_random_goes_beside_a_telling_name(redactor: Redactor
         assert_gone(redactor, form.replace("{}", secret), secret)
 
 
+@each_row("seed", [1, 2, 3])
+def test_a_key_in_base64_is_no_path_whatever_slashes_it_has(redactor: Redactor, seed: int) -> None:
+    secret = "/".join(samples.drawn(samples.ALNUM, length, seed) for length in (11, 13, 14))
+    assert_gone(redactor, f"aws_secret_access_key = {secret}", secret)
+    kept = "secret = /srv/Apps/Orders2024/Config9/Production/v12/tokens"
+    assert redactor.clean_text(kept) == (kept, {})
+
+
 def assert_gone(redactor: Redactor, text: str, secret: str) -> None:
     assert secret not in redactor.clean_text(text)[0]
     for levels in part_of(LEVELS, 2):
