@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from crystal.embedding.late import LiteralComparer
+from crystal.model.named_tuple import NamedTuple
 from crystal.search.index.open_index import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
@@ -100,7 +101,7 @@ def _field(
         weight = rarity(len(found), index.documents) if len(found) < MAX_NAMED else 0.0
         for ident in found:  # each name is one rare word
             named[ident] = named.get(ident, 0.0) + weight
-    exact = written or exact_chunks(store, index, asked, mask, 4 * limit)
+    exact = written or exact_chunks(store, index, asked, mask, 2 * limit)
     # An identifier is there or not: where it is, meaning adds nothing to it.
     meant = np.frombuffer(vector.data, "<f4") if vector.data and not (asked.is_literal and exact) else None
     return Field(index, mask, vector.generation, meant, vector.floor, exact, named)
@@ -115,43 +116,58 @@ def rank(
         IndexDamagedError: Rank without the files of the index.
     """
     enough = 1 if wanted.verbatim else wanted.enough
-    if wanted.asked.is_literal and model is not None and sum(len(one.exact) for one in fields) >= enough:
-        # An identifier is there or not: where it is, meaning adds nothing, and no other text is better.
-        having = [replace(one, mask=one.index.having(one.exact)) for one in fields]
-        found = _rank(places, having, wanted, LiteralComparer())
-        if len(found[0]) >= enough:
-            return found
-    return _rank(places, fields, wanted, model)
+    said = _words(places[0].source.store, [field.index for field in fields], wanted)
+    for some, comparer in _ways(fields, wanted.asked, enough, said, model):
+        answers, pool = _best(places, some, wanted, said, comparer)
+        if len(answers) >= enough:
+            break
+    if all(place.scope.session is None for place in places):
+        answers = mixed(answers, lambda one: one.chunk.session_id, weights_of(comparer).in_order)
+    _reorder(answers, wanted)
+    _describe(answers, pool)
+    is_exact, has_words = any(field.exact for field in fields), bool((pool.own > 0).any())
+    return answers, _notes(wanted.asked, said, is_exact=is_exact, has_words=has_words)
 
 
-def _rank(
+def _ways(
+    fields: Sequence[Field], asked: Query, enough: int, said: _Words, model: Comparer | None
+) -> Iterator[tuple[Sequence[Field], Comparer | None]]:
+    """Yield what to rank and how to compare texts, the quickest way first; each is for where the ones before fail."""
+    by_words = None if model is None else LiteralComparer()
+    exact = sum(len(one.exact) for one in fields) if asked.is_literal else 0
+    if exact >= enough:
+        yield [replace(one, mask=one.index.having(one.exact)) for one in fields], by_words
+    if exact:  # an identifier is there or not: where it is, meaning adds nothing
+        yield fields, by_words
+        return
+    if len(said.begun) == len(set(said.stems)) == 1:  # the beginning of a word has no meaning of its own
+        yield [replace(one, vector=None) for one in fields], by_words
+    yield fields, model
+
+
+def _best(
     places: Sequence[SearchedStore],
     fields: Sequence[Field],
     wanted: RankingRequest,
+    said: _Words,
     model: Comparer | None,
-) -> tuple[list[RankedAnswer], tuple[str, ...]]:
+) -> tuple[list[RankedAnswer], Pool]:
+    """Return the best different answers in order, and the candidates that they were among."""
     asked, weights = wanted.asked, weights_of(model)
-    store, indexes = places[0].source.store, [field.index for field in fields]
-    words, begun, stems = _words(store, indexes, wanted)
-    look = None if model is None else _SecondLook(model, places, fields, asked, word_weights(store, indexes))
+    weight_of = word_weights(places[0].source.store, [field.index for field in fields])
+    look = None if model is None else _SecondLook(model, places, fields, asked, weight_of)
     depth, most = 4 * wanted.limit, max(2 * weights.most, 3 * wanted.limit)
     if wanted.verbatim:
         depth = most = max(depth + 1, most)  # more than have it
     while True:
         # An identifier is there or not: nothing is close to it in meaning.
-        pool = pool_of(fields, words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
+        pool = pool_of(fields, said.words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _scored(places, fields, pool, base_scores(pool, wanted.preferences), most, look)
         kept = collapsed(answers, weights.most)
         has_all = len(pool) < depth and len(answers) < most
         if len(kept) >= wanted.enough or has_all or depth > MAX_CANDIDATES:
-            break
+            return kept, pool
         depth, most = 8 * depth, 8 * most  # copies of few texts, or turns of many chunks, fill the list
-    if all(place.scope.session is None for place in places):
-        kept = mixed(kept, lambda one: one.chunk.session_id, weights.in_order)
-    _reorder(kept, wanted)
-    _describe(kept, pool)
-    is_exact, has_words = any(field.exact for field in fields), bool((pool.own > 0).any())
-    return kept, _notes(asked, stems, begun, is_exact=is_exact, has_words=has_words)
 
 
 def _scored(
@@ -186,9 +202,15 @@ def _prefer_persons(answers: list[RankedAnswer], fields: Sequence[Field], pool: 
     answers.sort(key=lambda one: -one.score)
 
 
-def _words(
-    store: Store, indexes: Sequence[Index], wanted: RankingRequest
-) -> tuple[list[WeightedTerm], list[str], list[str]]:
+class _Words(NamedTuple):
+    """The words of a question with their weights, the stems they came from, and those that only begin a word."""
+
+    words: list[WeightedTerm]
+    stems: list[str]
+    begun: list[str]
+
+
+def _words(store: Store, indexes: Sequence[Index], wanted: RankingRequest) -> _Words:
     asked = wanted.asked
     stems = query_terms(store, " ".join((*asked.phrases, *asked.terms)))
     stems += [stem for name in asked.compounds for stem in query_terms(store, name) if stem not in stems]
@@ -200,7 +222,7 @@ def _words(
     for wording in wanted.wordings:
         more = [stem for stem in query_terms(store, wording) if stem not in stems]
         words += [WeightedTerm(word.stems, OTHER_WORDS * word.weight) for word in sought_words(indexes, more)[0]]
-    return words, begun, stems
+    return _Words(words, stems, begun)
 
 
 def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], float]:
@@ -310,9 +332,9 @@ def _describe(answers: Sequence[RankedAnswer], pool: Pool) -> None:
             one.ranks["exact"] = int(pool.exact[one.row]) + 1
 
 
-def _notes(asked: Query, stems: list[str], begun: list[str], *, is_exact: bool, has_words: bool) -> tuple[str, ...]:
+def _notes(asked: Query, said: _Words, *, is_exact: bool, has_words: bool) -> tuple[str, ...]:
     if asked.is_literal and not is_exact:
         return (f"no text contains {in_short(asked.compounds[0])}; these contain parts of it",) if has_words else ()
-    if begun and len(begun) == len(set(stems)) and has_words:
+    if said.begun and len(said.begun) == len(set(said.stems)) and has_words:
         return ("no text contains these words; these contain words that begin with them",)
     return ()
