@@ -24,7 +24,7 @@ READERS = "readers"
 
 WORK_CURSOR = "work_cursor"
 """Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
-WORK_FORM = 13
+WORK_FORM = 14
 """Counted up when the same turns give other rows of the index: it is made again then."""
 
 

@@ -58,7 +58,7 @@ class CallOutcome(NamedTuple):
 
     Attributes:
         exit: 0 if it succeeded; its exit status, or 1 if it failed without telling one; None if nobody knows.
-        passed: Tests that passed, None if no known runner says so.
+        passed: Tests that passed, None if no known runner counts any: Go says only which packages did.
         failed: Tests that failed.
         refused: Whether it never ran: the user or the agent's program refused it.
     """
@@ -100,7 +100,7 @@ def _sum(count: re.Match[str], *names: str) -> int:
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:
-    """Return how many tests passed and failed, None if no known runner says so."""
+    """Return how many tests passed and failed, None if no known runner says so, or counts none that passed."""
     passed = failed = packages = 0
     seen = False
     if not result.startswith("ok") and not any(word in result for word in _COUNTED):
@@ -111,4 +111,4 @@ def _tests(result: str) -> tuple[int | None, int | None]:
         passed += _sum(count, "passed", "ran", "all") - bad - _sum(count, "not") + (count["go"] == "PASS")
         failed += _sum(count, "failed", "unit") + bad + (count["go"] == "FAIL")
         packages += count["package"] == "FAIL"  # also one that cannot be built
-    return (passed, failed or packages) if seen else (None, None)
+    return (passed or None, failed or packages) if seen else (None, None)
