@@ -1,4 +1,4 @@
-"""Name what cannot be read of a file that is rewritten, and remember it: the same damage is not read at each sweep."""
+"""Report what cannot be read of a file that is rewritten, and remember it: a sweep does not read it again."""
 
 from __future__ import annotations
 

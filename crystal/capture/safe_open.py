@@ -215,7 +215,7 @@ def _is_done(done: _thread.LockType, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def waiting_by(waiting: UnansweredPolicy, known: Iterable[str] = ()) -> Iterator[None]:
-    """Do as ``waiting`` says inside of the block, and do not wait for the paths that are known not to answer."""
+    """Apply a policy for slow paths within the block; do not wait for ``known`` ones, which did not answer."""
     token = _waiting.set(waiting)
     _blocked.update(known)
     try:

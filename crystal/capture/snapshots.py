@@ -128,7 +128,7 @@ def capture_file(
 
 
 def retried(step: Callable[[], T]) -> T:
-    """Return what a step gives that reads a database, which its owner may write meanwhile: then it is tried again."""
+    """Run a step that reads a database, again if its owner wrote to it meanwhile. Return the step's result."""
     for _ in range(MAX_RACES):  # what was captured before stays, so each try gets further
         with contextlib.suppress(DatabaseChangedError):
             return step()

@@ -123,7 +123,10 @@ def _errors_named(path: Path) -> Iterator[None]:
 
 
 def _written_at_rest(path: Path, file: BinaryIO) -> int:
-    """Return when it was last written (ns), as soon as any write gets another time: a file system's clock is coarse."""
+    """Return when a file was last written (ns). Wait until that is long enough ago that a later write changes it.
+
+    A file system's clock is coarse: two writes within one tick have the same time.
+    """
     for _ in range(MAX_WAITS):
         written = os.fstat(file.fileno()).st_mtime_ns
         if not 0 <= time.time_ns() - written < REST_NS:
@@ -137,7 +140,7 @@ def _changed_error(path: Path) -> DatabaseChangedError:
 
 
 def _state(opened: Mapping[str, BinaryIO]) -> tuple[object, ...]:
-    """Return a value that changes once the pages that were read are no longer those of one moment."""
+    """Return a value that changes when the owner writes to the database in a way that makes a read inconsistent."""
     status = os.fstat(opened[""].fileno())
     head = os.pread(opened[LOG_SUFFIX].fileno(), _LOG_HEAD_BYTES, 0) if LOG_SUFFIX in opened else b""
     return status.st_size, status.st_mtime_ns, head

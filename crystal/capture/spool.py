@@ -79,7 +79,7 @@ def is_any_aside(spool: Path) -> bool:
 
 
 def take_back(spool: Path, now: int) -> None:
-    """Make notes that were set aside more than ``ASIDE_MS`` ago notes to act on again."""
+    """Put notes that were set aside more than ``ASIDE_MS`` ago back among those to act on."""
     with contextlib.suppress(OSError):
         for path in (spool / name for name in _names(spool) if name.endswith(ASIDE)):
             if now - path.lstat().st_ctime_ns // 1_000_000 >= ASIDE_MS:

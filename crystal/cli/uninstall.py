@@ -16,8 +16,8 @@ from crystal.cli.timer import change_timer
 from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.install.claude_settings.layers import plugin_removals
-from crystal.install.setup_plan import RemovalPlan, apply_removal, plan_removal
-from crystal.install.setup_plan import purge as purge_data
+from crystal.install.removal import RemovalPlan, apply_removal, plan_removal
+from crystal.install.removal import purge as purge_data
 from crystal.install.timer import SCHEDULES
 
 

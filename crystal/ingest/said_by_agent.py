@@ -1,7 +1,7 @@
-"""Leave out what an export says of a session, where the agent's own transcripts say it, too; whichever came first.
+"""Leave out the turns of an exported session that the agent's own transcripts have too, whichever came first.
 
-An export has no ids of the agent, so its turns are compared by what they say. Nothing is noted of it: the archived
-lines of the export and the stored turns of the agent tell it again at any time, to ``verify`` and to a rebuild as well.
+An export lacks the agent's ids, so turns are compared by their text. The result is not stored: ``verify`` and a
+rebuild compute it again from the archived lines of the export and the stored turns of the agent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def is_exported(origin: Origin) -> bool:
 
 
 def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
-    """Return the turns in a session's exports that its agent says, too. A turn of the agent stands for one of each."""
+    """Return the turns in a session's exports that its agent's transcripts have too.
+
+    Each turn of the agent matches at most one turn of each export.
+    """
     exports = ledger.states_of_session(store, session_id, _EXPORTS)
     own = said_in_session(store, session_id, _EXPORTS) if exports else []
     found = dict[tuple[str, int], str]()
@@ -52,7 +55,10 @@ def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
 
 
 def leave_to_agent(store: Store, twins: Twins) -> None:
-    """Delete those of the turns that are stored; the agent's lines have taught what they taught. In a transaction."""
+    """Delete the matched turns that are stored; what was learned from them now refers to the agent's lines.
+
+    Runs inside a transaction.
+    """
     stored = turns.turns_with_parts(store, twins) if twins else []
     if not stored:
         return
@@ -66,7 +72,7 @@ def leave_to_agent(store: Store, twins: Twins) -> None:
 
 
 def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState) -> list[Turn]:
-    """Return the turns of an export's archived lines, of each record the newest."""
+    """Return the turns of an export's archived lines; if a record was archived several times, its newest turns."""
     reader, found = reader_of(state.origin.harness), dict[tuple[str, int], Turn]()
     for frame in ledger.frames_of(store, state.id):
         text = archive.text_of(ldm_home / str(state.archive), archive.Frame(*frame)) or b""
@@ -76,7 +82,10 @@ def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState)
 
 
 class _Call(NamedTuple):
-    """The call of a tool: the words of its main argument, or of all that it has, and those of a file's own name."""
+    """A tool call of the agent.
+
+    ``words`` are those of its main argument, or of all arguments; ``file`` those of the name of the file that it names.
+    """
 
     line: str
     tool: str | None
@@ -84,13 +93,13 @@ class _Call(NamedTuple):
     file: frozenset[str]
 
     def share_in(self, said: AbstractSet[str]) -> float:
-        """Return how much of it is among some words, 0 to 1; 1 if its file's name is."""
+        """Return the share of the call's words among some words, 0 to 1; 1 if the name of its file is among them."""
         has_file = bool(self.file) and self.file <= said
         return 1.0 if has_file or not self.words else len(self.words & said) / len(self.words)
 
 
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
-    """Yield each exported turn that a turn of the agent stands for, with the line of that."""
+    """Yield each exported turn that matches a turn of the agent, with the id of the agent's line."""
     texts, calls = defaultdict[str, deque[str]](deque), list[_Call]()
     for one in own:
         if one.role == "tool_call":
@@ -107,7 +116,7 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 
 
 def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
-    """Return the place of the call that an export shows: the first of those of which it has the most words."""
+    """Return the index of the call that shares the most words with an exported one; of equal ones the first."""
     said = set(_WORD.findall(turn.text))
     among = [(place, call) for place, call in enumerate(calls[:MAX_CALLS]) if turn.tool in (None, call.tool)]
     shares = {place: call.share_in(said) for place, call in among}

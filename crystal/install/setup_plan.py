@@ -1,4 +1,4 @@
-"""Set up crystal on a machine, and remove it: the use cases of ``crystal init`` and ``crystal uninstall``.
+"""Set up crystal on a machine: the use case of ``crystal init``.
 
 A plan is made first and changes nothing. A settings file that cannot be parsed stops it before any change, unless other
 agents are to be set up, too.
@@ -18,8 +18,8 @@ from pathlib import Path
 from crystal.config.edit import set_value
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.load import host_name
-from crystal.config.paths import SOURCES_FILE, Places, checked_agent_id, make_private_dir
-from crystal.config.register import left_out_folders, register_agent, registered_agents, set_left_out
+from crystal.config.paths import Places, checked_agent_id, make_private_dir
+from crystal.config.register import register_agent, set_left_out
 from crystal.config.table import Config
 from crystal.errors import CrystalError
 from crystal.hook import event as hook
@@ -31,22 +31,13 @@ from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
 from crystal.install.clients.known import ServerCommand, known_clients
 from crystal.install.live import changes as live
-from crystal.install.live.changes import LiveChange, LivePlan
+from crystal.install.live.changes import LivePlan
 from crystal.install.live.mechanisms import MECHANISMS, ONLY_BY_NAME, HookCommand
 from crystal.install.undo import LIVE, read_record
-from crystal.store.forget.forgetting import NAMES_FILE
-from crystal.store.private_record import RECORD_FILE
 
 AGENT_NAMES = tuple(dict.fromkeys([*(one.name for one in HARNESSES.values() if not one.is_export), *MECHANISMS]))
 """The values for ``--agent``."""
 AGENT_FOLDERS = ("transcripts", "sessions", "daily", "journals")
-OWN_DATA = (
-    "access.json access.log access.log.1 access-requests.json crystal.db crystal.db-* crystal.db.* index/crystal"
-    " index/mirror spool context told recovered stalled silence notice.json import.json progress.json"
-    " last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.* backfill.lock capture.lock"
-    " context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock watch.lock"
-).split()
-"""Files that crystal creates in the data folder, which may hold other things too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +142,7 @@ def plan_setup(
     plugins = {folder: _plugin_with_hook(folder) for folder in folders}
     words, entry = _hook_words(env, home), server_entry(config, env, home)
     others = [name for name in dict.fromkeys(agents) if name != CLAUDE_CODE]
-    hooks, unusable = list[SettingsPlan](), list[CrystalError]()
-    for folder in (folder for folder, plugin in plugins.items() if plugin is None):
-        with _noted(unusable):
-            hooks.append(_plan_hooks(config, folder, words))
+    hooks, unusable = _plan_all_hooks(config, [folder for folder in folders if plugins[folder] is None], words)
     if unusable and not others:
         raise unusable[0]
     return SetupPlan(
@@ -163,7 +151,7 @@ def plan_setup(
         not (config.origin("agent_id").startswith("file ") and config.agent_id == agent),
         config.device if config.origin("device") == "default" else None,
         _missing_folders(places, agent),
-        tuple(hooks),
+        hooks,
         tuple(_plan_clients(only, entry, places, env, home)),
         tuple(_plan_live(others, words, entry, config, env, home)),
         tuple(name for name in others if name not in MECHANISMS),
@@ -187,6 +175,17 @@ def _missing_folders(places: Places, agent: str) -> tuple[Path, ...]:
 def _hook_words(env: Mapping[str, str], home: Path) -> list[str]:
     file = Path(hook.SCRIPT).resolve()
     return settings.hook_words(Path(sys.executable), file, settings.locations_to_bake(env, home))
+
+
+def _plan_all_hooks(
+    config: Config, folders: Sequence[Path], words: Sequence[str]
+) -> tuple[tuple[SettingsPlan, ...], list[CrystalError]]:
+    """Plan the hooks of some folders of Claude Code; also return why the settings of others cannot be used."""
+    plans, unusable = list[SettingsPlan](), list[CrystalError]()
+    for folder in folders:
+        with noted(unusable):
+            plans.append(_plan_hooks(config, folder, words))
+    return tuple(plans), unusable
 
 
 def _plan_hooks(config: Config, folder: Path, words: Sequence[str]) -> SettingsPlan:
@@ -220,11 +219,11 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
         commands = settings.read_facts(folder / "settings.json").commands
         now = {event for event in commands if event in MATCHERS}
         if TIMEOUTS.keys() & commands.keys() and now != wanted(config.assist_moments).keys() & MATCHERS.keys():
-            with _noted(errors):
+            with noted(errors):
                 settings.apply(_plan_hooks(config, folder, words))
     for plan in _plan_live(live_agents(env, home), words, entry, config, env, home):
         errors += plan.problems
-        with _noted(errors):
+        with noted(errors):
             if plan.changed:
                 live.apply(plan, config.places.ldm_home)
             if plan.has_more and plan.name not in ONLY_BY_NAME:
@@ -233,7 +232,7 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
 
 
 @contextlib.contextmanager
-def _noted(errors: list[CrystalError]) -> Iterator[None]:
+def noted(errors: list[CrystalError]) -> Iterator[None]:
     """Add what goes wrong with one file to the errors: the others are changed all the same."""
     try:
         yield
@@ -267,7 +266,7 @@ def _plan_clients(
 ) -> Iterator[ClientPlan]:
     known, record = known_clients(env, home, places), read_record(places.ldm_home)
     for name in dict.fromkeys(names):
-        yield clients.plan_add(known[name], known[name].asking(entry), record, _program(name, env))
+        yield clients.plan_add(known[name], known[name].asking(entry), record, own_program(name, env))
 
 
 def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
@@ -289,7 +288,7 @@ def _agents_here(places: Places, env: Mapping[str, str], home: Path) -> list[str
     return [name for name in AGENT_NAMES if name in theirs]
 
 
-def _program(name: str, env: Mapping[str, str]) -> str | None:
+def own_program(name: str, env: Mapping[str, str]) -> str | None:
     """Return the client's own command if it must be used: a running Claude Code keeps rewriting its file."""
     return shutil.which("claude", path=env.get("PATH", "")) if name == "claude-code" else None
 
@@ -314,78 +313,3 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
         clients.apply(each, plan.places.ldm_home, env)
     for agent in plan.live:  # last: a client's change above may be in the same file
         live.apply(agent, plan.places.ldm_home)
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalPlan:
-    """Planned actions of uninstall. ``data`` are files and folders that only ``--purge`` deletes.
-
-    ``problems`` are clients' and agents' files that name us and cannot be parsed: they stay, the rest is removed.
-    """
-
-    settings: tuple[SettingsPlan, ...]
-    data: tuple[Path, ...]
-    clients: tuple[ClientPlan, ...] = ()
-    problems: tuple[CrystalError, ...] = ()
-    live: tuple[LiveChange, ...] = ()
-
-
-def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalPlan:
-    """Find what init added, and the data: everything that crystal created, and nothing else."""
-    data = [path for pattern in OWN_DATA for path in sorted(places.data_dir.glob(pattern))]
-    data += [places.config_file, places.machine_json]
-    data += [places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE, SOURCES_FILE)]
-    data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
-    data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
-    removed: list[ClientPlan] = []
-    problems: list[CrystalError] = []
-    record = read_record(places.ldm_home)
-    for each in known_clients(env, home, places).values():
-        try:
-            removed += clients.plan_remove(each, record, _program(each.name, env))
-        except CrystalError as error:
-            problems.append(error)
-    told, more_problems = live.plan_removal(env, home, places.ldm_home)
-    hooked = tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs)
-    there = tuple(path for path in data if path.exists())
-    return RemovalPlan(hooked, there, tuple(removed), (*problems, *more_problems), tuple(told))
-
-
-def _agent_folders(places: Places) -> list[Path]:
-    """Return the folders of the registered agents, and of agents that only an environment variable named."""
-    known = [places.agent_folder(agent) for agent in registered_agents(places)]
-    found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
-    return list(dict.fromkeys([*known, *found]))
-
-
-def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> None:
-    """Remove the hooks, the servers and what tells of other agents' turns."""
-    for change in plan.settings:
-        settings.apply(change)
-    for each in plan.clients:
-        clients.apply(each, places.ldm_home, env)
-    live.apply_removal(plan.live, places.ldm_home)
-    if left_out_folders(places) is not None:
-        set_left_out(places, None)
-
-
-def purge(plan: RemovalPlan, places: Places) -> None:
-    """Delete the data for good, and the folders that are empty then."""
-    for path in plan.data:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    agents = places.ldm_home / "agents"
-    emptied = [folder for path in plan.data for folder in path.parents if agents in folder.parents]
-    own = (
-        places.data_dir / "index",
-        places.data_dir / "imports",
-        places.data_dir,
-        places.models,
-        places.ldm_home,
-        places.config_file.parent,
-    )
-    for folder in (*emptied, agents, *own):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
