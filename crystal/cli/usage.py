@@ -27,7 +27,7 @@ def usage(as_json: AsJson = False) -> None:
     say(
         f"memories    {pool['active']} active, {pool['proposed']} proposed, {pool['archived']} archived;"
         f" {pool['unreviewed']} to review, {pool['low_confidence']} of low confidence",
-        f"to learn    from {found.sessions_to_read} sessions",
+        f"to learn    from {count_words(found.sessions_to_read, 'session')}",
     )
     for name, period in found.periods.items():
         say("", f"last {name}", *_lines(period))
@@ -37,10 +37,11 @@ def _lines(period: Period) -> list[str]:
     run = period.run
     share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
     spent = ", ".join(f"{purpose} ${usd:.4f}" for purpose, usd in sorted(period.usd.items())) or "nothing"
-    read = f"{run.turns:,} turns in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
+    read = f"{count_words(run.turns, 'turn')} in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
     other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
     omitted = f"{count_words(period.omitted, 'memory')} omitted"
-    told = f"{period.injections} sessions: {period.selected} entries{share}, {omitted},"
+    entries = f"{count_words(period.selected, 'entry')}{share}"
+    told = f"{count_words(period.injections, 'session')}: {entries}, {omitted},"
     learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
     said = (
         [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]
@@ -49,6 +50,9 @@ def _lines(period: Period) -> list[str]:
     )
     if period.assisted:
         said.append(f"  assist    {count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens")
+    if period.hook_runs:
+        half, most = (f"{ms:.0f} ms" for ms in (period.hook_p50_ms, period.hook_p95_ms))
+        said.append(f"  hook      {count_words(period.hook_runs, 'run')}: half within {half}, 95% within {most}")
     asked = [f"            {line}" for line in asked_lines(run)]
     return [*learned, *asked, *said, f"  spent     {spent}"]
 

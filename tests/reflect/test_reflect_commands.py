@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import open_machine
+from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.sessions.contexts import Injection, add_injection
 from tests.reflect.test_reflect import run_of
 from tests.support.capture_machine import NOW, keep_transcript, line
@@ -62,7 +63,10 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert used["periods"]["7d"]["run"]["inserted"] == 3
     with open_machine() as machine:
         add_injection(machine.store, Injection(machine.now(), "s9", "startup", 3, (keep,), 2, 50))
+        add_hook_runs(machine.store, [(machine.now(), "Stop", 20.0)])
     told = crystal("usage").out
+    assert "  told      1 session: 1 entry (33% of the candidates), 2 memories omitted,\n" in told
+    assert "  hook      1 run: half within 20 ms, 95% within 20 ms\n" in told
     assert "last 30d" in told
     assert "used      not known yet" in told
     assert crystal("verify").code == 0
