@@ -148,8 +148,7 @@ def plan_setup(
     return SetupPlan(
         agent,
         places,
-        not (config.origin("agent_id").startswith("file ") and config.agent_id == agent),
-        config.device if config.origin("device") == "default" else None,
+        *_unsaved(config, agent),
         _missing_folders(places, agent),
         hooks,
         tuple(_plan_clients(only, entry, places, env, home)),
@@ -158,6 +157,12 @@ def plan_setup(
         tuple(dict.fromkeys(filter(None, plugins.values()))),
         tuple(unusable),
     )
+
+
+def _unsaved(config: Config, agent: str) -> tuple[bool, str | None]:
+    """Return whether the agent id has to be saved, and the machine's name if that has to be."""
+    is_saved = config.origin("agent_id").startswith("file ") and config.agent_id == agent
+    return not is_saved, config.device if config.origin("device") == "default" else None
 
 
 def _plugin_with_hook(folder: Path) -> str | None:
