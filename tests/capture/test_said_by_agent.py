@@ -17,6 +17,10 @@ from tests.support import memory_stores
 from tests.support.capture_machine import NOW, keep_transcript, line
 from tests.support.command import crystal
 from tests.support.migrating import make_episodic_memory, took
+from tests.support.pairing_boxes import Pairs
+from tests.support.relay_commands import On, deliver, joined, on, pairs, poll, site
+
+__all__ = ["on", "pairs", "site"]
 
 pytestmark = pytest.mark.usefixtures("ready")
 
@@ -256,3 +260,19 @@ def test_what_another_machine_exported_of_a_session_is_one_with_its_transcript(
     with open_machine() as machine:
         assert len({one.origin.device for one in all_states(machine.store)}) == 2
     assert crystal("verify").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("importer", ["home", "device"])
+def test_it_is_one_at_home_whichever_machine_sends_it(importer: str, pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    box = {"home": pairs.home, "device": pairs.device}[importer]
+    assert on(box, "import", exported(box.home)).code == 0
+    deliver(pairs)
+    poll(pairs)
+    keep_transcript(pairs.device.home, SESSION, *transcript())
+    assert on(pairs.device, "backfill").code == 0
+    deliver(pairs)
+    poll(pairs)
+    assert on(pairs.home, "verify").code == 0
+    assert said() == BOTH
