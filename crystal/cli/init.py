@@ -165,7 +165,7 @@ def init(
         return
     refuse_links(plan.places)
     refuse_lost(plan.places)
-    apply_setup(plan, os.environ)
+    plan = apply_setup(plan, os.environ)
     _say_done(plan)
     say(*([] if assist is None else [f"assist: {config.assist_mode}"]))
     if every:

@@ -35,7 +35,7 @@ OWN_DATA = (
 class RemovalPlan:
     """Planned actions of uninstall. ``data`` are files and folders that only ``--purge`` deletes.
 
-    ``problems`` are clients' and agents' files that name us and cannot be parsed: they stay, the rest is removed.
+    ``problems`` are the files that name us and cannot be parsed: they stay, the rest is removed.
     """
 
     settings: tuple[SettingsPlan, ...]
@@ -52,16 +52,17 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
     data += [places.ldm_home / name for name in (NAMES_FILE, RECORD_FILE, SOURCES_FILE)]
     data += [folder / name for folder in _agent_folders(places) for name in AGENT_FOLDERS]
     data += [manifest.parent for manifest in sorted(places.models.glob("*/crystal.json"))]
-    removed: list[ClientPlan] = []
-    problems: list[CrystalError] = []
+    removed, hooked, problems = list[ClientPlan](), list[SettingsPlan](), list[CrystalError]()
+    for folder in places.claude_dirs:
+        with noted(problems):
+            hooked.append(settings.plan_uninstall(folder / "settings.json"))
     record = read_record(places.ldm_home)
     for each in known_clients(env, home, places).values():
         with noted(problems):
             removed += clients.plan_remove(each, record, own_program(each.name, env))
     told, more_problems = live.plan_removal(env, home, places.ldm_home)
-    hooked = tuple(settings.plan_uninstall(folder / "settings.json") for folder in places.claude_dirs)
     there = tuple(path for path in data if path.exists())
-    return RemovalPlan(hooked, there, tuple(removed), (*problems, *more_problems), tuple(told))
+    return RemovalPlan(tuple(hooked), there, tuple(removed), (*problems, *more_problems), tuple(told))
 
 
 def _agent_folders(places: Places) -> list[Path]:

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crystal.config.edit import set_value
@@ -298,8 +298,15 @@ def own_program(name: str, env: Mapping[str, str]) -> str | None:
     return shutil.which("claude", path=env.get("PATH", "")) if name == "claude-code" else None
 
 
-def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
-    """Create the folders, register the agent, add the hooks and the servers. Idempotent."""
+def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> SetupPlan:
+    """Create the folders, register the agent, add the hooks and the servers. Idempotent.
+
+    Returns:
+        What was done: an agent's file that cannot be changed is among the ``problems``, if other agents are set up.
+
+    Raises:
+        UsageError, UnavailableError: The only file to change cannot be changed.
+    """
     for folder in plan.folders:
         make_private_dir(folder)
     if plan.places.ldm_home.stat().st_mode & 0o077:
@@ -312,9 +319,22 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> None:
         set_value(plan.places.config_file, "agent_id", plan.agent)
     if plan.device is not None:
         set_value(plan.places.config_file, "device", plan.device)
+    hooks, unusable = list[SettingsPlan](), [*plan.unusable]
     for change in plan.settings:
-        settings.apply(change)
+        with noted(unusable):
+            settings.apply(change)
+            hooks.append(change)
+    if unusable and not plan.live:
+        raise unusable[0]
     for each in plan.clients:
         clients.apply(each, plan.places.ldm_home, env)
-    for agent in plan.live:  # last: a client's change above may be in the same file
-        live.apply(agent, plan.places.ldm_home)
+    done = tuple(_apply_live(agent, plan.places) for agent in plan.live)  # last: a change above may be in the same file
+    return replace(plan, settings=tuple(hooks), live=done, unusable=tuple(unusable))
+
+
+def _apply_live(agent: LivePlan, places: Places) -> LivePlan:
+    """Apply the changes for an agent. Return what was done, with the file that could not be changed."""
+    errors = list[CrystalError]()
+    with noted(errors):
+        live.apply(agent, places.ldm_home)
+    return replace(agent, changes=() if errors else agent.changes, problems=(*agent.problems, *errors))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crystal.config.harnesses import CLAUDE_CODE
-from crystal.install.live.changes import folder_of
+from crystal.install.live.changes import folder_of, is_live
 from crystal.install.live.mechanisms import MECHANISMS
 from tests.install.test_live import SHARED, install, remove
 from tests.support.command import crystal
@@ -31,6 +31,29 @@ def test_a_broken_file_is_named_and_left_alone(name: str, text: str, home: Path)
     assert path.read_text("latin-1") == text
     told = json.loads(crystal("agents", "--json").out)["agents"]
     assert {one["name"] for one in told if one["live"]} == folders.keys() - {name}, "no other agent is affected"
+
+
+@pytest.mark.slow
+def test_what_cannot_be_written_keeps_no_other_agent_from_its_setup_or_its_removal(home: Path) -> None:
+    (home / ".codex").mkdir()
+    path = home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    path.chmod(0o444)
+    done = crystal("init", "--yes", "--no-import", "--all")
+    assert (done.code, f"{path} is write-protected" in done.err, f"installed in {path}" in done.out) == (
+        2,
+        True,
+        False,
+    ), done.err
+    assert is_live("codex", {}, home)
+    assert (alone := crystal("init", "--yes", "--no-import")).code == 2
+    assert f"{path} is write-protected" in alone.err
+    path.chmod(0o644)
+    assert crystal("init", "--yes", "--no-import", "--all").code == 0
+    path.write_text(path.read_text()[:-4])
+    done = crystal("uninstall")
+    assert (done.code, f"{path}: line " in done.err, is_live("codex", {}, home)) == (2, True, False), done.err
 
 
 def test_uninstall_names_a_broken_file_only_if_it_may_hold_ours(home: Path) -> None:
