@@ -113,9 +113,11 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
 
     tally = run_capture(machine, mend)
     done += mend_sources(machine)
-    if taught := learned.taught_by_no_line(machine.store):  # last: what came back is kept
-        learned.drop_evidence(machine.store)
-        done.append(f"learned memories that named lines which are not stored: {len(taught)} mended")
+    taught, read = learned.falsely_taught(machine.store), learned.sessions_read_too_far(machine.store)
+    if taught or read:  # last: what came back is kept
+        with machine.store.transaction():
+            learned.mend_evidence(machine.store)
+        done.append(f"what taught memories: {len(taught)} memories and {len(read)} sessions mended")
     if tally.bytes_captured:
         done.append(f"{tally.bytes_captured:,} bytes captured")
     if any(fault.kind == "index" for fault in proof.faults):

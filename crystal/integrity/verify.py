@@ -342,8 +342,11 @@ def _index_faults(store: Store) -> Iterator[Fault]:
         yield Fault("work", "work index", f"{wrong_calls} tool calls differ from their text")
     if lost := memories.memories_with_other_chunks(store):
         yield Fault("chunks", "memories", f"memories that search does not find as they are: {len(lost)}")
-    if taught := learned.taught_by_no_line(store):
-        yield Fault("memories", "learned_from", f"lines that taught these are not stored: {', '.join(taught[:9])}")
+    if taught := learned.falsely_taught(store):
+        message = f"lines that taught these are not stored, or damaged: {', '.join(taught[:9])}"
+        yield Fault("memories", "learned_from", message)
+    if read := learned.sessions_read_too_far(store):
+        yield Fault("memories", "sessions", f"nothing more is learned from these sessions: {', '.join(read[:9])}")
     for faults in checks.vector_faults(store):
         message = f"{len(faults.stray)} vectors without a chunk, {len(faults.missing)} chunks without their vector"
         message += f", {faults.lost} vectors not in their place" if faults.lost else ""

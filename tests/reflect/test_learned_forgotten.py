@@ -13,7 +13,7 @@ from crystal.app.memory_queries import list_memories
 from crystal.app.reflect import keep_learned, learned_facts, reflect, unreviewed
 from crystal.app.session_context import refresh
 from crystal.forgetting.request import ForgetRequest
-from crystal.store.memories import learned, memories
+from crystal.store.memories import memories
 from tests.support.capture_machine import NOW, line
 from tests.support.examples import part_of
 from tests.support.forgetting_machine import Desk
@@ -135,13 +135,26 @@ def test_a_command_outlives_a_line_that_ran_it_but_not_all_of_them(desk: Desk) -
         assert texts(machine) == both[:1]
 
 
-def test_verify_names_what_no_line_taught_and_repair_mends_it(desk: Desk) -> None:
+COPIED = "SELECT memory, 'gone', 's9', kind, 0.8, at FROM learned_from"
+
+
+@pytest.mark.parametrize(
+    ("damage", "row"),
+    [
+        (f"INSERT INTO learned_from (memory, line, session, kind, confidence, at) {COPIED}", "learned_from"),
+        ("UPDATE learned_from SET confidence = 7", "learned_from"),
+        ("UPDATE sessions SET reflected_turn = 1000000", "sessions"),
+    ],
+)
+def test_verify_names_what_taught_falsely_and_repair_mends_it(desk: Desk, damage: str, row: str) -> None:
     with desk.open() as machine:
         said(desk, machine, "s1", line(MOCKS, at=NOW))
-        (one,) = unreviewed(machine)
-        learned.add_evidence(machine.store, learned.Evidence(one.memory.id, "gone", "s9", "fact", 0.8, NOW))
+        machine.store.execute(damage)
         found = prove(machine, lambda _: None)
-        assert [(fault.kind, one.memory.id in fault.message) for fault in found.faults] == [("memories", True)]
-        assert repair_all(machine, found) == ["learned memories that named lines which are not stored: 1 mended"]
+        assert [(fault.kind, fault.what) for fault in found.faults] == [("memories", row)]
+        (done,) = repair_all(machine, found)
+        assert done.startswith("what taught memories: ")
         assert prove(machine, lambda _: None).faults == []
-        assert [source.session_id for source in unreviewed(machine)[0].sources] == ["s1"]
+        reflect(machine)
+        (one,) = unreviewed(machine)
+        assert ([source.session_id for source in one.sources], one.confidence) == (["s1"], 0.9)

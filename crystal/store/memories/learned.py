@@ -293,15 +293,22 @@ def _plain(text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------------- checking
 
-_WITHOUT_LINE = "NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.line)"
+_FALSE = "(confidence NOT BETWEEN 0 AND 1 OR NOT EXISTS (SELECT 1 FROM turns t WHERE t.uuid = learned_from.line))"
+_TOO_FAR = "reflected_turn > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'turns')"
 
 
-def taught_by_no_line(store: Store) -> list[str]:
-    """Return the memories of which a line that taught them is not stored any more."""
-    sql = f"SELECT DISTINCT memory FROM learned_from WHERE {_WITHOUT_LINE} ORDER BY memory"
-    return store.all(str, sql)
+def falsely_taught(store: Store) -> list[str]:
+    """Return the memories of which a line that taught them is not stored any more, or is surer than sure."""
+    return store.all(str, f"SELECT DISTINCT memory FROM learned_from WHERE {_FALSE} ORDER BY memory")
 
 
-def drop_evidence(store: Store) -> None:
-    """Delete the rows whose line is not stored. The memories stay."""
-    store.execute(f"DELETE FROM learned_from WHERE {_WITHOUT_LINE}")
+def sessions_read_too_far(store: Store) -> list[str]:
+    """Return the sessions whose cursor is after every turn: nothing more would be learned from them."""
+    return store.all(str, f"SELECT session_id FROM sessions WHERE {_TOO_FAR} ORDER BY id")
+
+
+def mend_evidence(store: Store) -> None:
+    """Delete the rows that are false, and let their sessions be read again. Inside a transaction. The memories stay."""
+    again = f"session_id IN (SELECT session FROM learned_from WHERE {_FALSE})"
+    store.execute(f"UPDATE sessions SET reflected_turn = 0 WHERE {_TOO_FAR} OR {again}")
+    store.execute(f"DELETE FROM learned_from WHERE {_FALSE}")
