@@ -24,12 +24,17 @@ def test_the_view_tells_the_history_and_who_wrote_the_lines_of_a_file_that_is_he
     shop.mkdir()
     cured(store, "one", NOW, str(shop), new=NEW)
     cured(store, "two", NOW + 1_000, "/nowhere/other", new=NEW)
+    for number, name in enumerate(("a/view.py", "b/view.py", "c/sums.py")):
+        edit = {"file_path": f"{shop}/{name}", "old_string": "", "new_string": "view = True"}
+        did(store, "one", NOW + 100 + 10 * number, "Edit", edit, "updated", str(shop))
+    make_again(store)
     (shop / "cart.py").write_text(f"def total(a, b):\n{NEW}\n<script>alert(1)</script>\n")
     client = Client(shows_bugs=True)
     page = client.get("/about", params={"thing": "cart.py"}).text
     assert "What happened" in page
     assert "Show who wrote its lines" in page
     assert "fixed" in page
+    assert [f">{name}</text>" in page for name in ("a/view.py", "b/view.py", "sums.py")] == [True] * 3
     links = {one.get("href") or "" for one in Elements(page).named("a")}
     assert f"/turn/one-{NOW + 10}" in links
     lines = client.get("/about", params={"thing": "cart.py", "project": "shop", "lines": "1"}).text

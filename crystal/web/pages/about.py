@@ -80,9 +80,16 @@ def _around(related: Sequence[RelatedFile]) -> Iterator[DrawnFile]:
     for number, one in enumerate(related):
         angle = 2 * math.pi * (number + 0.5) / len(related) - math.pi / 2
         x, y = WIDTH / 2 + RADIUS * 1.4 * math.cos(angle), HEIGHT / 2 + RADIUS * math.sin(angle)
-        name = one.file.rpartition("/")[2]
+        name = _label(one.file, [other.file for other in related if other.file != one.file])
         anchor = "start" if math.cos(angle) > 0 else "end"
         yield DrawnFile(one.file, name, one.sessions, round(x), round(y), anchor, round(1 + 4 * one.sessions / most, 1))
+
+
+def _label(file: str, others: Sequence[str]) -> str:
+    """Return a file's own name, after that of its folder if another file has the same."""
+    parts = file.split("/")
+    name, longer = parts[-1], "/".join(parts[-2:])
+    return longer if any(f"/{other}".endswith(f"/{name}") for other in others) else name
 
 
 def _file_here(machine: Machine, events: Sequence[Event]) -> Path | None:
