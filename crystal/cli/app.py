@@ -226,9 +226,11 @@ def root(
 
 def report(error: CrystalError) -> int:
     """Print an error the way every command does, and give its exit code."""
-    print(f"crystal: error: {error.message}", file=sys.stderr)
+    from crystal.cli.render import hint, note
+
+    note(error.message, kind="error")
     if error.hint:
-        print(f"crystal: hint: {error.hint}", file=sys.stderr)
+        hint(error.hint)
     return error.exit_code
 
 

@@ -38,7 +38,7 @@ from crystal.cli.options import (
     option,
 )
 from crystal.cli.progress import bar_shown, progress_bar
-from crystal.cli.render import count_words, say, size_words, warn
+from crystal.cli.render import count_words, say, say_aside, size_words, warn
 from crystal.errors import CrystalError
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
@@ -221,7 +221,7 @@ def _tally(tally: Tally) -> dict[str, Any]:
 
 
 def _say_waiting() -> None:
-    typer.echo("crystal: another crystal process is at work; waiting for it · Ctrl-C is safe", err=True)
+    say_aside("crystal: ", "another crystal process is at work; waiting for it · Ctrl-C is safe")
 
 
 def tally_words(tally: Tally) -> str:

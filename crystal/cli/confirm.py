@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from crystal.cli.render import say
+from crystal.cli.render import say_aside
 from crystal.errors import UsageError
 
 
@@ -29,7 +29,8 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
             f"crystal must ask first, but there is no terminal: {consequence}",
             hint="to agree, run it again with --yes",
         )
-    say(consequence, stream=sys.stderr)
+    for line in consequence.splitlines():
+        say_aside("", line)
     ask(question)
 
 
@@ -38,5 +39,5 @@ def ask(question: str, refused: str = "nothing was changed") -> None:
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:
-        say(f"crystal: {refused}", stream=sys.stderr)
+        say_aside("crystal: ", refused)
         raise

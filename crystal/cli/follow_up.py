@@ -16,7 +16,7 @@ from crystal.app.progress import Progress, read_progress
 from crystal.app.start_worker import start_worker
 from crystal.capture.lock import ENRICH_LOCK, try_lock
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import count_words
+from crystal.cli.render import count_words, say_aside
 from crystal.errors import CrystalError
 from crystal.model.named_tuple import NamedTuple
 from crystal.search.index import folder_of, why_unusable
@@ -101,7 +101,7 @@ def stop(machine: Machine, words: str) -> NoReturn:
     """Leave the rest to the background, say how it continues, and end as Ctrl-C does."""
     start_worker(machine.places)
     with contextlib.suppress(OSError):  # the terminal may be gone
-        typer.echo(f"crystal: stopped; {words}", err=True)
+        say_aside("crystal: ", f"stopped; {words}")
     raise typer.Exit(130) from None
 
 
@@ -113,7 +113,7 @@ def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> 
     if words:
         start_worker(machine.places)
     if words and say:
-        typer.echo(f"crystal: {words} follow in the background; see: crystal status", err=True)
+        say_aside("crystal: ", f"{words} follow in the background; see: crystal status")
 
 
 def _count_waiting(machine: Machine) -> int:

@@ -146,9 +146,9 @@ def sync(
         report = deliver_relay(machine, skip_delay=True)
         _say_delivery(machine, report, quiet=quiet, as_json=as_json)
     if report.problem:
-        say(f"crystal: error: {one_line(report.problem)}", stream=sys.stderr)
+        note(report.problem, kind="error")
         if report.hint:
-            hint(one_line(report.hint))
+            hint(report.hint)
         raise typer.Exit(report.exit_code or 4)
 
 

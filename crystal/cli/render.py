@@ -6,10 +6,10 @@ it is printed, so that it can neither move the cursor nor change the title, the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
-import shutil
 import sys
 import textwrap
 import unicodedata
@@ -28,7 +28,9 @@ from crystal.timewords.parse import local
 Word = list[tuple[str, bool]]
 """Characters that stay on one line, each marked or not."""
 
-_COMMAND = re.compile(r"(?<=: )(?:crystal|mv|rm) [^();,]+")
+_COMMAND = re.compile(r"(?<=: )(?:chmod|crystal|mv|rm|sudo) [^();,]*[^();, ]")
+_NEXT_COMMAND = re.compile(rf"(?:\A|(?<=: )){_COMMAND.pattern.removeprefix('(?<=: )')}")
+"""Commands, which stay whole where lines are wrapped: they are copied. A hint begins with one."""
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
 
@@ -83,16 +85,20 @@ def look_of(stream: TextIO, env: Mapping[str, str] | None = None) -> Look:
     """Return how output to a stream should look: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
     env = os.environ if env is None else env
     terminal = stream.isatty()
-    width = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else _columns(env)
+    width = _columns(env, stream if terminal else None)
     colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
     if sys.platform == "win32":
         colour = colour and bool(env.get("WT_SESSION") or env.get("TERM") or env.get("ANSICON"))
     return Look(max(20, min(width, MAX_WIDTH)), colour, terminal)
 
 
-def _columns(env: Mapping[str, str]) -> int:
+def _columns(env: Mapping[str, str], terminal: TextIO | None) -> int:
     columns = env.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and len(columns) < 6 and int(columns) else PIPE_WIDTH
+    if columns.isdecimal() and len(columns) < 6 and int(columns):
+        return int(columns)
+    with contextlib.suppress(OSError, ValueError):  # not that of standard output, which may be a pipe
+        return os.get_terminal_size(terminal.fileno()).columns if terminal else PIPE_WIDTH
+    return PIPE_WIDTH
 
 
 def say(*lines: str, stream: TextIO | None = None) -> None:
@@ -108,19 +114,30 @@ def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] =
 
     A word that is too long, as a path, and a command stay whole: they are copied. The label must be plain.
     """
+    first, *others = wrapped(text, look, cells(label))
+    say((style(label) if look.is_terminal else label) + first, *others)
+
+
+def wrapped(text: str, look: Look, indent: int, *, whole: re.Pattern[str] = _COMMAND) -> list[str]:
+    """Return a text in lines for a terminal, with room before the first; outside of a terminal as it is."""
     if not look.is_terminal:
-        say(f"{label}{text}")
-        return
-    indent = " " * cells(label)
-    width = max(20, look.width - cells(label))
-    text = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
-    first, *others = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
-    say(*(line.replace("\0", " ") for line in (style(label) + first, *(indent + line for line in others))))
+        return [text]
+    text = whole.sub(lambda found: found[0].replace(" ", "\0"), text)
+    width = max(20, look.width - indent)
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False) or [""]
+    return [" " * (indent if number else 0) + line.replace("\0", " ") for number, line in enumerate(lines)]
 
 
 def note(*lines: str, kind: str = "note") -> None:
-    """Print remarks where they do not mix with results, each in one line."""
-    say(*(f"crystal: {kind}: {harmless(line)}".replace("\n", " ") for line in lines), stream=sys.stderr)
+    """Print remarks where they do not mix with results: wrapped on a terminal, elsewhere each in one line."""
+    for line in lines:
+        say_aside(f"crystal: {kind}: ", line, whole=_NEXT_COMMAND if kind == "hint" else _COMMAND)
+
+
+def say_aside(label: str, text: str, *, whole: re.Pattern[str] = _COMMAND) -> None:
+    """Print a label and a text there in the same way."""
+    first, *others = wrapped(harmless(text).replace("\n", " "), look_of(sys.stderr), cells(label), whole=whole)
+    say(label + first, *others, stream=sys.stderr)
 
 
 def warn(*lines: str) -> None:
@@ -135,7 +152,7 @@ def hint(line: str) -> None:
 
 def say_nothing(what: str, next_step: str) -> None:
     """Say there that there is nothing to print, and what to do about it."""
-    say(f"crystal: {what}", stream=sys.stderr)
+    say_aside("crystal: ", what)
     hint(next_step)
 
 

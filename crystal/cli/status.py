@@ -16,7 +16,7 @@ from crystal.app.context import Machine, default_paths, now_ms, open_machine, op
 from crystal.capture.state import CaptureState, Condition, Reason, describe
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson, flag
-from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
+from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words, wrapped
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError
 from crystal.timewords.parse import ago
 
@@ -56,9 +56,10 @@ def status(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def state_line(state: CaptureState, now: int, stream: TextIO) -> str:
+def state_line(state: CaptureState, now: int, stream: TextIO, *, label: str = "") -> str:
     """Say in one line whether capture works: in red on a terminal when nothing is kept."""
-    look, line = look_of(stream), one_line(describe(state, now))
+    look = look_of(stream)
+    line = "\n".join(wrapped(label + one_line(describe(state, now)), look, len(label)))
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
@@ -67,7 +68,7 @@ def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(machine.config, machine.store)
         if state.condition is Condition.NOT_CAPTURING or (paused_too and state.condition is Condition.PAUSED):
-            typer.echo(f"crystal: {state_line(state, now_ms(), sys.stderr)}", err=True)
+            say(state_line(state, now_ms(), sys.stderr, label="crystal: "), stream=sys.stderr)
 
 
 def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:
@@ -79,7 +80,9 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
         problem = {"ok": False, "problem": {"message": error.message, "fix": error.hint}} if is_shown else {}
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
-        typer.echo(f"{line}\nFAIL  memory: {error.message}\n      fix: {(error.hint or '').removeprefix('run: ')}")
+        typer.echo(line)
+        say_item("FAIL  ", one_line(f"memory: {error.message}"), look_of(sys.stdout))
+        say(f"      fix: {(error.hint or '').removeprefix('run: ')}")
     return is_shown
 
 
@@ -259,7 +262,8 @@ def doctor(
         look = look_of(sys.stdout)
         styles = {"ok": look.good, "note": look.dim, "warning": look.warning, "failure": look.bad}
         for check in checks:
-            say_item(f"{MARKS[check.verdict]:<5} ", f"{check.name}: {check.message}", look, style=styles[check.verdict])
+            words = one_line(f"{check.name}: {check.message}")
+            say_item(f"{MARKS[check.verdict]:<5} ", words, look, style=styles[check.verdict])
             if check.fix and check.verdict != "ok":
                 say(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
     if failed:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import builtins
+import fcntl
 import io
 import os
 import pty
 import re
 import shlex
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -183,6 +186,35 @@ def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsy
     assert capsys.readouterr().out == "2 wait (run:\ncrystal sources sync && crystal sync);\nmend\n"
     render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
     assert capsys.readouterr().out == f"FAIL {text}\n"
+
+
+def test_an_error_is_wrapped_between_words_on_a_terminal_and_one_line_in_a_pipe(home, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    words = [sys.executable, "-m", "crystal", "config", "set", "deep.provider", "nonsense"]
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=follower, check=False)
+    os.close(follower)
+    shown = os.read(leader, 65536).decode().splitlines()
+    os.close(leader)
+    assert max(map(len, shown)) <= 50, shown
+    piped = subprocess.run(words, capture_output=True, text=True, check=False).stderr.splitlines()
+    assert (len(piped), len(piped[0]) > 80) == (1, True)
+    assert " ".join(" ".join(shown).split()) == " ".join(piped)
+
+
+def test_a_command_in_a_hint_stays_whole(capsys, monkeypatch):
+    monkeypatch.setattr(render, "look_of", lambda _: render.Look(40, colour=False, is_terminal=True))
+    render.hint("sudo chown -R me /a/folder/of/somebody (it belongs to root)")
+    render.hint("crystal cannot read them; once it can, run: crystal verify --repair")
+    assert capsys.readouterr().err == (
+        "crystal: hint: sudo chown -R me /a/folder/of/somebody\n"
+        "               (it belongs to root)\n"
+        "crystal: hint: crystal cannot read them;\n"
+        "               once it can, run:\n"
+        "               crystal verify --repair\n"
+    )
 
 
 def test_a_coloured_name_is_not_counted_wider_than_it_is(home, tmp_path, monkeypatch):
