@@ -25,6 +25,7 @@ from crystal.config.paths import Places
 from crystal.errors import CrystalError
 from crystal.store import costs, problems
 from crystal.store.capture import hook_runs, ledger, privacy
+from crystal.store.forget.forgotten_rows import archived_bytes
 from crystal.store.health import stats
 from crystal.store.search import vectors
 
@@ -59,7 +60,6 @@ def gather_shown(machine: Machine, look: AgentFiles, state: CaptureState | None 
     store, places, config = machine.store, machine.places, machine.config
     now = machine.now()
     notes = spool.read_notes(places.spool)
-    plain, _ = stats.archived_bytes(store)
     first, last = stats.time_span(store)
     serving = vectors.serving_generation(store)
     return {
@@ -67,7 +67,7 @@ def gather_shown(machine: Machine, look: AgentFiles, state: CaptureState | None 
         **gather_health(machine, look, state),
         "counts": stats.counts(store),
         "span": {"first": first, "last": last},
-        "sizes": {**sizes_of(places), "archived_plain": plain},
+        "sizes": {**sizes_of(places), "archived_plain": archived_bytes(store)},
         "sources": [
             {"name": one.name, "folder": one.folder, "is_here": one.is_here, "files": one.files, "chunks": one.chunks}
             for one in list_sources(machine)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, replace_file, sync_folder, system_errors
-from crystal.errors import UnavailableError, UsageError
+from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.install import jsontext
 
 BOM = b"\xef\xbb\xbf"
@@ -192,3 +192,12 @@ def _middles(old: str, new: str) -> tuple[str, str]:
 def _alike(one: str, other: str) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+@contextlib.contextmanager
+def noted(errors: list[CrystalError]) -> Iterator[None]:
+    """Add what goes wrong with one file to the errors: the others are changed all the same."""
+    try:
+        yield
+    except CrystalError as error:
+        errors.append(error)

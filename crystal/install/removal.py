@@ -15,9 +15,10 @@ from crystal.install.claude_settings.claude_file import SettingsPlan
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
 from crystal.install.clients.known import known_clients
+from crystal.install.file_change import noted
 from crystal.install.live import changes as live
 from crystal.install.live.changes import LiveChange
-from crystal.install.setup_plan import AGENT_FOLDERS, noted, own_program
+from crystal.install.setup_plan import AGENT_FOLDERS, own_program
 from crystal.install.undo import read_record
 from crystal.store.forget.forgetting import NAMES_FILE
 from crystal.store.private_record import RECORD_FILE

@@ -6,7 +6,6 @@ agents are to be set up, too.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import re
 import shutil
@@ -30,6 +29,7 @@ from crystal.install.claude_settings.layers import read_layers
 from crystal.install.clients import changes as clients
 from crystal.install.clients.changes import ClientPlan
 from crystal.install.clients.known import ServerCommand, known_clients
+from crystal.install.file_change import noted
 from crystal.install.live import changes as live
 from crystal.install.live.changes import LivePlan
 from crystal.install.live.mechanisms import MECHANISMS, ONLY_BY_NAME, HookCommand
@@ -234,15 +234,6 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
             if plan.has_more and plan.name not in ONLY_BY_NAME:
                 steps.append(MECHANISMS[plan.name].next_step)
     return [*(f"{error.message}; {error.hint}" for error in errors), *filter(None, steps)]
-
-
-@contextlib.contextmanager
-def noted(errors: list[CrystalError]) -> Iterator[None]:
-    """Add what goes wrong with one file to the errors: the others are changed all the same."""
-    try:
-        yield
-    except CrystalError as error:
-        errors.append(error)
 
 
 def live_agents(env: Mapping[str, str], home: Path) -> list[str]:

@@ -116,16 +116,14 @@ class Migration:
         capture = make_capture(self.machine)._replace(anywhere=True)
         return plan_file(capture, self.container, named=True)
 
-    def take_memories(self) -> int:
-        """Remember what is new of the memories; return how many that are."""
+    def take_memories(self) -> None:
+        """Remember what is new of the memories."""
         with self._source() as source:
             every = list(self.found.reader.memories(source))
-        gone, taken = forgotten_memories(self.machine.store), 0
+        gone = forgotten_memories(self.machine.store)
         for one in every:
             if self._state_of_memory(one, gone) == NEW:
                 self._remember(one)
-                taken += 1
-        return taken
 
     def keep_vectors(self) -> TakenVectors:
         """Give the chunks of what came the vectors that their texts had, if they are of the model that is set."""

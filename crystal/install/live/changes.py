@@ -18,7 +18,7 @@ from pathlib import Path
 from crystal.config.paths import home_of
 from crystal.errors import CrystalError, DamagedError, UnavailableError, UsageError
 from crystal.install import jsontext
-from crystal.install.file_change import FileChange, decoded, encoded, json_errors, read_whole
+from crystal.install.file_change import FileChange, decoded, encoded, json_errors, noted, read_whole
 from crystal.install.json5 import as_json
 from crystal.install.live import json_entries
 from crystal.install.live.mechanisms import MECHANISMS, WRITTEN, HookCommand, OwnFile, Part, SharedFile
@@ -90,15 +90,13 @@ def folder_of(name: str, env: Mapping[str, str], home: Path) -> Path:
 
 def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[str, Undo]) -> LivePlan:
     """Plan to have exactly our entries and files in an agent's folder. If they are there, nothing changes."""
-    changes, problems = [], []
+    changes, problems = [], list[CrystalError]()
     for part in MECHANISMS[name].parts(command, folder):
-        try:
+        with noted(problems):
             change = _plan_part(folder / part.name, part, record.get(str(folder / part.name)))
             if change.changed:
                 _refuse_read_only(change.path, change.target, change.before)
             changes.append(change)
-        except CrystalError as error:
-            problems.append(error)
     return LivePlan(name, folder, command, tuple(changes), tuple(problems))
 
 
@@ -127,13 +125,10 @@ def plan_removal(env: Mapping[str, str], home: Path, ldm_home: Path) -> tuple[li
     record = read_record(ldm_home, LIVE)
     known = {path: is_own for name in MECHANISMS for path, is_own in _files_of(name, env, home)}
     known |= {Path(path): made.what == "own" for path, made in record.items()}
-    changes, problems = [], []
+    changes, problems = list[LiveChange](), list[CrystalError]()
     for path, is_own in known.items():
-        try:
+        with noted(problems):
             change = _plan_removal(path, record.get(str(path)), is_own=is_own)
-        except CrystalError as error:
-            problems.append(error)
-        else:
             changes += [change] if change.changed or str(path) in record else []
     return changes, problems
 

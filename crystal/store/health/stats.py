@@ -91,12 +91,6 @@ def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
     return [TranscriptLedger(os.fsdecode(path), *rest) for path, *rest in rows]
 
 
-def archived_bytes(store: Store) -> tuple[int, int]:
-    """Return the size of the archived lines in bytes, plain and compressed."""
-    row = store.row("SELECT coalesce(sum(clean_length), 0), coalesce(sum(archive_length), 0) FROM segments")
-    return (0, 0) if row is None else (int(row[0]), int(row[1]))
-
-
 def time_span(store: Store) -> tuple[int | None, int | None]:
     """Return the times of the earliest and the latest turn, ms."""
     row = store.row("SELECT min(started_at), max(last_at) FROM sessions")
