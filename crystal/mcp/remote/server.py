@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from crystal.mcp.remote.http_transport import Transport
 from crystal.mcp.remote.plain import refuse, routes
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
 from crystal.serving.request_checks import name_of_host
+from crystal.sync.address import is_loopback
 
 DEFAULT_PORT = 8643
 PATH = "/mcp"
@@ -64,7 +64,7 @@ class ServerAddress:
         has_tls = self.certificate is not None
         if has_tls and self.behind_proxy:
             raise UsageError("--behind-proxy says that the proxy does TLS", hint="leave --tls-cert and --tls-key out")
-        if not (has_tls or self.behind_proxy or _is_loopback(self.host)):
+        if not (has_tls or self.behind_proxy or is_loopback(self.host.lower())):
             hint = "add --tls-cert and --tls-key; or --behind-proxy, if a proxy does TLS for it"
             raise UsageError(
                 f"--host {self.host} can be reached from elsewhere: tokens could be read on the way", hint=hint
@@ -143,10 +143,3 @@ def serve(places: Places, settings: Settings, site: ServerAddress, ready: Callab
         app = make_app(places, settings, site, url)
         ready(f"{url}{PATH}")
         run(app, listening, tls, trusts_proxy=site.behind_proxy)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
