@@ -8,6 +8,7 @@ and its real path are looked at before it is opened, and a file is read up to th
 
 import _thread
 import contextlib
+import errno
 import fnmatch
 import io
 import os
@@ -312,7 +313,12 @@ def status_of(path: Path, folders: Folders) -> os.stat_result:
 def check_status(path: Path, folders: Folders) -> os.stat_result:
     """Check the same without a deadline, for callers that have one."""
     _check_name(path, folders)
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # no file has such a name, now or later
+            raise TranscriptRefusedError(f"{str(path)[:120]}... is too long for the name of a file") from error
+        raise
     if stat.S_ISLNK(status.st_mode):
         _check_target(path, os.path.normpath(path.parent / path.readlink()), folders)
     real = Path(os.path.realpath(path))

@@ -97,6 +97,7 @@ BAD: dict[str, Callable[[CaptureMachine], Path]] = {
     "a terminal": lambda _: Path("/dev/tty"),
     "a password file": lambda _: Path("/etc/passwd"),
     "a folder": lambda machine: machine.transcript("x").parent,
+    "a name too long for a file": lambda machine: machine.transcript("x" * 5_000),
 }
 
 
@@ -117,7 +118,8 @@ def test_what_is_no_transcript_is_refused_at_once_and_named(
     assert list(machine.spool.iterdir()) == []
     problem = problems.find_problem(machine.store, REFUSED)
     assert problem is not None
-    assert problem.message.startswith(f"2 paths were refused, the last: {path} ")
+    assert problem.message.startswith(f"2 paths were refused, the last: {str(path)[:100]}")
+    assert len(problem.message) < 400
 
 
 def test_a_folder_that_the_user_allows_is_read(machine: CaptureMachine) -> None:
