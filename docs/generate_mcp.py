@@ -65,7 +65,9 @@ Inside the fence nothing is invisible: control characters, escape sequences, Uni
 Whatever looks like the tag, in any script, case, width or escape (`&lt;`, `%3C`, `\\u003c`), becomes `[tag]`.
 
 An answer is at most 1.3 times the text that it recalls.
-With a few short texts it may instead cost 75 characters (the fence with its nonce, and `more`) and 24 for each text (its id, who and when): an answer of one word has about 100 characters.
+Below that lies a floor, which no short text can be worth: about 75 characters for the answer (the fence with its nonce, and `more`), 24 for each text (its id, who and when), and the day, project, machine and branch where they are not as in the text before.
+An answer of one word has 100 to 120 characters; lists of many texts of five to fourteen words cost 1.4 to 2.5 times the text.
+`search` and `fetch`, whose JSON OpenAI prescribes, add an address to each text and escape it: 350 characters more for a word, and up to 1.6 times for code.
 The texts are what was said, titles, paths and commands, and in a report (`crystal_status`, `crystal_remember`) all of it; a text counts once, and notes count as text.
 The tool's description, which a client reads once, says what the columns of a list mean.
 `benchmarks/mcp_size.py` measures every tool, and fails if an answer costs more; with `--memory` it asks a real memory.
