@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import accumulate, chain, compress, filterfalse, pairwise
+from itertools import accumulate, chain, compress, filterfalse, pairwise, repeat
 from operator import add, sub
 
-from crystal.redact.names import STEM, strength
+from crystal.redact.names import STEM, TO_ZEROS, strength
 from crystal.redact.prefilter import MIN_SECRET_BYTES
 from crystal.redact.regex_engines import LARGE, Lazy, scanner
 from crystal.redact.spans import DENSE, MARKER, MARKER_FORM, STRING_END, Cut, string_around
@@ -186,13 +186,15 @@ class JsonStrings:
 
         Those stay that can hold nothing: words, ids and times, and what ``may_hold`` says has nothing for a rule.
         """
-        strings = self._texts(group, self._source)
-        gone = {*filterfalse(_HARMLESS.fullmatch, {*strings})}
+        strings, named = self._texts(group, self._source), self.names_in(group)
+        gone = {*filterfalse(_HARMLESS.fullmatch, {*strings} if len(named) < len(strings) else ())}
         if self._left_to_ask >= 0:
             self._ask(filter(gone.__contains__, dict.fromkeys(strings)), may_hold)
         gone -= self._kept
         pieces = [marker if one in gone else one for one in strings]
-        for at in self.names_in(group):
+        for at in named:
+            pieces[at] = marker
+        for at in named if b"[" in text else ():
             pieces[at] = strings[at] if MARKER.fullmatch(strings[at]) else marker
         parts = b"".join(chain.from_iterable(zip(pieces, [*self._between(group), b""], strict=True)))
         times = pieces.count(marker)
@@ -271,9 +273,10 @@ def _telling_names(gaps: list[bytes], strings: JsonStrings) -> dict[int, bytes]:
     keys = strings.texts_at(map((-1).__add__, values))
     gaps = [*map(plain.__getitem__, gaps)]
     different = set(keys)
-    telling = {key: key[:_MAX_NAME] for key in _maybe_telling(different) if strength(key[:_MAX_NAME]) is not None}
-    told = compress(zip(values, keys, strict=True), map(telling.__contains__, keys))
-    names = {value: telling[key] for value, key in told if gaps[value] in _VALUE_BEHIND}
+    forms = dict(zip(different, map(bytes.translate, different, repeat(TO_ZEROS)), strict=True))
+    telling = {form for form in _maybe_telling({*forms.values()}) if strength(form[:_MAX_NAME]) is not None}
+    told = compress(zip(values, keys, strict=True), map(telling.__contains__, map(forms.__getitem__, keys)))
+    names = {value: key[:_MAX_NAME] for value, key in told if gaps[value] in _VALUE_BEHIND}
     for value in [value for value in names if gaps[value] == b":["] if b":[" in plain.values() else ():
         names |= dict.fromkeys(_rest_of_list(gaps, value), names[value])
     if not different.isdisjoint(_VALUE_KEYS):

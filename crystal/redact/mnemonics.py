@@ -75,7 +75,7 @@ def _languages_of(words: list[bytes]) -> Iterator[dict[bytes, int]]:
     needed = words[SIZES[-1] - 1 :: SIZES[-1]]
     is_ascii = b"".join(needed).isascii()
     for language, known in enumerate(_as_written()):
-        if not (is_ascii and known.isdisjoint(needed)):
+        if not (is_ascii and known.isdisjoint(needed)) and not _places(language).keys().isdisjoint(needed):
             yield _places(language)
 
 

@@ -76,9 +76,17 @@ _TOKEN_OTHERS = frozenset(b"page next continuation continue cursor sync paginati
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 
 
-@lru_cache(maxsize=4096)
+TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+"""Makes one name of all that differ in their digits, which tell nothing: a list may count its names."""
+
+
 def strength(name: bytes) -> Strength | None:
     """Return what may stand beside ``name``, or None for a name that tells nothing."""
+    return _strength(name.translate(TO_ZEROS))
+
+
+@lru_cache(maxsize=4096)
+def _strength(name: bytes) -> Strength | None:
     words = [word.lower() for word in _WORDS.findall(name[-64:])][-8:]
     if words[-2:] in _CONNECTIONS:
         return "secret"

@@ -220,6 +220,11 @@ def test_keys_that_tell_of_nothing_cost_no_call_each() -> None:
     assert calls_of(line) < len(rows)
 
 
+def test_keys_that_differ_in_a_number_are_judged_once() -> None:
+    line = json.dumps({"a": [{f"my_token_{n}": 1} for n in range(4000)], "b": "password=hunter2"}).encode()
+    assert calls_of(line) < 4000
+
+
 def test_no_format_matches_in_a_string_that_is_not_looked_at_for_formats() -> None:
     certain = [row.pattern for row in FORMATS if b"(?P<none>)" not in row.pattern]
     assert len(certain) > 100
