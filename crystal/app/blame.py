@@ -108,7 +108,7 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
         best = [_later(*pair) for pair in zip(best, _with_calls(machine, store, wrote), strict=True)]
     found = tuple(_grouped(first, best, commits))
     is_shallow = any(one.at == NO_AGE for one in committed[lines] if one)
-    return Blame(str(path), home[1] if home else None, any(commits), found, is_shallow)
+    return Blame(str(path), home[1] if home else None, any(committed), found, is_shallow)
 
 
 def _not_there(machine: Machine, wanted: str, path: Path) -> NotFoundError:

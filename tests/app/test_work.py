@@ -111,6 +111,11 @@ def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
     assert (found.call.request, found.call.reason) == ("Add a total <b>with</b> tax", "I add it at the end.")
 
 
+def test_a_line_that_is_not_committed_is_in_git_like_its_file(repository: Path) -> None:
+    told = crystal("blame", f"{repository}/cart.py:9")
+    assert (f"session {TWO[:8]}" in told.out, "not in git" in told.err) == (True, False)
+
+
 def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
     git(repository, "commit", "-qam", "log", at=YESTERDAY + 130 * SECOND)
     git(repository, "mv", "cart.py", "basket.py")
