@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
+
+from crystal.hook.matching import without_tree
 from crystal.store import Store
 from crystal.store.work.queries import folders_and_trees
-from crystal.text.folders import is_within
-from crystal.transcript.project import linked_trees
+from crystal.text.folders import is_folder, is_within
+from crystal.transcript.project import find_project, linked_trees
 from crystal.work.moves import trees_added
 from crystal.work.validity import PathInProject, path_below
 
@@ -32,6 +35,15 @@ class FilePaths:
         """Return a file's path in its project, with slashes; as it is if it is not in it."""
         place = self.find(path, cwd, folder)
         return place.path if place else path.replace("\\", "/")
+
+    def asked(self, name: str, folder: str) -> str:
+        """Return a file's path in the project of a folder, of a name given as below the folder or as a whole path.
+
+        Any other name stays as it is, but for the folder of a working tree before it.
+        """
+        is_path = " " not in name and (name.startswith(("./", "../")) or is_folder(name))
+        path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
+        return self.inside(path, folder, find_project(folder).git_root or folder) if is_path else without_tree(name)
 
     def _trees_there(self, folder: str) -> list[str]:
         """Return the linked working trees of a project that are there."""

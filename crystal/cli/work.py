@@ -229,12 +229,14 @@ def about(
     For a person, a pull request or a commit it also shows commits in this project's repository.
     """
     from crystal.app.about import about, most_telling
+    from crystal.app.file_paths import FilePaths
 
     most, name = whole_number(limit, "--limit"), " ".join(thing)
     if not name.strip():
         raise UsageError("there is nothing to look for", hint="run: crystal about src/cart.py")
     with open_reader() as machine:
         now, folder = machine.now(), _here(machine, project)
+        name = FilePaths(machine.store).asked(name, current_folder() or folder or "/")
         place = _here(machine, project, everywhere=True) if everywhere else folder
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         notes = _notes(machine, project)

@@ -12,6 +12,7 @@ from crystal.app.about import about as history
 from crystal.app.blame import BlamedLines, new_name
 from crystal.app.blame import blame as blame_lines
 from crystal.app.context import Machine
+from crystal.app.file_paths import FilePaths
 from crystal.app.fixes import FixStep, KnownFix
 from crystal.app.fixes import fix as known_fixes
 from crystal.app.work import ChangedFile, KnownCommand
@@ -182,7 +183,9 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     offset, is_only = arguments.get("offset") or 0, bool(arguments.get("project"))
     with client.reader() as machine:
         project = _project(client, machine, arguments)
-        found = history(machine, arguments["thing"], project=project, is_only=is_only, folder=client.folder)
+        thing, here = arguments["thing"], client.folder
+        thing = FilePaths(machine.store).asked(thing, here) if here else thing
+        found = history(machine, thing, project=project, is_only=is_only, folder=client.folder)
         ids, told = ShortIds(machine), {one.text for one in found.events}
         folders = _folders_above(offset, [one.text if one.what == "edited" else "" for one in found.events])
         makers = [partial(_event_item, one, ids, told, above) for one, above in zip(found.events, folders, strict=True)]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.cli.render import Look
 from crystal.errors import NotFoundError
+from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture.projects import project_row
@@ -21,6 +22,7 @@ from crystal.work.blame import WINDOW_MS
 from crystal.work.moves import moves_of, trees_added
 from tests.app.test_work import ONE, SECOND, THREE, TWO, YESTERDAY, commit, edit, git, repository
 from tests.support.command import crystal
+from tests.support.mcp_client import Tools
 from tests.support.store_factory import add_turn
 from tests.support.table import each_row
 from tests.support.work_sessions import did
@@ -89,7 +91,9 @@ def test_a_file_has_one_path_whatever_folder_of_its_project_a_session_began_in(r
     assert edits("web/cart.py", repository) == [("web/cart.py", "four"), ("web/cart.py", THREE)]
 
 
-def test_a_file_has_one_path_in_all_working_trees_of_its_project(repository: Path, store: Store) -> None:
+def test_a_file_has_one_path_in_all_working_trees_of_its_project(
+    repository: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     beside = repository.parent
     git(repository, "worktree", "add", "-q", str(repository / "trees" / "there"), "-b", "there")
     did(store, "made", AT, "Bash", {"command": "git worktree add -b x ../gone main && ls"}, "ok", str(repository))
@@ -105,6 +109,12 @@ def test_a_file_has_one_path_in_all_working_trees_of_its_project(repository: Pat
         told = [(one.path, one.edits, one.sessions) for one in memory.changed(since="2020-01-01")]
     assert told == [("cart.py", 7, (ONE, TWO, THREE))]
     assert edits("cart.py", repository) == [("cart.py", THREE), ("cart.py", TWO), ("cart.py", ONE)]
+    (repository / "src").mkdir()
+    monkeypatch.chdir(repository / "src")
+    for name in ("../cart.py", f"{repository}/cart.py", f"{repository}/trees/there/cart.py", ".worktrees/a/cart.py"):
+        assert crystal("about", name).out.startswith("cart.py (file): 3 events in 3 sessions\n"), name
+        told = Tools(ClientContext(folder=str(repository / "src"))).data("crystal_about", thing=name)
+        assert (told["kind"], told["sessions"]) == ("file", 3)
 
 
 ADDED = [
