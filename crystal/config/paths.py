@@ -265,10 +265,15 @@ def write_private(path: Path, data: bytes) -> None:
         UnavailableError: The system refuses. The old file is untouched.
     """
     with system_errors(path):
-        target = Path(os.path.realpath(path))
-        replace_file(target, data, lambda _, handle: os.fsync(handle))
+        write_own(Path(os.path.realpath(path)), data)
+
+
+def write_own(path: Path, data: bytes) -> None:
+    """Do the same to a file that is crystal's alone: a symbolic link is replaced, and what it names stays as it is."""
+    with system_errors(path):
+        replace_file(path, data, lambda _, handle: os.fsync(handle))
         with contextlib.suppress(OSError):  # some file systems cannot
-            sync_folder(target.parent)
+            sync_folder(path.parent)
 
 
 def open_to_others(path: Path) -> bool:

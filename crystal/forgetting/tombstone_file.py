@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from crystal.config.paths import make_private_dir, write_private
+from crystal.config.paths import make_private_dir, write_own
 from crystal.store import Store
 from crystal.store.forget.forgetting import (
     NAMES_FILE,
@@ -44,7 +44,7 @@ def reconcile_tombstones(store: Store, ldm_home: Path, now: int) -> None:
     if told.keys() != known.keys():
         make_private_dir(ldm_home)
         rows = [tombstone._asdict() for tombstone in known.values()]
-        write_private(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
+        write_own(path, json.dumps({"schema": 1, "tombstones": rows}, indent=0).encode() + b"\n")
     note_names(store, path)
 
 

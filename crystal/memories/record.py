@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from crystal.config.paths import append_durably, make_private_dir, refused, write_private
+from crystal.config.paths import append_durably, make_private_dir, refused, write_own, write_private
 from crystal.errors import CrystalError, StoreFullError, UsageError
 from crystal.memories.rules import CATEGORIES, STATUSES
 from crystal.memories.serialize import InvalidMemoryError, memory_from_dict, memory_to_dict
@@ -167,7 +167,7 @@ def keep_damaged(path: Path, lines: Iterable[DamagedLine]) -> None:
     known = target.read_bytes() if target.exists() else b""
     missing = [line.raw.rstrip(b"\n") + b"\n" for line in lines if line.raw.rstrip(b"\n") not in known]
     if missing:
-        write_private(target, known + b"".join(missing))
+        write_own(target, known + b"".join(missing))
 
 
 def forget_in_record(path: Path, ids: set[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from crystal.config.paths import make_private_dir, refused, write_private
+from crystal.config.paths import make_private_dir, refused, write_own
 from crystal.errors import CrystalError
 from crystal.model.named_tuple import NamedTuple
 
@@ -164,7 +164,7 @@ class Recorder:
             ]
             rows += [["line", uuid] for uuid in sorted(both.lines)]
             make_private_dir(self._path.parent)
-            write_private(self._path, b"".join(_line(row) for row in rows))
+            write_own(self._path, b"".join(_line(row) for row in rows))
         self._db.execute(
             "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
             (_SIZE, str(self._size())),

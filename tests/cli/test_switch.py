@@ -38,3 +38,17 @@ def test_what_names_no_session_is_refused() -> None:
         assert (done.code, done.out) == (1, "")
         assert "my secret session" in done.err
     assert TESTS not in crystal("--status").out
+
+
+@pytest.mark.slow
+def test_a_link_in_the_place_of_a_record_lets_no_other_file_be_rewritten(home: Path) -> None:
+    other = home / "other"
+    other.write_text("of another program\n")
+    for name in ("private.jsonl", "forgotten.json"):
+        (home / ".ldm" / name).unlink(missing_ok=True)
+        (home / ".ldm" / name).symlink_to(other)
+    assert crystal("forget", "--session", TESTS, "--yes").code == 0
+    assert crystal("--off").code == 0
+    assert crystal("verify").code == 0
+    assert other.read_text() == "of another program\n"
+    assert not any((home / ".ldm" / name).is_symlink() for name in ("private.jsonl", "forgotten.json"))
