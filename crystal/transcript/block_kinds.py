@@ -6,14 +6,17 @@ without notice, because its records are of the kinds that they always were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, list_of
+from crystal.transcript.line import Fields, fields_of, list_of, parse_line
 from crystal.transcript.parts import call_text
 
 _INNER = ("message", "data", "payload", "User", "Agent")
 _LISTS = ("content", "parts", "response", "segments")
-_SPEAKERS = ("user", "assistant", "human", "gemini", "toolResult", "user.message", "assistant.message", "User", "Agent")
+_SPEAKERS = tuple(
+    "user assistant human gemini toolResult user.message assistant.message User Agent Prompt AssistantMessage".split()
+)
 _CONTENT = frozenset((*_INNER, *_LISTS, "text", "info", "attachments"))
 _NEEDED = {
     "text": ("text", "data"),
@@ -41,6 +44,8 @@ _KINDS = frozenset(
     mcpServersStarting mcpServersInteractionRequired clearToPreviousToolInvocation hook questionCarousel
     """.split()
 )
+KNOWN_BLOCKS = frozenset(kind.encode() for kind in (*_KINDS, "tool_use", "tool_result"))
+_NAMED = re.compile(rb'"(?:type|kind)": ?"([^"\\]{1,64})"')
 _ENDINGS = ("tool_use", "tool_result")
 _TAGS = frozenset(
     """
@@ -50,6 +55,21 @@ _TAGS = frozenset(
 )
 """Fields of blocks that have no kind."""
 _TEXT_ALONE = {"type", "text", "thoughtSignature"}
+
+
+def has_only_known(line: bytes, harmless: set[bytes]) -> bool:
+    """Return whether a line that said something has no block of an unknown kind, without parsing it.
+
+    Args:
+        line: Of blocks that have kinds; of any other line it is unknown.
+        harmless: Kinds that are no unknown blocks'. What a line has that was parsed is added.
+    """
+    kinds = set(_NAMED.findall(line))
+    if kinds <= harmless:
+        return not kinds.isdisjoint(KNOWN_BLOCKS)
+    if unknown_block(parse_line(line) or {}) is None:
+        harmless |= kinds
+    return False
 
 
 def is_known_block(kind: str) -> bool:
@@ -70,7 +90,8 @@ def unknown_block(fields: Fields) -> str | None:
         if is_speech and _CONTENT.isdisjoint(message) and " " in call_text(None, [*message.values()]):
             return "without-content"
         inner = ((one, message.get(one)) for one in _INNER)
-        waiting += [(message.get("type") or one, told) for one, told in inner if isinstance(told, dict)]
+        kind = message.get("type") or message.get("kind")
+        waiting += [(kind or one, told) for one, told in inner if isinstance(told, dict)]
     return None
 
 

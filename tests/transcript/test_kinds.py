@@ -108,6 +108,7 @@ TEXT, CALL = '{"type":"text","text":"quartz"}', '{"type":"tool_use","name":"Bash
         ("qwen-code", '"type":"assistant","message":{"role":"model","parts":[{"words":"mica"}]}', "assistant:without-kind"),
         ("zed", '"Agent":{"content":[{"Text":"quartz"},{"Later":{"words":"mica"}}]}', "Agent:without-kind"),
         ("kiro", '"version":"v1","kind":"AssistantMessage","data":{"content":[{"kind":"later","data":"mica"}]}', "AssistantMessage:later"),
+        ("kiro", '"version":"v1","kind":"AssistantMessage","data":{"words":"mica and quartz"}', "AssistantMessage:without-content"),
     ],
 )  # fmt: skip
 def test_what_no_reader_knows_of_a_message_is_counted(harness: str, record: str, kind: str) -> None:
