@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from crystal.config.harnesses import HARNESSES
 from crystal.ingest import archive
@@ -19,8 +19,10 @@ from crystal.model.capture import Origin, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger, turns
-from crystal.store.sessions.conversations import SaidTurn, said_in_session
 from crystal.transcript.reader import reader_of
+
+if TYPE_CHECKING:
+    from crystal.store.sessions.conversations import SaidTurn
 
 Twins: TypeAlias = Mapping[tuple[str, int], str]
 """Turns of exports by line and part, each with the agent's line that says the same."""
@@ -47,7 +49,11 @@ def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
     Each turn of the agent matches at most one turn of each export.
     """
     exports = ledger.states_of_session(store, session_id, _EXPORTS)
-    own = said_in_session(store, session_id, _EXPORTS) if exports else []
+    if not exports:
+        return {}
+    from crystal.store.sessions.conversations import said_in_session  # noqa: PLC0415 - most turns ask nothing
+
+    own = said_in_session(store, session_id, _EXPORTS)
     found = dict[tuple[str, int], str]()
     for state in (one for one in exports if own and is_exported(one.origin)):
         found.update(_twins(_exported_turns(store, ldm_home, state), own))
