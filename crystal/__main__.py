@@ -6,7 +6,7 @@ import sys
 
 from crystal import __version__
 
-MANY_OBJECTS = 50_000
+MANY_OBJECTS = 500_000
 """New objects after which a search looks for garbage: it loads packages above all, and ends."""
 
 
