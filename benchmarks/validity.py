@@ -174,17 +174,18 @@ def true_state(history: History, path: str, added: set[bytes], removed: set[byte
 
 def judge_edits(machine: Machine, history: History, edits: list[Subject], found: Counter[Any], *, shown: bool) -> None:
     """Judge every edit made before the commit that is checked out."""
+    from crystal.app.file_paths import FilePaths
     from crystal.app.validity import _calls, judge
     from crystal.work.validity import plain_lines
 
-    calls = _calls(machine.store, [one.id for one in edits])
+    calls = _calls(machine.store, FilePaths(machine.store), [one.id for one in edits])
     end = history.times[history.order[-1]]
     early = [one for one in edits if one.at is not None and one.at < end and len(calls.get(one.id, ())) == 1]
     early = random.Random(4).sample(early, min(TEXTS * 2, len(early)))
     for at in range(0, len(early), HITS):
         some = early[at : at + HITS]
         for one, validity in zip(some, judge(machine, some, str(history.folder)), strict=True):
-            call, path = calls[one.id][0]
+            call, (path, _) = calls[one.id][0]
             truth = true_state(history, path, plain_lines(call.added), plain_lines(call.removed), one)
             if truth is None:
                 continue
