@@ -96,8 +96,9 @@ SELDOM = {
     "problems[].message",
     "api_keys[].last4",
     "embedding.serving",
+    "transcripts.unreadable[]",
 }
-"""What needs a broken disk, a real key or an empty memory."""
+"""What needs a broken disk, a shut folder, a real key or an empty memory."""
 SELDOM |= {f"relay.mirror.{key}" for key in ("as_of", "chunks", "size", "complete", "problem")} | {"relay.home"}
 """What needs a home machine that has published: tests/sync/test_roles.py looks at these."""
 
