@@ -158,7 +158,7 @@ def private_prefilter() -> Prefilter:
     return _prefilter({_holds(_PRIVATE_HINTS): MIN_SECRET_BYTES}, 0)
 
 
-_LONG, _HEAD = 256 << 10, 16 << 10
+_LONG, _HEAD = 256 << 10, 8 << 10
 """A text of more bytes is looked at from its beginning: one that is full of hints is not read to its end."""
 
 
