@@ -6,10 +6,9 @@ without notice, because its records are of the kinds that they always were.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from crystal.transcript.line import Fields, fields_of, list_of, parse_line
+from crystal.transcript.line import Fields, fields_of, list_of
 from crystal.transcript.parts import call_text
 
 _INNER = ("message", "data", "payload", "User", "Agent")
@@ -44,8 +43,6 @@ _KINDS = frozenset(
     mcpServersStarting mcpServersInteractionRequired clearToPreviousToolInvocation hook questionCarousel
     """.split()
 )
-KNOWN_BLOCKS = frozenset(kind.encode() for kind in (*_KINDS, "tool_use", "tool_result"))
-_NAMED = re.compile(rb'"(?:type|kind)": ?"([^"\\]{1,64})"')
 _ENDINGS = ("tool_use", "tool_result")
 _TAGS = frozenset(
     """
@@ -55,21 +52,6 @@ _TAGS = frozenset(
 )
 """Fields of blocks that have no kind."""
 _TEXT_ALONE = {"type", "text", "thoughtSignature"}
-
-
-def has_only_known(line: bytes, harmless: set[bytes]) -> bool:
-    """Return whether a line that said something has no block of an unknown kind, without parsing it.
-
-    Args:
-        line: Of blocks that have kinds; of any other line it is unknown.
-        harmless: Kinds that are no unknown blocks'. What a line has that was parsed is added.
-    """
-    kinds = set(_NAMED.findall(line))
-    if kinds <= harmless:
-        return not kinds.isdisjoint(KNOWN_BLOCKS)
-    if unknown_block(parse_line(line) or {}) is None:
-        harmless |= kinds
-    return False
 
 
 def is_known_block(kind: str) -> bool:

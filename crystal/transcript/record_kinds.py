@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from crystal.model.named_tuple import NamedTuple
-from crystal.transcript.block_kinds import KNOWN_BLOCKS, has_only_known, is_known_block, unknown_block
+from crystal.transcript.block_kinds import is_known_block, unknown_block
 from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
 
@@ -40,11 +40,7 @@ def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], 
         lines: (offset, line), as for ``TranscriptReader.turns``.
         said: The offsets of those that gave turns. They are understood, unless their content has something unknown.
     """
-    harmless = {*KNOWN_BLOCKS}
-    numbers = Counter(
-        "" if offset in said and has_only_known(line, harmless) else _kind_of(reader, line, is_said=offset in said)
-        for offset, line in lines
-    )
+    numbers = Counter(_kind_of(reader, line, is_said=offset in said) for offset, line in lines)
     spoke, silent, unknown = numbers.pop("", 0), 0, Counter[str]()
     for kind, number in numbers.most_common():
         if kind is None or is_known(reader, kind):
