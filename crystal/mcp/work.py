@@ -162,8 +162,8 @@ def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
     doubt = f"{one.certainty:g} " if one.certainty < 1 else ""
     head = f"{doubt}{one.runs}"
     place = (age_of(one.call.at, ids.machine.now()), *place_of(None, one.call.project, one.call.device, device)[1:])
-    took = f"took {one.seconds:.1f} s" if one.seconds else ""
-    tests = f"{one.passed} tests passed" if one.passed is not None else ""
+    took = f"{one.seconds:.1f} s" if one.seconds else ""
+    tests = f"{one.passed} passed" if one.passed is not None else ""
     told = "; ".join(filter(None, (about, took, tests)))
     return AnswerItem(head, place, f"{command} #{told}" if told else command, data)
 

@@ -18,7 +18,9 @@ from crystal.capture import finder
 from crystal.capture.engine import Capture, Tally
 from tests.support.capture_machine import line
 
-ALL_CAPTURED = {"on_disk": 1, "known": 1, "lag": 0, "to_import": 0, "is_importing": False, "behind": []}
+ALL_CAPTURED = {
+    "on_disk": 1, "known": 1, "lag": 0, "to_import": 0, "is_importing": False, "behind": [], "unreadable": [],
+}  # fmt: skip
 """What is told of one transcript that is captured up to its end."""
 
 
