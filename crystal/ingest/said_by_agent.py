@@ -32,6 +32,7 @@ MAX_CALLS = 200
 MIN_SHARE = 0.5
 """Share of a call's words that an export of it must have: it shortens paths, and has words of its own."""
 _EXPORTS = frozenset(name for name, harness in HARNESSES.items() if harness.is_export)
+_SPEAKERS = ("user", "assistant", "thinking")
 _WORD = re.compile(r"\w+")
 
 
@@ -106,18 +107,19 @@ class _Call(NamedTuple):
 
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield each exported turn that matches a turn of the agent, with the id of the agent's line."""
-    texts, calls = defaultdict[str, deque[str]](deque), list[_Call]()
-    for one in own:
+    texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[_Call]()
+    exports = {turn.uuid for turn in exported}
+    for one in (one for one in own if one.uuid not in exports):  # their rows may say no more whose they are
         if one.role == "tool_call":
             calls.append(_call_of(one))
         else:
-            texts[_gist(one.text)].append(one.uuid)
+            texts[_gist(one.role, one.text)].append(one.uuid)
     for turn in exported:
         if turn.role == "tool_call":
             place = _same_call(turn, calls)
             if place is not None:
                 yield (turn.uuid, turn.part), calls.pop(place).line
-        elif left := texts[_gist(turn.text)]:
+        elif turn.role in _SPEAKERS and (left := texts[_gist(turn.role, turn.text)]):
             yield (turn.uuid, turn.part), left.popleft()
 
 
@@ -138,5 +140,6 @@ def _call_of(turn: SaidTurn) -> _Call:
     return _Call(turn.uuid, turn.tool, frozenset(words), frozenset(_WORD.findall(file)))
 
 
-def _gist(text: str) -> str:
-    return " ".join(text.split())
+def _gist(role: str, text: str) -> tuple[bool, str]:
+    """Return who said a text, and its words: an export may give a thought as something that was said."""
+    return role == "user", " ".join(text.split())

@@ -186,6 +186,27 @@ def test_a_turn_that_the_agent_says_less_often_stays(home: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+def test_words_of_the_user_are_none_of_the_agents(home: Path) -> None:
+    same = "\n---\n\n_**User (2026-11-19 10:02:00Z)**_\n\nIt listens on port 4711.\n"
+    assert crystal("import", exported(home, EXPORT.replace("It listens on port 4711.", "") + same)).code == 0
+    keep_transcript(home, SESSION, *transcript())
+    assert crystal("backfill").code == 0
+    assert said() == sorted([*BOTH, ("user", "It listens on port 4711.")])
+    assert crystal("verify").code == 0
+
+
+@pytest.mark.slow
+def test_a_turn_of_an_export_is_not_taken_for_the_agents_if_its_segment_is_unknown(home: Path) -> None:
+    assert crystal("import", exported(home)).code == 0
+    before = said()
+    with open_machine() as machine, machine.store.transaction():
+        machine.store.execute("UPDATE turns SET segment = NULL")  # as turns from the mirror of a former home
+    more = EXPORT + "\n---\n\n_**User (2026-11-19 10:02:00Z)**_\n\nmore\n"
+    assert crystal("import", exported(home, more)).code == 0
+    assert said() == sorted([*before, ("user", "more")])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--query", "listens"), ("line-of-agent-7",), ("--session", SESSION)])
 def test_it_is_forgotten_in_both(words: tuple[str, ...], home: Path) -> None:
     give_both(home)
