@@ -30,22 +30,25 @@ def hold(handle: int) -> None:
     """Show that a temporary file is being written, until it is closed; without effect where there are no locks."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX)  # nobody waits long for it: who asks below lets it go at once
 
 
 def is_left_behind(path: Path) -> bool:
     """Return whether a temporary file is abandoned: nobody holds it. Without locks: nothing was written for a minute.
 
+    An empty one is not before a minute: who has just made it may still take its lock.
+
     Raises:
         OSError: The file is gone, or the system refuses.
     """
+    is_old = abs(time.time() - path.stat().st_mtime) >= YOUNG_SECONDS
     if sys.platform != "win32":
         with path.open("r+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
+                return is_old or path.stat().st_size > 0
             except BlockingIOError:
                 return False
             except OSError:  # a file system without locks
                 pass
-    return abs(time.time() - path.stat().st_mtime) >= YOUNG_SECONDS
+    return is_old

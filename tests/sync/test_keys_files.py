@@ -290,6 +290,18 @@ def test_what_another_process_is_writing_beside_a_key_stays_and_what_a_killed_on
     assert held not in data.iterdir()
 
 
+@posix
+def test_a_file_that_another_process_has_just_made_stays(at, data: Path) -> None:
+    data.mkdir(parents=True, mode=0o700)
+    made, old = (data / f".crystal-{number}-{'b' * 12}.tmp" for number in (1, 2))
+    made.touch()  # its lock comes next
+    old.touch()
+    os.utime(old, (1, 1))
+    write_key(at(), ONE)
+    assert made.exists()
+    assert not old.exists()
+
+
 def test_a_weak_key_is_not_kept(at) -> None:
     with pytest.raises(UsageError, match="weak"):
         write_key(at(), RelayKey("root", bytes(32)))
