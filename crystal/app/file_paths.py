@@ -27,7 +27,7 @@ class FilePaths:
         if path.startswith(f"{top}/") and not (trees or "trees/" in f"{path}{at}" or ".." in path or "\\" in path):
             return PathInProject(path[len(top) + 1 :])  # as most are, in a tenth of the time
         place = path_below(path, at, top, trees)
-        if top and (place is None or "trees/" in path or not is_within(at, top)):
+        if top and (place is None or "trees/" in f"{path}{at}/" or not is_within(at, top)):
             return path_below(path, at, top, self._trees_known(top)) or place
         return place
 
@@ -58,6 +58,8 @@ class FilePaths:
             for store in self._stores:
                 places, commands = folders_and_trees(store, folder)
                 trees += [tree for command, cwd in commands for tree in trees_added(command, cwd)]
-                trees += [one for one in places if not any(is_within(one, tree) for tree in (folder, *trees))]
+                for one in sorted(places, key=len):  # a branch, and so a tree's folder, may be called a/b
+                    is_tree = "worktrees/" in one.removeprefix(folder) or not is_within(one, folder)
+                    trees += [one] * (is_tree and not any(is_within(one, tree) for tree in trees))
             self._known[folder] = trees
         return self._known[folder]

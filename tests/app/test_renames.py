@@ -98,8 +98,9 @@ def test_a_file_has_one_path_in_all_working_trees_of_its_project(
     git(repository, "worktree", "add", "-q", str(repository / "trees" / "there"), "-b", "there")
     did(store, "made", AT, "Bash", {"command": "git worktree add -b x ../gone main && ls"}, "ok", str(repository))
     with store.transaction():
-        project_row(store, Project(f"{beside}/elsewhere", str(repository), None, "shop"))
-    tops = (".worktrees/a", ".claude/worktrees/b", "trees/there", "../gone", "../elsewhere")
+        for place in ("elsewhere", "shop/.worktrees/me/nested", "shop/.worktrees/me/nested/src"):
+            project_row(store, Project(f"{beside}/{place}", str(repository), None, "shop"))
+    tops = (".worktrees/a", ".worktrees/me/nested", ".claude/worktrees/b", "trees/there", "../gone", "../elsewhere")
     for number, top in enumerate(tops):
         name = os.path.normpath(repository / top / "cart.py")
         given = {"file_path": name, "old_string": "", "new_string": "a line of a tree = True"}
@@ -107,7 +108,7 @@ def test_a_file_has_one_path_in_all_working_trees_of_its_project(
     make_again(store)
     with Crystal() as memory:
         told = [(one.path, one.edits, one.sessions) for one in memory.changed(since="2020-01-01")]
-    assert told == [("cart.py", 7, (ONE, TWO, THREE))]
+    assert told == [("cart.py", 8, (ONE, TWO, THREE))]
     assert edits("cart.py", repository) == [("cart.py", THREE), ("cart.py", TWO), ("cart.py", ONE)]
     (repository / "src").mkdir()
     monkeypatch.chdir(repository / "src")
