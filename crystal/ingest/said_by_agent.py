@@ -99,6 +99,10 @@ class _Call(NamedTuple):
     words: frozenset[str]
     file: frozenset[str]
 
+    def may_be(self, tool: str | None) -> bool:
+        """Return whether an export may have it as a call of a tool, or of one that it does not name."""
+        return tool == self.tool or (tool is None and bool(self.words))
+
     def share_in(self, said: AbstractSet[str]) -> float:
         """Return the share of the call's words among some words, 0 to 1; 1 if the name of its file is among them."""
         has_file = bool(self.file) and self.file <= said
@@ -126,8 +130,7 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
     """Return the index of the call that shares the most words with an exported one; of equal ones the first."""
     said = set(_WORD.findall(turn.text))
-    among = [(place, call) for place, call in enumerate(calls[:MAX_CALLS]) if turn.tool in (None, call.tool)]
-    shares = {place: call.share_in(said) for place, call in among}
+    shares = {place: call.share_in(said) for place, call in enumerate(calls[:MAX_CALLS]) if call.may_be(turn.tool)}
     best = max(shares, key=shares.__getitem__, default=None)
     return best if best is not None and shares[best] >= MIN_SHARE else None
 

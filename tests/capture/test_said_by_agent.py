@@ -196,6 +196,17 @@ def test_words_of_the_user_are_none_of_the_agents(home: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_call_without_arguments_is_no_other_call(home: Path) -> None:
+    assert crystal("import", exported(home, EXPORT.replace(' data-tool-name="Bash"', ""))).code == 0
+    call = {"type": "tool_use", "id": "t9", "name": "TodoRead", "input": {}}
+    message = {"role": "assistant", "content": [call]}
+    empty = line("", role="assistant", ident="line-of-agent-9", at=NOW + 9, message=message)
+    keep_transcript(home, SESSION, *transcript(), empty)
+    assert crystal("backfill").code == 0
+    assert said() == sorted([*BOTH, ("tool_call", "TodoRead")])
+
+
+@pytest.mark.slow
 def test_a_turn_of_an_export_is_not_taken_for_the_agents_if_its_segment_is_unknown(home: Path) -> None:
     assert crystal("import", exported(home)).code == 0
     before = said()
