@@ -97,7 +97,8 @@ def _columns(env: Mapping[str, str], terminal: TextIO | None) -> int:
     if columns.isdecimal() and len(columns) < 6 and int(columns):
         return int(columns)
     with contextlib.suppress(OSError, ValueError):  # not that of standard output, which may be a pipe
-        return os.get_terminal_size(terminal.fileno()).columns if terminal else PIPE_WIDTH
+        if terminal and (told := os.get_terminal_size(terminal.fileno()).columns):
+            return told
     return PIPE_WIDTH
 
 

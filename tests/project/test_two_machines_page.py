@@ -158,6 +158,7 @@ class Rehearsal:
             printed = printed.replace(self.words, WORDS)
         shown = printed.replace(str(self.folder / machine), "/home/you").replace(f":{self.port}", ":8600")
         shown = shown.replace(self.code or CODE, CODE)
+        shown = re.sub(r"\n {15}(?=\S)", " ", shown)  # where a note was wrapped
         assert agrees(step.expected, shown), f"on the {machine}: $ {step.command}\n{shown}"
 
     def _is_served(self) -> bool:
