@@ -12,7 +12,7 @@ import importlib.util
 import unicodedata
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 from crystal.redact.regex_engines import Lazy, scanner, stretches
@@ -21,7 +21,7 @@ from crystal.redact.work_limit import FINDING, RedactionWork
 
 SIZES = (24, 21, 18, 15, 12)
 MAX_WORDS = 40
-"""A longer run of words of the list is a dictionary, not a phrase."""
+"""A longer run of words of the list is a dictionary, or several phrases, each in a line of its own."""
 
 MIN_PHRASE_BYTES = 12 * 3 + 11
 """The shortest phrase: twelve words of three letters and what separates them."""
@@ -164,11 +164,19 @@ def _in_part(part: bytes, at: int, work: RedactionWork) -> Iterator[Span]:
         between = gaps[run.start() : run.end() - 1]
         joins |= {gap: _BETWEEN.fullmatch(gap) is not None for gap in {*between}.difference(joins)}
         for joined in _JOINED.finditer(bytes(map(joins.__getitem__, between))):
-            first, end = run.start() + joined.start(), run.start() + joined.end() + 1
-            if end - first <= MAX_WORDS:
+            for first, end in _rows_in(run.start() + joined.start(), run.start() + joined.end() + 1, gaps):
                 ends = ends or [*accumulate(map(len, pieces), initial=at)]
                 row = [(words[number], ends[2 * number + 1], ends[2 * number + 2]) for number in range(first, end)]
                 yield from _phrases(row, [b"-" in gap for gap in gaps[first : end - 1]], work)
+
+
+def _rows_in(first: int, end: int, gaps: list[bytes]) -> Iterator[tuple[int, int]]:
+    """Yield a run of words as (number of the first, number behind the last), or the lines of a run that is too long."""
+    if end - first <= MAX_WORDS:
+        yield first, end
+        return
+    starts = [first, *(number + 1 for number in range(first, end - 1) if b"\n" in gaps[number]), end]
+    yield from ((one, other) for one, other in pairwise(starts) if SIZES[-1] <= other - one <= MAX_WORDS)
 
 
 def _phrases(run: list[tuple[bytes, int, int]], hyphens: list[bool], work: RedactionWork) -> Iterator[Span]:

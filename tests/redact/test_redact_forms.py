@@ -307,6 +307,15 @@ def test_words_of_the_list_without_the_checksum_stay() -> None:
     assert found("\n".join(Mnemonic("english").wordlist)) == {}
 
 
+@each_row("language", ["english", "spanish"])
+def test_recovery_phrases_go_that_follow_each_other_by_lines_or_strings(language: str) -> None:
+    phrases = [Mnemonic(language).to_mnemonic(bytes(range(at, at + 32))) for at in (7, 70, 150)]
+    for value in ("\n".join(phrases), phrases):
+        clean, findings = Redactor(bytes(32)).clean_line(json.dumps({"a": value}).encode())
+        assert findings == {"recovery-phrase": 3}
+        assert json.dumps(phrases[1])[1:-1].encode() not in clean
+
+
 @each_row(
     "line",
     [
