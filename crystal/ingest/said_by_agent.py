@@ -10,6 +10,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,7 +29,7 @@ Twins: TypeAlias = Mapping[tuple[str, int], str]
 """Turns of exports by line and part, each with the agent's line that says the same."""
 
 MAX_CALLS = 200
-"""Calls of tools that one in an export is compared with."""
+"""Calls of the same tool that one in an export is compared with, the first that are left."""
 MIN_SHARE = 0.5
 """Share of a call's words that an export of it must have: it shortens paths, and has words of its own."""
 _EXPORTS = frozenset(name for name, harness in HARNESSES.items() if harness.is_export)
@@ -130,7 +131,8 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
     """Return the index of the call that shares the most words with an exported one; of equal ones the first."""
     said = set(_WORD.findall(turn.text))
-    shares = {place: call.share_in(said) for place, call in enumerate(calls[:MAX_CALLS]) if call.may_be(turn.tool)}
+    possible = ((place, call) for place, call in enumerate(calls) if call.may_be(turn.tool))
+    shares = {place: call.share_in(said) for place, call in islice(possible, MAX_CALLS)}
     best = max(shares, key=shares.__getitem__, default=None)
     return best if best is not None and shares[best] >= MIN_SHARE else None
 

@@ -196,11 +196,15 @@ def test_words_of_the_user_are_none_of_the_agents(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_call_without_arguments_is_no_other_call(home: Path) -> None:
+@pytest.mark.parametrize(("at", "most"), [(NOW + 9, 200), (NOW - 1, 1)])
+def test_a_call_without_arguments_is_no_other_call_and_not_in_its_way(
+    at: int, most: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crystal.ingest.said_by_agent.MAX_CALLS", most)
     assert crystal("import", exported(home, EXPORT.replace(' data-tool-name="Bash"', ""))).code == 0
     call = {"type": "tool_use", "id": "t9", "name": "TodoRead", "input": {}}
     message = {"role": "assistant", "content": [call]}
-    empty = line("", role="assistant", ident="line-of-agent-9", at=NOW + 9, message=message)
+    empty = line("", role="assistant", ident="line-of-agent-9", at=at, message=message)
     keep_transcript(home, SESSION, *transcript(), empty)
     assert crystal("backfill").code == 0
     assert said() == sorted([*BOTH, ("tool_call", "TodoRead")])
