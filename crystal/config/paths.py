@@ -236,13 +236,11 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
     Raises:
         OSError: The system refuses. The old file is untouched.
     """
-    from crystal.config.temporary_files import hold, temporary_name  # noqa: PLC0415 - most turns replace no file
+    from crystal.config.temporary_files import make_temporary  # noqa: PLC0415 - most turns replace no file
 
-    temporary = temporary_name(target)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    temporary, handle = make_temporary(target)
     try:
         with os.fdopen(handle, "wb") as file:
-            hold(handle)
             file.write(data)
             file.flush()
             finish(temporary, handle)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -26,6 +27,21 @@ def temporary_name(target: Path) -> Path:
     return target.with_name(f".crystal-{os.getpid()}-{os.urandom(6).hex()}.tmp")
 
 
+def make_temporary(target: Path) -> tuple[Path, int]:
+    """Make a temporary file beside a file and hold it; return its path and a handle to write it with.
+
+    Raises:
+        OSError: The system refuses.
+    """
+    while True:
+        path = temporary_name(target)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        hold(handle)
+        if path.exists():  # nobody took it for a file that was left, before it was held
+            return path, handle
+        os.close(handle)
+
+
 def hold(handle: int) -> None:
     """Show that a temporary file is being written, until it is closed; without effect where there are no locks."""
     if sys.platform != "win32":
@@ -33,22 +49,27 @@ def hold(handle: int) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX)  # nobody waits long for it: who asks below lets it go at once
 
 
-def is_left_behind(path: Path) -> bool:
-    """Return whether a temporary file is abandoned: nobody holds it. Without locks: nothing was written for a minute.
+def delete_left_behind(path: Path, delete: Callable[[Path], object] = Path.unlink) -> bool:
+    """Delete a temporary file that nobody holds, or without locks one in which nothing was written for a minute.
 
-    An empty one is not before a minute: who has just made it may still take its lock.
+    Returns:
+        Whether it was abandoned.
 
     Raises:
         OSError: The file is gone, or the system refuses.
     """
     is_old = abs(time.time() - path.stat().st_mtime) >= YOUNG_SECONDS
-    if sys.platform != "win32":
-        with path.open("r+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return is_old or path.stat().st_size > 0
-            except BlockingIOError:
+    if sys.platform == "win32":
+        if is_old:
+            delete(path)
+        return is_old
+    with path.open("r+b") as file:  # held until it is deleted: who has just made it waits for that, and sees it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            if not is_old:
                 return False
-            except OSError:  # a file system without locks
-                pass
-    return is_old
+        delete(path)
+        return True

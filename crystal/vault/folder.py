@@ -20,7 +20,7 @@ from typing import Any
 
 from crystal.config.json_file import read_json
 from crystal.config.paths import VAULT_FILE, make_private_dir, refused, replace_file, system_errors, write_private
-from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
+from crystal.config.temporary_files import TEMPORARY_FILES, delete_left_behind
 from crystal.errors import UnavailableError, UsageError
 from crystal.model.named_tuple import NamedTuple
 from crystal.sources.file_content import FileContent, read_content
@@ -245,5 +245,5 @@ class Vault:
         for folder in {self.root, *((self.root / path).parent for path in self.kept)}:
             for path in folder.glob(TEMPORARY_FILES):
                 with contextlib.suppress(FileNotFoundError):  # it was renamed
-                    if _TEMPORARY.fullmatch(path.name) and is_left_behind(path):
-                        path.unlink()
+                    if _TEMPORARY.fullmatch(path.name):
+                        delete_left_behind(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.config import temporary_files
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
 from crystal.sync.keys import secret_files
 from crystal.sync.keys.forms import RelayKey, format_key
@@ -291,15 +292,22 @@ def test_what_another_process_is_writing_beside_a_key_stays_and_what_a_killed_on
 
 
 @posix
-def test_a_file_that_another_process_has_just_made_stays(at, data: Path) -> None:
+def test_a_file_that_is_swept_before_its_lock_is_made_again(at, data: Path, monkeypatch) -> None:
     data.mkdir(parents=True, mode=0o700)
-    made, old = (data / f".crystal-{number}-{'b' * 12}.tmp" for number in (1, 2))
-    made.touch()  # its lock comes next
-    old.touch()
-    os.utime(old, (1, 1))
+    real, swept = temporary_files.fcntl.flock, list[Path]()
+
+    def flock(handle: int, how: int) -> None:
+        made = [*data.glob(temporary_files.TEMPORARY_FILES)]
+        if made and how == temporary_files.fcntl.LOCK_EX and not swept:  # another process looks just before
+            swept.extend(made)
+            assert temporary_files.delete_left_behind(*made)
+        real(handle, how)
+
+    monkeypatch.setattr(temporary_files.fcntl, "flock", flock)
     write_key(at(), ONE)
-    assert made.exists()
-    assert not old.exists()
+    assert len(swept) == 1
+    assert read_key(at()).key == ONE
+    assert [path.name for path in data.iterdir()] == ["relay.key"]
 
 
 def test_a_weak_key_is_not_kept(at) -> None:

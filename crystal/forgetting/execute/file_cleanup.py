@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
-from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
+from crystal.config.temporary_files import TEMPORARY_FILES, delete_left_behind
 from crystal.errors import UnavailableError
 from crystal.forgetting.match.archive_lines import text_of_row
 from crystal.ingest import archive
@@ -46,9 +46,8 @@ def delete_leftovers(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> 
         shutil.rmtree(data_dir / folder, ignore_errors=True)
     for path in dict.fromkeys(path for folder in (ldm_home, data_dir) for path in folder.rglob(TEMPORARY_FILES)):
         with contextlib.suppress(FileNotFoundError):  # it was renamed
-            if not is_left_behind(path):
+            if not delete_left_behind(path, delete_file):
                 raise UnavailableError(f"{path} is being written", hint="the next run continues")
-            delete_file(path)
 
 
 def _copies(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from crystal.config.paths import alone_in, make_private_dir, replace_file, sync_folder, system_errors
-from crystal.config.temporary_files import TEMPORARY_FILES, is_left_behind
+from crystal.config.temporary_files import TEMPORARY_FILES, delete_left_behind
 from crystal.errors import NotConfiguredError, UsageError
 
 MAX_FILE_BYTES = 4096
@@ -119,8 +119,7 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
 def _write_alone(path: Path, data: bytes, *, replace: bool) -> Path | None:
     for rest in path.parent.glob(TEMPORARY_FILES):  # a crash left it between writing and renaming
         with contextlib.suppress(FileNotFoundError):  # it was renamed
-            if is_left_behind(rest):
-                rest.unlink()
+            delete_left_behind(rest)
     old, backup = _old_bytes(path), None
     if old == data and (sys.platform == "win32" or problem_of_file(path.lstat(), os.geteuid(), "own") is None):
         return None
