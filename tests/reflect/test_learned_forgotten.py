@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from crystal.app.forget import carry_out_and_prove, plan_forget
@@ -20,13 +18,6 @@ from tests.support.forgetting_machine import Desk
 from tests.support.reflecting import run_of, said, texts
 
 MOCKS = "Never mock the database in tests."
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.meet()
-    return desk
 
 
 def test_forgetting_a_turn_forgets_what_only_it_taught(desk: Desk) -> None:

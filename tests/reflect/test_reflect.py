@@ -31,13 +31,6 @@ from tests.support.reflecting import keep_up, run_of, said, texts
 MOCKS = "Never mock the database in tests."
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    desk = Desk(tmp_path)
-    desk.meet()
-    return desk
-
-
 # ------------------------------------------------------------------------------------------------------- a session
 
 
