@@ -119,7 +119,7 @@ def root_of(path: Path, folders: Folders, harness: str | None = None) -> Root:
 
 
 FileMark = tuple[int, int, int, int]
-"""How far a file was read, its device, inode and ``written``, as ``ledger.read_to`` returns them."""
+"""Bytes read of a file, its device, inode and ``written``, as ``ledger.read_to`` returns them."""
 NOTHING_KNOWN: Mapping[str, FileMark] = MappingProxyType({})
 
 
@@ -171,7 +171,7 @@ def in_root(
 
     ``same`` gets the path of each file that is left out because of ``known``, and when it was written, ns.
     """
-    search = _Search(folders, refusal, root.place.form == "database", known, {} if same is None else same)
+    search = _Search(folders, refusal, root.place.form == "database", known, same)
     return _in_root(root, root.place.files, search)
 
 

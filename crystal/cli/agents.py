@@ -13,7 +13,7 @@ from crystal.app.watcher import watcher_state
 from crystal.cli.json_output import json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.config.harnesses import CLAUDE_CODE, EXPORTS
 from crystal.install.live.mechanisms import ONLY_BY_NAME
 from crystal.timewords.parse import ago
 
@@ -45,7 +45,7 @@ def agents(*, as_json: AsJson = False) -> None:
 
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
     """Say when each agent is captured, and which ones are not here."""
-    readable = [one for one in found if not HARNESSES[one.name].is_export]
+    readable = [one for one in found if one.name not in EXPORTS]
     swept = [one for one in here if one in readable and not one.live]
     for label, some in (
         ("captured as each turn ends: ", [one for one in here if one.live]),
@@ -57,14 +57,14 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: b
 
 
 def _first_step(here: Sequence[AgentState]) -> str:
-    others = {one.name for one in here if not HARNESSES[one.name].is_export} - {CLAUDE_CODE}
+    others = {one.name for one in here if one.name not in EXPORTS} - {CLAUDE_CODE}
     return f"to capture what they write: crystal init{' --all' if others else ''}"
 
 
 def _next_steps(here: Sequence[AgentState], watched: bool) -> Iterator[str]:
     if any(one.live is False and one.name not in ONLY_BY_NAME for one in here):
         yield "capture more of them as each turn ends: crystal init --all"
-    if not watched and any(one.live is None and not HARNESSES[one.name].is_export for one in here):
+    if not watched and any(one.live is None and one.name not in EXPORTS for one in here):
         yield "capture agents without a hook as they write: crystal watch --install"
     if any(one.before for one in here):
         yield "import past sessions: crystal backfill"

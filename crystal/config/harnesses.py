@@ -222,6 +222,8 @@ _ROWS = (
 
 HARNESSES = {row.name: row for row in _ROWS}
 """By name. Where the name of a file outside of all folders fits several, its content tells."""
+EXPORTS = frozenset(name for name, row in HARNESSES.items() if row.is_export)
+"""Names of those whose files are exports, or stores of other programs."""
 
 
 def reader_versions() -> dict[str, int]:
@@ -259,7 +261,7 @@ def places_of_all() -> list[tuple[str, int, Place]]:
 
 def searched_places() -> list[tuple[str, int, Place]]:
     """Return the places in which crystal looks for conversations by itself."""
-    return [found for found in places_of_all() if not HARNESSES[found[0]].is_export]
+    return [found for found in places_of_all() if found[0] not in EXPORTS]
 
 
 @lru_cache(maxsize=8)

@@ -19,7 +19,7 @@ if sys.platform != "win32":
 TEMPORARY_FILES = ".crystal-*.tmp"
 """Matches their names."""
 YOUNG_SECONDS = 60
-"""Where there are no locks: longest pause of a process between two writes to a file that it is not done with."""
+"""Where there are no locks: a temporary file without a write for so long is abandoned."""
 
 
 def temporary_name(target: Path) -> Path:

@@ -170,7 +170,7 @@ def _ready(
 
 
 def main_tree(folder: str) -> str:
-    """Return the main working tree of the repository that a folder is the top of a linked one of; empty if it is none.
+    """Return the main working tree of the repository whose linked working tree a folder is; empty if it is not one.
 
     Git's folder must name the linked tree, too: files that somebody else made do not lead to another repository.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
-from crystal.ingest.said_by_agent import is_exported, leave_to_agent, said_by_agent
+from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.ingest.same_id import told_apart
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.model.named_tuple import NamedTuple
@@ -154,11 +154,11 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     record_counts.add_counts(store, ident, *prepared.counts)
     _drop_revised(store, captured)
     origin = segment.origin
-    twins = said_by_agent(store, ldm_home, origin.session_id) if is_exported(origin) else {}
-    said = [one for one in prepared.said if (one[0].uuid, one[0].part) not in twins]
+    repeated = repeated_turns(store, ldm_home, origin)
+    said = [one for one in prepared.said if (one[0].uuid, one[0].part) not in repeated]
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
     added = turns.add_turns(store, origin, placed, projects, prepared.title)
-    leave_to_agent(store, twins or said_by_agent(store, ldm_home, origin.session_id))
+    leave_to_agent(store, ldm_home, origin, repeated)
     return report._replace(turns=added.turns, chunks=added.chunks, repeated=added.repeated)
 
 

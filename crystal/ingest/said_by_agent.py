@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import EXPORTS
 from crystal.ingest import archive
 from crystal.model.capture import Origin, Turn
 from crystal.model.named_tuple import NamedTuple
@@ -32,17 +32,16 @@ MAX_CALLS = 200
 """Calls of the same tool that one in an export is compared with, the first that are left."""
 MIN_SHARE = 0.5
 """Share of a call's words that an export of it must have: it shortens paths, and has words of its own."""
-_EXPORTS = frozenset(name for name, harness in HARNESSES.items() if harness.is_export)
 _SPEAKERS = ("user", "assistant", "thinking")
 _WORD = re.compile(r"\w+")
 
 
-def is_exported(origin: Origin) -> bool:
+def _is_exported(origin: Origin) -> bool:
     """Return whether a transcript is a session in an export, or in the store of another program.
 
     What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
     """
-    return origin.harness in _EXPORTS and origin.subagent is None
+    return origin.harness in EXPORTS and origin.subagent is None
 
 
 def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
@@ -50,23 +49,29 @@ def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
 
     Each turn of the agent matches at most one turn of each export.
     """
-    exports = ledger.states_of_session(store, session_id, _EXPORTS)
+    exports = ledger.states_of_session(store, session_id, EXPORTS)
     if not exports:
         return {}
     from crystal.store.sessions.conversations import said_in_session  # noqa: PLC0415 - most turns ask nothing
 
-    own = said_in_session(store, session_id, _EXPORTS)
+    own = said_in_session(store, session_id, EXPORTS)
     found = dict[tuple[str, int], str]()
-    for state in (one for one in exports if own and is_exported(one.origin)):
+    for state in (one for one in exports if own and _is_exported(one.origin)):
         found.update(_twins(_exported_turns(store, ldm_home, state), own))
     return found
 
 
-def leave_to_agent(store: Store, twins: Twins) -> None:
+def repeated_turns(store: Store, ldm_home: Path, origin: Origin) -> Twins:
+    """Return the turns of a transcript's session that need not be stored: none if it is no export."""
+    return said_by_agent(store, ldm_home, origin.session_id) if _is_exported(origin) else {}
+
+
+def leave_to_agent(store: Store, ldm_home: Path, origin: Origin, repeated: Twins) -> None:
     """Delete the matched turns that are stored; what was learned from them now refers to the agent's lines.
 
-    Runs inside a transaction.
+    Runs inside a transaction, after turns of ``origin`` were added; ``repeated`` are those of ``repeated_turns``.
     """
+    twins = repeated if _is_exported(origin) else said_by_agent(store, ldm_home, origin.session_id)
     stored = turns.turns_with_parts(store, twins) if twins else []
     if not stored:
         return

@@ -20,7 +20,7 @@ from crystal.capture import finder, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
-from crystal.ingest.said_by_agent import is_exported, leave_to_agent, said_by_agent
+from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
 from crystal.model.capture import RESTORED, Origin, Project, Watermark
@@ -266,9 +266,8 @@ def write_turns(
 
     Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
     """
-    lines, session = lines_of(clean), state.origin.session_id
-    twins = said_by_agent(store, ldm_home, session) if is_exported(state.origin) else {}
-    missing = [one for one in missing_turns(store, row, start, lines, state, twins) if one[0].uuid not in superseded]
+    lines, repeated = lines_of(clean), repeated_turns(store, ldm_home, state.origin)
+    missing = [one for one in missing_turns(store, row, start, lines, state, repeated) if one[0].uuid not in superseded]
     again = {turn.uuid for turn, _ in missing}
     checks.drop_turns(store, [ident for _, ident in missing if ident is not None])
     _drop_revised(store, row, clean, again)
@@ -279,7 +278,7 @@ def write_turns(
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     title = reader_of(state.origin.harness).title([(start, line) for line in lines])
     added = turns.add_turns(store, state.origin, said, projects, title)
-    leave_to_agent(store, twins or said_by_agent(store, ldm_home, session))
+    leave_to_agent(store, ldm_home, state.origin, repeated)
     return added.turns
 
 

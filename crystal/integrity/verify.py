@@ -19,7 +19,7 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.config.paths import refused
 from crystal.errors import CrystalError, DamagedError, StoreBusyError, UnavailableError
 from crystal.ingest import archive
-from crystal.ingest.said_by_agent import Twins, is_exported, said_by_agent
+from crystal.ingest.said_by_agent import Twins, repeated_turns
 from crystal.integrity.proof import Fault, FaultKind, Proof
 from crystal.integrity.revisions import revised_after
 from crystal.model.capture import Chunk, Turn
@@ -122,7 +122,7 @@ class Verification:
 
     def _archive_faults(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> Iterator[Fault]:
         """Find captured rows whose archived lines differ, or whose turns are not in the store."""
-        twins = said_by_agent(self.store, self.ldm_home, state.origin.session_id) if is_exported(state.origin) else {}
+        twins = repeated_turns(self.store, self.ldm_home, state.origin)
         for row in rows:
             if row.state != "captured" or not row.length:
                 continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory

@@ -122,7 +122,7 @@ def looks_random(value: bytes, least: int = 8) -> bool:
 
 
 def _is_path(value: bytes) -> bool:
-    """Return whether the value is a path; base64 text with slashes in it is none, and has more different letters."""
+    """Return whether the value is a path. Base64 text with slashes is not: it has more different letters."""
     if _PATHLIKE.match(value) is None:
         return False
     return _LONG_BASE64.fullmatch(value) is None or entropy(value) < _MIN_BITS_OF_BASE64

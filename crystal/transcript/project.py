@@ -156,7 +156,7 @@ def shared_git_folder(folder: Path) -> Path | None:
 def linked_trees(root: str) -> list[str]:
     """Return the tops of the linked working trees of a repository, by its main working tree's root, or its own folder.
 
-    Those that git knows: a tree that was removed is none.
+    Only trees that git still lists: a removed one is not among them.
     """
     found = _repository_at(Path(root))
     common = found.common_dir if found else Path(root)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from crystal.config.harnesses import HARNESSES
+from crystal.config.harnesses import EXPORTS
 from crystal.model.capture import Chunk, Origin, Project, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import project_row
@@ -21,7 +21,7 @@ _TURN = (
 _NAMED = (
     "(session_id = ?1 OR session_id BETWEEN ?1 || '~' AND ?1 || '~~')"  # the agent's own id, see model.capture.ID_END
 )
-_EXPORTS = ", ".join(f"'{name}'" for name, harness in HARNESSES.items() if harness.is_export)
+_EXPORTS = ", ".join(f"'{name}'" for name in sorted(EXPORTS))
 _OF_ITS_AGENT = (
     "(session_id) DO UPDATE SET harness = excluded.harness"
     f" WHERE harness IN ({_EXPORTS}) AND excluded.harness NOT IN ({_EXPORTS})"
