@@ -196,7 +196,7 @@ def _parameters(command: Any) -> str:
 
 
 def _is_json(one: Any) -> bool:
-    """Whether it is the option that nearly every command has: it stands in the line of the usage."""
+    """Whether it is the option that nearly every command has: it is in the line of the usage."""
     return "--json" in one.opts and one.help == "Print one JSON object."
 
 

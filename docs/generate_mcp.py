@@ -50,11 +50,11 @@ data:
 more: offset=2
 ```
 
-The whole answer stands in one fence, and its first line begins with `data:`.
+The whole answer is in one fence, and its first line begins with `data:`.
 The nonce in the tags (`7k2m9x` here) is random and new for each answer, so a stored text cannot imitate the end of the fence.
 Each text has a head, `[7k2m9x id who when where]`.
 The nonce is left out of the heads where no text has a line that could be read as a head: one with a bracket, an escape or a sign that is not ASCII before its first ASCII letter or digit.
-Where all texts have one line, each stands behind its head, and needs no nonce either.
+Where all texts have one line, each follows its head, and needs no nonce either.
 The head has the id, who said it, and when and where: the day, the project, and the device if it is another than this one.
 What is as in the text before is left out: the year, the day, the place, and in `crystal_get` an id that is the next number; `no project` says that there is none.
 A hit of less than 200 characters is followed by what was said `[before]` and `[after]` it, as with `around`, unless the answer has that already; `[before user]` is what you said, without a name it is the assistant.

@@ -137,7 +137,7 @@ def read_value(name: str, source: str, value: Any) -> Any:
 
     Args:
         name: The setting.
-        source: Where the value stands, for the message.
+        source: Where the value is, for the message.
         value: A text, or what TOML has.
 
     Raises:

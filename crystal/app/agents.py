@@ -177,7 +177,7 @@ def deleting_agents(machine: Machine, look: AgentFiles) -> list[AgentState]:
 
 
 def describe_cleanup(agent: AgentState) -> str:
-    """Say what an agent deletes, and how much of that is in the memory."""
+    """Describe what an agent deletes, and how much of that is in the memory."""
     has = "has nothing of it yet" if agent.percent is None else f"has {describe_percent(agent.percent)} of them"
     return f"{agent.title} deletes {agent.cleanup}; crystal {has}"
 

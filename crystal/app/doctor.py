@@ -49,7 +49,7 @@ def examine(*, deep: bool = False) -> list[Check]:
     """
     try:
         config = this_config()
-    except CrystalError as error:  # where everything else lies is not known without them
+    except CrystalError as error:  # without them it is not known where everything else is
         return [*_python(deep=deep), Check("settings", "failure", error.message, error.hint)]
     parts: dict[str, Callable[[Config], Iterator[Check]]] = {
         "software": lambda config: chain(_python(deep=deep), _packages(config)),

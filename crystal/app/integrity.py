@@ -107,7 +107,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
         memories = reconcile(machine.store, own)  # record and database complete each other
         returned = restore_memories(machine.store, machine.places.ldm_home / "agents", own)
         done.extend(replace(memories, returned=memories.returned + returned).in_words())
-        tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it stands
+        tally = capture.sweep()  # before the ends of files: what a transcript still has is captured where it is
         done.extend(take_tails(capture, unknown, machine.places.ldm_home))
         return tally
 
@@ -204,7 +204,7 @@ def _mend_in_place() -> RepairResult:
 
 
 def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
-    """Say where a session's archive is that only the mirror knows."""
+    """Raise an error that says where the archive of a session is, if only the mirror has the session."""
     with open_mirror(machine.places, machine.config.role) as mirrored:
         if mirrored is None or mirrored.store is None:
             return

@@ -112,7 +112,7 @@ def refuse_links(places: Places, *, dangling: bool = False) -> None:
 
 
 def describe_link(path: Path, target: Path) -> tuple[str, str]:
-    """Say what is wrong with a link that may not be followed, and what to do."""
+    """Return what is wrong with a link that may not be followed, and what to do."""
     import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
 
     words = "does not belong to you" if os.path.exists(target) else "is not there"  # noqa: PTH110 - never raises

@@ -1,4 +1,4 @@
-"""Tell the outcome of a session: the last reason or the last answer, what it edited, and what still failed."""
+"""Describe the outcome of a session: the last reason or the last answer, what it edited, and what still failed."""
 
 from __future__ import annotations
 

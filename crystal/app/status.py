@@ -33,7 +33,7 @@ FIND_UNEXAMINED = "crystal secrets says where they are"
 
 
 def describe_unexamined(redactions: Mapping[str, int]) -> str | None:
-    """Say what was left out whole because it could not be examined, given the count of each kind, or return None."""
+    """Describe what was left out whole because it could not be examined, from the count of each kind; else None."""
     parts = [
         f"{redactions[kind]:,} {one if redactions[kind] == 1 else many}"
         for kind, one, many in _UNEXAMINED
@@ -159,7 +159,7 @@ def _transcripts(machine: Machine, look: AgentFiles) -> dict[str, Any]:
 
 
 def describe_lag(found: dict[str, Any]) -> tuple[Literal["ok", "note", "warning"], str, str | None]:
-    """Say what of the transcripts is not captured, and what helps: no sync if no file of it can be read."""
+    """Return the kind, text and next step for what is not captured; no sync if no file of it can be read."""
     refused = next((one["message"] for one in found["problems"] if one["part"] == SWEEP), "")
     lag, unreadable = found["transcripts"]["lag"], found["transcripts"]["unreadable"]
     new = next((path for path in unreadable if path not in refused), None)

@@ -348,7 +348,7 @@ def _without_old_names(found: Sequence[FoundNote]) -> list[FoundNote]:
 
 @contextmanager
 def vault_sync(machine: Machine, folder: Path, *, restores: bool = False) -> Iterator[VaultSync]:
-    """Look at the vault in a folder, and keep other processes from it until the block ends.
+    """Read the vault in a folder, and keep other processes from it until the block ends.
 
     Args:
         machine: This machine.

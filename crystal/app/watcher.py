@@ -32,7 +32,7 @@ def watcher_state(places: Places) -> WatcherState:
 
 
 def describe_watcher(titles: Sequence[str] = ()) -> str:
-    """Say what a running watcher does."""
+    """Describe what a running watcher does."""
     return f"{', '.join(titles) or 'agents without a hook'}: captured as soon as they write, by crystal watch"
 
 

@@ -31,7 +31,7 @@ class PastFile:
         key: The key of its transcript.
         origin: Its origin.
         todo: The bytes that backfill would read.
-        named: Whether a person gave its path, wherever it lies.
+        named: Whether a person gave its path, which may be anywhere.
         root: Where it was found, if its file is not written by lines.
     """
 

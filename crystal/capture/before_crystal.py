@@ -1,4 +1,4 @@
-"""Keep out what stood in a transcript before crystal met it, also when the file is replaced."""
+"""Leave out what was in a transcript before crystal first read it, also when the file is replaced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def leave_out_again(
         mark: The watermark to read on from.
 
     Returns:
-        Whether there are such lines: the watermark is behind them now, or another process has moved it.
+        Whether there are such lines: the watermark is after them now, or another process has moved it.
     """
     if mark.generation == state.mark.generation:
         return False

@@ -92,7 +92,7 @@ class Policy(NamedTuple):
             for line, at, cwd in zip(lines, times, folders, strict=True)
         ]
         if inherited is not None and inherited != BY_COPY:
-            # Lines without facts of their own go with what stands before them, also across reads.
+            # Lines without facts of their own go with what is before them, also across reads.
             for at, line in enumerate(lines):
                 if line.timestamp_ms is not None or line.cwd is not None:
                     break

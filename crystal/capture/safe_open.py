@@ -85,7 +85,7 @@ class Folders(NamedTuple):
     anywhere: bool = False
 
     def contains(self, path: str) -> bool:
-        """Return whether an absolute path lies in one of them, by its name alone: its links are not followed."""
+        """Return whether an absolute path is in one of them, by its name alone: its links are not followed."""
         path = os.path.normpath(path)
         if self.anywhere or self.root_of(path) is not None:
             return True
@@ -94,7 +94,7 @@ class Folders(NamedTuple):
         return any(fnmatch.fnmatchcase(folder, pattern) for folder in folders for pattern in patterns)
 
     def root_of(self, path: str) -> Root | None:
-        """Return the root that an absolute path lies in, by its name alone, or None.
+        """Return the root that an absolute path is in, by its name alone, or None.
 
         Of several, the deepest with files of this name. Links of roots are followed if none has it by its own name.
         """

@@ -29,7 +29,7 @@ def gists(turns: Iterable[Said]) -> Gists:
 def said_again(copies: Mapping[str, Gists], here: Mapping[str, Gists]) -> dict[str, tuple[str, ...]]:
     """Return which copies are said again whole, by the record that says the last of each.
 
-    A text that stands twice in the copies must stand twice here.
+    A text that is in the copies twice must be here twice.
     """
     left, found = sum(here.values(), Gists()), dict[str, tuple[str, ...]]()
     for name, said in copies.items():

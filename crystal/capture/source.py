@@ -1,7 +1,7 @@
 """Read a file that is rewritten, or a database, as one consistent snapshot.
 
 SQLite's locks, even those of a reader, can make the owner's writes fail. So SQLite gets files without locks here, that
-nothing can write to. What is committed later lies behind the end of the write-ahead log as it is now. When the owner
+nothing can write to. What is committed later is after the end of the write-ahead log as it is now. When the owner
 moves the log into the database, or begins it anew, that is noticed before any row is given.
 """
 
@@ -55,7 +55,7 @@ def opened_database(
     Args:
         path: The database.
         folders: The folders that may be read.
-        damaged: Gets an error if something was committed that its write-ahead log has, but behind damage.
+        damaged: Gets an error if something was committed that its write-ahead log has, but after damage.
 
     Raises:
         FileNotFoundError: It is gone.
@@ -164,7 +164,7 @@ def _cut_error(path: Path, has: int, wanted: str = "") -> SourceError:
 
 
 def _lost_bytes(files: Mapping[str, "_ReadOnlyFile"]) -> int:
-    """Return how many bytes of the log are committed, but behind the place where SQLite stopped reading it.
+    """Return how many bytes of the log are committed, but after the place where SQLite stopped reading it.
 
     It stops at the first frame that is not whole. Behind that may be frames of an older log, which has other numbers
     (salts), and of a transaction that was taken back, which has no commit.

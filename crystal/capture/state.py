@@ -47,7 +47,7 @@ class HookFacts:
         problem: Why the client does not use that file, if it does not.
         disabled_by: The settings file that switches all hooks off, if one does.
         managed_only: The managed settings that allow no hooks but their own, if they do.
-        has_hook: An entry of crystal for ``Stop`` stands in a settings file.
+        has_hook: An entry of crystal for ``Stop`` is in a settings file.
         plugins: The ids of crystal's plugins that are switched on, such as ``crystal@crystal``.
         gone: Files that the hook or the plugin runs and that do not exist.
         is_here: The client's folder exists.

@@ -152,7 +152,7 @@ def _spans(raw: RawSegment, reader: TranscriptReader) -> tuple[list[tuple[int, i
 
 
 def _last_record_at(line: bytes, reader: TranscriptReader) -> int:
-    """Return the start of a record behind an unfinished one, 0 if the reader knows no record there."""
+    """Return the start of a record after an unfinished one, 0 if the reader knows no record there."""
     start = last_record_at(line)
     facts = reader.facts(line[start:]) if start else None
     return start if facts is not None and (facts.uuid is not None or facts.is_conversation) else 0

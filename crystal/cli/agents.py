@@ -44,7 +44,7 @@ def agents(*, as_json: AsJson = False) -> None:
 
 
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
-    """Say when each agent is captured, and which ones are not here."""
+    """Print when each agent is captured, and which ones are not here."""
     readable = [one for one in found if one.name not in EXPORTS]
     swept = [one for one in here if one in readable and not one.live]
     for label, some in (

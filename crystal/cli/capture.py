@@ -170,7 +170,7 @@ def finish_import(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Say what an import brought, send it home, and make vectors and summaries, or leave them to the background."""
+    """Print what an import brought, send it home, and make vectors and summaries, or leave them to the background."""
     show = not (as_json or quiet)
     if show:
         typer.echo(imported_words(tally))

@@ -115,7 +115,7 @@ def _items_in(path: Path, key: str) -> list[Any]:
 
 
 def _say_what_goes(days: int) -> None:
-    """Say what a retention will forget, and how to look at it or take it back."""
+    """Print what a retention will forget, and how to preview or undo it."""
     from crystal.app.retention import preview_retention
 
     try:

@@ -237,7 +237,7 @@ def _check_names(clients: Sequence[str] | None, agents: Sequence[str] | None) ->
 
 
 def _offer_past(machine: Machine, *, wanted: bool | None, asks: bool, wait: bool) -> None:
-    """Say what could be imported, and import it if the user wants it."""
+    """Print what could be imported, and import it if the user wants it."""
     refused = Tally()
     past = plan_import(machine, [], None, refused)
     warn_of(refused)
@@ -325,7 +325,7 @@ def _title(name: str) -> str:
 
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
-    """Say what is new after a setup for clients alone."""
+    """Print what is new after a setup of clients only."""
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: restart {titles}; then the agent can search, remember and forget")
     for guidance in dict.fromkeys(each.client.guidance for each in plan.clients if each.client.guidance):

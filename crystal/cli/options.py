@@ -54,7 +54,7 @@ def changes_timer(
     """Return whether the options ask for a change of a timer.
 
     Raises:
-        UsageError: They ask for both, or ``--dry-run`` stands alone.
+        UsageError: They ask for both, or ``--dry-run`` was given alone.
     """
     if install and remove:
         raise UsageError("you cannot install and remove in one command", hint=f"choose {names}")

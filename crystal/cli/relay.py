@@ -280,7 +280,7 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
 def _key_id(key: RelayKey) -> str:
     """Return what tells two keys apart and nothing else.
 
-    For a device's key this is the id that stands in its blobs; for a root, a prefix of the same kind.
+    For a device's key this is the id in its blobs; for a root, a prefix of the same kind.
     """
     if key.kind == "root":
         return shared_prefix(key.secret, bytes(16), "down").hex()

@@ -168,7 +168,7 @@ def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
 
 
 def _reason(one: RefusalCount) -> str:
-    """Say why blobs were refused."""
+    """Return why blobs were refused."""
     refused = f"refused {count_words(one.blobs, 'time')}"
     listed = f"{count_words(one.blobs, 'blob')} in {count_words(one.streams, 'stream')} at the relay"
     words = {
@@ -202,7 +202,7 @@ def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str
 
 
 def _still_there(one: StreamStatus) -> str:
-    """Say what is still on a device."""
+    """Return what is still on a device."""
     left = max(1, one.missing - (one.at_relay or 0))
     verb, they = ("is", "it comes") if left == 1 else ("are", "they come")
     return f"{one.device}: {count_words(left, 'message')} {verb} still on {one.device}; {they} when it syncs"

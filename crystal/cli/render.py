@@ -152,7 +152,7 @@ def hint(line: str) -> None:
 
 
 def say_nothing(what: str, next_step: str) -> None:
-    """Say there that there is nothing to print, and what to do about it."""
+    """Print on standard error that there is nothing to show, and what to do about it."""
     say_aside("crystal: ", what)
     hint(next_step)
 
@@ -223,7 +223,7 @@ def file_words(place: FilePlace | None) -> list[str]:
 
 
 def validity_words(found: Validity) -> str:
-    """Say in words whether what a text names has changed since: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
+    """Describe whether what a text names has changed since: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
     is_decision = found.state == "superseded"
     what = f"superseded by {found.what}" if is_decision else f"{found.what}: {found.state} since"
     when = "" if found.at is None else f"{local(found.at).day} {local(found.at):%b %Y}"

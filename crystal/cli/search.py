@@ -194,7 +194,7 @@ def _print_neighbour(
 
 
 def _shown_text(hit: Hit) -> str:
-    """Return the text of a hit; of a file without the heading that stands in the line above."""
+    """Return the text of a hit; of a file without the heading that is in the line above."""
     return hit.text if hit.file is None else _HEADING.sub("", hit.text)
 
 
@@ -235,7 +235,7 @@ def _hint_at_past(store: Store) -> None:
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
-    """Say on stderr what was searched and what to try: an empty answer is empty output."""
+    """Print to standard error what was searched and what to try: an empty answer is empty output."""
     narrowed = [field.name for field in fields(filters) if getattr(filters, field.name) not in (None, False)]
     used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]

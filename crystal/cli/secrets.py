@@ -68,7 +68,7 @@ def secrets(
 
 
 def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
-    """Look through the memory of this machine."""
+    """Search the memory of this machine."""
     if paths:
         raise UsageError("--kept looks through the memory, not through files", hint="leave out the paths")
     rows: list[KeptSecret] = []

@@ -1,4 +1,4 @@
-"""``crystal status``, ``doctor``, ``statusline``: how the memory stands; ``--on``, ``--off`` and ``--status``."""
+"""``crystal status``, ``doctor``, ``statusline``: the state of the memory; ``--on``, ``--off`` and ``--status``."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def status(as_json: AsJson = False) -> None:
 
 
 def state_line(state: CaptureState, now: int, stream: TextIO, *, label: str = "") -> str:
-    """Say in one line whether capture works: in red on a terminal when nothing is kept."""
+    """Return one line that says whether capture works: in red on a terminal when nothing is captured."""
     look = look_of(stream)
     line = "\n".join(wrapped(label + one_line(describe(state, now)), look, len(label)))
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
 def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None:
-    """Say on standard error that nothing is kept, when that is so. Never fails: the answer is what was asked for."""
+    """Warn on standard error if nothing is captured. Never fails, because the answer was asked for, not this."""
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(machine.config, machine.store)
         if state.condition is Condition.NOT_CAPTURING or (paused_too and state.condition is Condition.PAUSED):
@@ -232,7 +232,7 @@ def _transcripts(found: dict[str, Any]) -> str:
 
 
 def _import(transcripts: dict[str, Any]) -> str:
-    """Say how what is from before crystal gets into the memory."""
+    """Return how to import what is from before crystal."""
     if transcripts["is_importing"]:
         return "being imported"
     goes_on = "the import goes on at the next turn; to go on now, run: crystal sync"

@@ -58,7 +58,7 @@ def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
 
 
 def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
-    """Say what other machines would miss, and ask before deleting the memory.
+    """Print what other machines would miss, and ask before deleting the memory.
 
     Raises:
         UsageError: Nobody can be asked: standard input is no terminal.
@@ -85,6 +85,6 @@ def _say_taken_out(plan: RemovalPlan) -> None:
 
 
 def _say_plugin_stays(places: Places) -> None:
-    """Say how the plugin goes: Claude Code alone can take it out."""
+    """Print how to remove the plugin: only Claude Code can do it."""
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
         typer.echo(f"the plugin stays and still captures; remove it with: {removal}")

@@ -75,7 +75,7 @@ def restore(
 
 
 def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
-    """Say which command goes on with a restored session: Claude Code finds it in the folder where it was held."""
+    """Print the command that resumes a restored session: Claude Code finds it in the folder where it was held."""
     if cwd is None or Path(cwd).is_dir():
         place = "" if cwd is None or Path(cwd) == Path.cwd() else f"cd {shlex.quote(cwd)} && "
         typer.echo(f"resume it with: {place}claude --resume {session}")

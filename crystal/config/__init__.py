@@ -1,1 +1,1 @@
-"""Settings, each resolved once; where files lie; which packages and prices there are."""
+"""Settings, each resolved once; where files are; which packages and prices there are."""

@@ -1,4 +1,4 @@
-"""Say how a user gets at a file or folder that the system refuses them."""
+"""Describe how a user gets access to a file or folder that the system refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _command(place: Path) -> str:
     is_folder = stat.S_ISDIR(info.st_mode)
     if info.st_uid == me:
         return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
-    # Usually a command of another user (sudo) made it, with what lies in it, or a database with the files beside it.
+    # Usually a command of another user (sudo) made it, with its contents, or a database with the files beside it.
     quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))
     what = f"-R {_name(me)} {quoted}" if is_folder else f"{_name(me)} {quoted}*"
     return f"sudo chown {what} (it belongs to {_name(info.st_uid)})"

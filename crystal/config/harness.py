@@ -29,7 +29,7 @@ class Place(NamedTuple):
         are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
             is read here only where no other place has it.
         rest_seconds: How long a file of copies must be unchanged before it is read, if the harness writes them first.
-        in_projects: Whether the files lie in the folders of projects, beside files that are no conversations.
+        in_projects: Whether the files are in the folders of projects, beside files that are no conversations.
     """
 
     home: str | Mapping[str, str]
@@ -69,7 +69,7 @@ class Harness(NamedTuple):
         title: Its name for people.
         places: Where its files are.
         cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
-        is_export: Whether its files are exports, which lie anywhere: they are read when a person names them.
+        is_export: Whether its files are exports, which may be anywhere: they are read when a person names them.
         is_store: Whether it is another memory program: ``crystal migrate`` takes its store over.
         reader: The module in ``crystal.transcript`` whose ``READER`` understands its files; by default its name.
         reader_version: Counted up when the reader finds more in the same files: they are read again then.

@@ -39,7 +39,7 @@ def _agent(name: str, title: str, *places: Place, cleanup: str = "", reader: str
 
 
 def _export(name: str, title: str, *files: str) -> Harness:
-    """Return a row for exports, which lie in any folder."""
+    """Return a row for exports, which may be in any folder."""
     return Harness(name, title, (Place("", "", files, form="document"),), is_export=True)
 
 

@@ -145,7 +145,7 @@ def _broken(module: str, error: BaseException) -> NotConfiguredError:
 
 
 def answer(words: list[str], broken: NotConfiguredError) -> int:
-    """Tell of a broken package: doctor and status in their own form, all else as an error. Gives the exit code."""
+    """Report a broken package: doctor and status in their own form, all else as an error. Return the exit code."""
     message, fix = broken.message, broken.hint
     if words[:1] == ["doctor"] and "--json" in words:
         check = {"name": "software", "verdict": "failure", "message": message, "fix": fix}

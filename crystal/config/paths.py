@@ -202,7 +202,7 @@ def make_private_dir(path: Path) -> None:
     Existing folders are not narrowed: the path may be the user's home, or ``/tmp``.
 
     Raises:
-        UsageError: Something that is not a folder stands in the way.
+        UsageError: Something that is not a folder is in the way.
         UnavailableError: The system refuses (permissions, full or read-only disk).
     """
     missing: list[Path] = []
@@ -304,7 +304,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def refused(error: OSError, path: Path) -> CrystalError:
-    """Say in words that a user can act on what the operating system refused to do with ``path``."""
+    """Return an error that says what the operating system refused to do with ``path``, and how to mend it."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
         return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")

@@ -1,7 +1,7 @@
 """Late interaction: a question and a text, compared token by token.
 
 Each token of the question weighs as much as the word that it is part of. By the static table, reading some dozens of
-chunks takes milliseconds: a token has one vector wherever it stands, so each is compared once for all texts. A
+chunks takes milliseconds: a token has one vector wherever it occurs, so each is compared once for all texts. A
 transformer's token vectors depend on the words around them and are better; if one is in use, the two are added.
 """
 
@@ -119,7 +119,7 @@ class TokenComparer:
 
 
 class LiteralComparer:
-    """Stands in for ``TokenComparer`` where only what is written counts: the tokens of a text are its words."""
+    """Replaces ``TokenComparer`` where only what is written counts: the tokens of a text are its words."""
 
     knows_context = False
 

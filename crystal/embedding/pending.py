@@ -77,7 +77,7 @@ def embed_pending(  # noqa: PLR0913 - what a run needs, by name
     """Give vectors to waiting chunks, the newest first, until none waits or the budget is spent.
 
     Nothing of the embedder is loaded when no chunk waits or a failure rests until its ``retry_at``. Any number of
-    processes may do this at once, and be killed anywhere; done again, it goes on where it stood.
+    processes may do this at once, and be killed anywhere; done again, it goes on where it stopped.
 
     Args:
         store: The store, with no transaction open.

@@ -97,7 +97,7 @@ def _lines(clean: bytes, start: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _with_tool(turn: Turn, calls: dict[str, str]) -> Turn:
-    """Return a result with its tool's name, if the call stands in an earlier stretch: a result's parent is its call."""
+    """Return a result with its tool's name, if the call is in an earlier stretch: a result's parent is its call."""
     if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
         return turn._replace(tool=calls.get(turn.parent_uuid))
     return turn

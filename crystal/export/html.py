@@ -119,7 +119,7 @@ def _turn(turn: ShownTurn, harness: str, wording: Wording) -> list[Any]:
 
 
 def _page(seal: Seal | None) -> tuple[bytes, bytes]:
-    """Return what stands before and after the data."""
+    """Return what is before and after the data."""
     page, script, style = (files(__package__).joinpath(name).read_text("utf-8") for name in _PARTS)
     sealed = {} if seal is None else {"salt": base64.b64encode(seal.salt).decode(), "iterations": ITERATIONS}
     whole = Template(page).substitute(

@@ -92,5 +92,5 @@ def _message_id(talk: Talk, place: int) -> str:
 
 
 def _moment(talk: Talk, place: int) -> int:
-    """Return a time that sorts a message behind those before it, and before those that are written from now on."""
+    """Return a time that sorts a message after those before it, and before those that are written from now on."""
     return (talk.now - len(talk.messages) + place) * _TICKS

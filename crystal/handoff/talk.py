@@ -2,7 +2,7 @@
 
 What a person and an agent said stays word for word, and each text names the turn that it repeats. What tools did
 becomes quoted text: another agent has other tools, and their results may hold instructions from anywhere. Quoted text
-stands in crystal's fence, which capture leaves out. Thoughts, summaries and subagents' own turns are left out here.
+is in crystal's fence, which capture leaves out. Thoughts, summaries and subagents' own turns are left out here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tell facts at the moment when they matter, from files that the worker keeps ready.
+"""Answer hooks with facts at the moment when they matter, from files that the worker prepares.
 
 ``event.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
 us. On any doubt it says nothing. ``crystal assist replay`` and the worker use its functions too, so that what is
@@ -141,7 +141,7 @@ def _note_summary(call: HookCall) -> None:
 
 
 def is_in_summary(body: str, summary: str) -> bool:
-    """Return whether a summary has two thirds of the words that a fact quotes; they may stand anywhere in it."""
+    """Return whether a summary has two thirds of the words that a fact quotes; they may be anywhere in it."""
     words = [word.strip("\"'`,:;()[]{}<>.!?*-=|&$") for word in body[body.find('"') :].lower().split()]
     long = [word for word in words if len(word) > 2]
     plain = summary.lower()

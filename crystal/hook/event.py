@@ -31,7 +31,7 @@ LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
 ASSISTED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
-NEAR = 64  # characters from the begin of a prompt in which one of these stands, if it asks to remember something
+NEAR = 64  # characters from the begin of a prompt that contain one of these, if it asks to remember something
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
 """The script that a client runs."""
@@ -354,7 +354,7 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
 
 
 def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
-    """Tell facts, or note what is not to be told; return whether the session's work is to be read now."""
+    """Print facts, or note what is not to be told; return whether the session's work is to be read now."""
     who = _word(said.get("session_id")), _path(said.get("cwd"))
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False

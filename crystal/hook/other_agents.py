@@ -30,7 +30,7 @@ _STATUS = "Exit Code: ", "<shellId: "
 _READERS = {"cat", "head", "tail", "less", "grep", "rg", "sed", "awk", "nl", "find", "ls", "git", "echo", "printf"}
 """Commands whose output is that of another one, or of a file: an error in it is not theirs."""
 MAX_END = 500
-"""Characters at the end of an output in which its exit code stands."""
+"""Characters at the end of an output that contain its exit code."""
 _PATCH = "*** Begin Patch"
 _NEXT_FILE = "*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** End Patch"
 

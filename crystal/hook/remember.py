@@ -30,7 +30,7 @@ LATER = (
 LABEL = _words(
     " ".join([*LATER, "this that these following rule rules fact facts always please session repo project team"])
 )
-"""Words that may stand between ``remember`` and a colon."""
+"""Words that may be between ``remember`` and a colon."""
 PRESENT = _words(
     """now today tonight tomorrow yesterday currently still again already yet anymore earlier previous previously last
     above attached here just ago then back task tasks step line when if while there's it's was were did had
@@ -40,11 +40,11 @@ PRESENT = _words(
 STATES = _words("broken failing red green down slow missing wrong flaky done ready open stuck late empty behind should")
 WHOLES = _words("repo repository project codebase monorepo team company machine laptop")
 MORE = _words("we not never always no don't only because since except even unless")
-"""Words with which a statement may go on behind a comma; any other may begin a task."""
+"""Words with which a statement may go on after a comma; any other may begin a task."""
 OURS = ("we", "i", "our", "my", "this")
 ORDERS = ("always", "never", "to", "not", "you")
 ONE = ("the", "a", "an", "it", "to")
-"""Words behind a verb that point at one thing, not at things of a kind."""
+"""Words after a verb that point at one thing, not at things of a kind."""
 HABITS = _words(
     """use prefer like love hate dislike deploy write call name host build follow keep treat support target squash
     sign speak pin document release review ship run test commit"""
@@ -125,7 +125,7 @@ def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
 
 
 def _label(rest: str) -> "tuple[str | None, str]":
-    """Return the label before a colon or the end of a line, and what stands behind; a dash is a colon without label."""
+    """Return the label before a colon or the end of a line, and what follows; a dash is a colon without label."""
     inline = rest.lstrip(" \t\u3000")
     if inline[:1] in DASHES and inline[1:2].isspace():
         return "", inline[1:]
@@ -255,7 +255,7 @@ def _apart(word: str) -> "list[str]":
 
 
 def _after(text: str, word: str) -> "str | None":
-    """Return what stands behind a word that a text begins with, in any case; None when it begins otherwise."""
+    """Return what follows a word that a text begins with, in any case; None when it begins otherwise."""
     rest = text[len(word) :]
     ends = not rest or rest[0].isspace() or rest[0] in MARKS
     return rest if ends and text[: len(word)].lower() == word else None

@@ -245,7 +245,7 @@ def _ready_notice(
 def _silence_text(
     data_dir: str, said: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
-    """Say once that no turn's hook ran for a day although transcripts grew."""
+    """Return, once, that no turn's hook ran for a day although transcripts grew."""
     noted = _read(os.path.join(data_dir, NOTICE_FILE), parse)["last_turn"]
     last, transcript = 1_000_000 * int(noted), said.get("transcript_path")
     if now - last <= SILENT_AFTER_NS or not isinstance(transcript, str):

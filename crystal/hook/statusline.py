@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
-    """Say whether a session is kept, then what it was told; ``now`` is in ns."""
+    """Return whether a session is captured, then what it was told; ``now`` is in ns."""
     data_dir = hook.find_data_dir(env)
     path = os.path.join(data_dir, "crystal.db")
     if not os.path.exists(path):
@@ -70,7 +70,7 @@ def _ask(path: str, named: "dict[str, str | None]") -> "Any":
 
 
 def _kept(transcript: "str | None", offset: int, env: "dict[str, str]") -> str:
-    """Say how much of a transcript was captured."""
+    """Return how much of a transcript was captured."""
     size = hook._attempt(hook._size, transcript, env) if transcript else None
     if not transcript or not size:
         return "on"

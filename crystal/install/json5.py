@@ -29,7 +29,7 @@ _ESCAPED = re.compile(r'\\(x[\da-fA-F]{2}|\r\n|.)|"', re.DOTALL)
 
 
 class JsonText(NamedTuple):
-    """A document as JSON without comments, and where each of its characters, and its end, stands in the document."""
+    """A document as JSON without comments, and where each of its characters, and its end, is in the document."""
 
     text: str
     places: Sequence[int]

@@ -1,4 +1,4 @@
-"""Tell which archived lines a later line replaces: those of records that changed in a file that is rewritten."""
+"""Find the archived lines that a later line replaces: those of records that changed in a file that is rewritten."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _allowed(client: ClientContext, seen: Machine, project: str | None) -> str:
 
 
 def _with_name(project: str | None, names: Sequence[str]) -> list[int]:
-    """Return at which places a name stands; where none is given, that of the only one."""
+    """Return the places that have a name; without a name, the only place."""
     if project is None:
         return [0] if len(names) == 1 else []
     return [at for at, name in enumerate(names) if name.casefold() == project.strip().casefold()]

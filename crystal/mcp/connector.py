@@ -1,6 +1,6 @@
 """``search`` and ``fetch``, in the form that hosted assistants expect of a server whose tools they do not know.
 
-Each answers with one JSON object. What was said stands in a fence inside its field, because assistants take the fields
+Each answers with one JSON object. What was said is in a fence inside its field, because assistants take the fields
 apart.
 """
 

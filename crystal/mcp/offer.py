@@ -227,6 +227,6 @@ def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dic
 
 
 def _refuse_folder(project: str | None) -> None:
-    """Refuse a path as a project: tools take only names, which say nothing of where a project lies."""
+    """Refuse a path as a project: tools take only names, which say nothing of where a project is."""
     if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
         raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")

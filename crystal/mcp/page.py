@@ -129,7 +129,7 @@ def _with_get(more: str | None, items: Sequence[AnswerItem]) -> str | None:
 def answered(
     head: str, items: Sequence[AnswerItem], name: str, data: Mapping[str, Any], more: str | None
 ) -> ToolAnswer:
-    """Compose an answer: a line about it, notes and the items in one fence, and behind it how to get more.
+    """Compose an answer: a line about it, notes and the items in one fence, and after it how to get more.
 
     A head needs the nonce only where a line of a text may be read as one; an item of one line needs one line.
     """

@@ -157,7 +157,7 @@ def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
 
 
 def title_of(session: SessionSummary) -> str:
-    """Return the first words of the user in a session, behind its title if that is another."""
+    """Return the first words of the user in a session, after its title if that is another."""
     is_same = session.opening.startswith(session.title.rstrip("…"))
     told = session.opening if is_same else f"{session.title}: {session.opening}".removesuffix(": ")
     return quote_line(told, TITLE) or "(without words)"

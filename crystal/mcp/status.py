@@ -1,4 +1,4 @@
-"""``crystal_status``: how the memory stands."""
+"""``crystal_status``: the state of the memory."""
 
 from __future__ import annotations
 

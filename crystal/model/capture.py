@@ -129,7 +129,7 @@ class SegmentPiece(NamedTuple):
 
     ``kept`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless ``state``
     is ``captured``; also for a single huge line, which ``lines`` has, so that memory holds it once. ``raw_hash`` is a
-    keyed hash of the bytes as they stand in the file, None for private pieces: a hash of private text would confirm a
+    keyed hash of the bytes as they are in the file, None for private pieces: a hash of private text would confirm a
     guess. ``lines`` gives (offset in the file, clean line without its newline) for every captured line that has a
     character.
     """

@@ -42,5 +42,5 @@ def title_prefix(title: str) -> str:
 
 
 def shown_text(place: FilePlace | None, text: str) -> str:
-    """Return a chunk's text as it stands in its file, without the title that precedes it for the engines alone."""
+    """Return a chunk's text as it is in its file, without the title that precedes it for the engines alone."""
     return text if place is None else text.removeprefix(title_prefix(place.title))

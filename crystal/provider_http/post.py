@@ -84,7 +84,7 @@ def address(url: str, *, scheme: str = "") -> str:
 
     Args:
         url: As it was configured.
-        scheme: What stands before an address that lacks it.
+        scheme: What is before an address that lacks it.
 
     Raises:
         UsageError: It cannot be one.

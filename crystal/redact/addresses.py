@@ -87,7 +87,7 @@ _DIGIT_AND_LETTER = Lazy(rb"[0-9].*[A-Za-z]|[A-Za-z].*[0-9]")
 
 
 def url_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the passwords in URLs, and tokens that stand where the user does. User and host stay."""
+    """Yield the passwords in URLs, and tokens in the place of the user. User and host stay."""
     work.spend(len(text) * 5)
     for found in work.each(compiled(_URL).finditer(text)):
         if not compiled(_SCHEME).search(text[max(0, found.start() - 32) : found.start()]):
@@ -114,7 +114,7 @@ def _database_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 
 def header_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield what stands in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
+    """Yield what is in Authorization and Cookie headers, and after Bearer and Basic anywhere."""
     lower = text.lower()
     for word, kind, pattern in HEADERS:
         at = lower.find(word)

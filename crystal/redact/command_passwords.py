@@ -50,7 +50,7 @@ COMMAND_WORDS = (
     rb"(?:auth\s*=\s*|BasicAuth)\(",
     *_CALLS,
 )
-"""Words of which one stands in all that ``COMMAND_HINTS`` find: their automaton stays small in any text."""
+"""Words: whatever ``COMMAND_HINTS`` find contains one of them. Their automaton stays small in any text."""
 
 _NO_PIPE = rb"(?:[^|;\r\n\\]|\\[^nr])*"
 """The rest of a command up to an option, in text whose escapes are not yet undone."""
@@ -112,7 +112,7 @@ _MACROS = {
 def command_rows() -> tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...]:
     """Return each option, read when a text first has a command.
 
-    A literal of it; the commands of which one stands before it (none: the pattern says it); what would end the command
+    A literal of it; the commands of which one is before it (none: the pattern says it); what would end the command
     between them; the pattern.
     """
     found = []
@@ -127,7 +127,7 @@ def command_rows() -> tuple[tuple[bytes, tuple[bytes, ...], bytes, bytes], ...]:
 
 
 _SHORT = 2
-"""Letters of a literal that stands in many words, whose pattern fails at once in nearly all of them."""
+"""Letters of a literal that is in many words, whose pattern fails at once in nearly all of them."""
 _BEFORE_OPTION = 240
 _OWNER = Lazy(rb"(?:[\d.]+:)?\d+:\d+(?:/\w+)?|\w+:(?:users|staff|root|wheel|\w*group|daemon|www-data|nogroup)")
 
@@ -161,7 +161,7 @@ _GOES_ON = (b" ", b"\t", b"\\", b'"', b"'")
 
 
 def _end_of_argument(text: bytes, found: re.Match[bytes]) -> int:
-    """Return where the argument ends that a password begins: at its closing quote, or behind escaped signs."""
+    """Return where the argument ends that a password begins: at its closing quote, or after escaped signs."""
     end = found.end("v")
     if text[end : end + 1] not in _GOES_ON:
         return end

@@ -67,7 +67,7 @@ def literal_hints() -> tuple[bytes, ...]:
 
 @cache
 def shape_hints() -> tuple[bytes, ...]:
-    """Return the others, which are told by more letters: in one automaton with the literals they double its time."""
+    """Return the others, which need more letters: in one automaton with the literals they double its time."""
     first = [base64_of(word, 0) for word in _literals() if len(word) < MIN_ANYWHERE]
     inside = [
         b"(?:"
@@ -88,7 +88,7 @@ def base64_of(literal: bytes, shift: int) -> bytes:
 
     Args:
         literal: The bytes.
-        shift: How many bytes of its group of three stand before it.
+        shift: How many bytes of its group of three precede it.
     """
     encoded = binascii.b2a_base64(bytes(shift) + literal, newline=False).rstrip(b"=")
     return encoded[-(-8 * shift // 6) : 8 * (shift + len(literal)) // 6]
@@ -112,7 +112,7 @@ def _runs(text: bytes, work: RedactionWork) -> Iterator[tuple[int, int]]:
         at = 0
         while (hint := search(text, at)) is not None:
             work.spend(CALL)
-            last = hint.end() - 1  # a letter of the run; the first of a hint may stand before it
+            last = hint.end() - 1  # a letter of the run; the first of a hint may be before it
             before = text[max(0, last - _BEFORE) : last]
             begin = last - len(before) + len(before.rstrip(_LETTERS))
             at = run.match(text, begin).end()  # type: ignore[union-attr]
@@ -161,7 +161,7 @@ _DUMP_ROW = Lazy(
 
 
 def dump_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the rows of hexadecimal dumps in which a token of a known format stands."""
+    """Yield the rows of hexadecimal dumps that contain a token of a known format."""
     work.spend(8 * len(text))
     plain = bytearray()
     rows: list[tuple[int, int, int]] = []

@@ -15,7 +15,7 @@ from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
 
 class Format(NamedTuple):
-    """A token format: one of ``literals`` stands in every match.
+    """A token format: every match contains one of ``literals``.
 
     Group 1 is the secret, else the whole match is; a match with the group ``none`` in it is no token.
     """
@@ -40,7 +40,7 @@ DIGITS = rb"(?:[MNO][DTjz][AEIMQUYcgk][w-z0-5])"
 DIGITS_HINT = DIGITS + rb"{4}"
 
 _NOT_BEFORE = {b"free": rb"[A-Za-z0-9]", b"apart": rb"[A-Za-z0-9+/]"}
-"""Characters that must not stand before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
+"""Characters that must not be before ``<free>`` (a short prefix may end a word) and before ``<apart>`` (base64)."""
 
 _BEGINNING = Lazy(rb"^<(free|apart)>([\w/-]*(?![?*+{]))")
 
@@ -127,7 +127,7 @@ def format_hints() -> tuple[bytes, ...]:
 
 @cache
 def format_literals() -> tuple[bytes, ...]:
-    """Return hints of which one stands where any of ``format_hints`` does: the long literals, the hints of the others.
+    """Return hints of which one is found wherever any of ``format_hints`` is: the long literals, the others' hints.
 
     Their automaton is made in a quarter of the time: that of all hints takes as long as cleaning a turn.
     """
@@ -162,7 +162,7 @@ def _rows_in() -> Callable[[bytes], list[int] | None]:
 
 
 def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the tokens of known formats, and the secrets that stand near an account id.
+    """Yield the tokens of known formats, and the secrets that are near an account id.
 
     A long text is read in pieces that end between words: a list of all prefixes in it has only its own piece read
     for each of them.
@@ -185,7 +185,7 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
         work.spend((end - begin) // 2 + CALL)
         for found in compiled(pattern).finditer(text, begin, end):
             if found.lastgroup:
-                work.spend(100)  # letters that begin a token and are none: its pattern goes on behind them
+                work.spend(100)  # letters that begin a token and are none: its pattern goes on after them
                 continue
             span = found.span(found.lastindex or 0)
             work.spend(FINDING)

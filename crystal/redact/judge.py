@@ -96,7 +96,7 @@ def entropy(value: bytes) -> float:
 
 
 def is_stand_in(value: bytes) -> bool:
-    """Return whether the value only stands where a secret would: ``${PASS}``, ``****``, ``your-key``, ``None``."""
+    """Return whether the value is only in the place of a secret: ``${PASS}``, ``****``, ``your-key``, ``None``."""
     value = value[:_ENOUGH]
     small = value.lower()
     for part in _STAND_IN_PARTS:
@@ -153,7 +153,7 @@ def is_bare_password(value: bytes, *, tight: bool) -> bool:
     """Return whether a value without quotes beside ``password`` is one, even a poor one.
 
     Args:
-        value: What stands there.
+        value: What is there.
         tight: It fills the rest of its line, or follows ``=`` without a space, as in an .env file.
     """
     value = value[:_ENOUGH]

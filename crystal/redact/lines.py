@@ -1,9 +1,9 @@
-"""The strings of a JSON line and the names they stand under, found without building the JSON.
+"""The strings of a JSON line and the names they are under, found without building the JSON.
 
 Nothing is parsed, so nothing is re-written: numbers, white space, the order of keys and a nesting a million deep stay
-as they are. A line counts as JSON here if what lies between its strings can only be JSON; otherwise it is text.
+as they are. A line counts as JSON here if what is between its strings can only be JSON; otherwise it is text.
 
-A line may hold a hundred thousand strings, so what is known of each stands in a column, filled by one call for all.
+A line may hold a hundred thousand strings, so their properties are kept in columns, each filled by one call for all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HARMLESS = Lazy(
 
 
 class JsonStrings:
-    """Strings of a JSON line in order, keys among them; the n-th stands at ``line[start(n):end(n)]``.
+    """Strings of a JSON line in order, keys among them; the n-th is at ``line[start(n):end(n)]``.
 
     Args:
         source: The line.
@@ -55,7 +55,7 @@ class JsonStrings:
         apart: For each string the bytes of the line before it that are in no string, quotes included.
         names_of: Finds the names that tell of a secret, by the numbers of the strings under them.
         texts: The strings, if they are at hand.
-        gaps: What stands before each string and behind the last, without quotes, if that is at hand.
+        gaps: What is before each string and after the last, without quotes, if that is at hand.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class JsonStrings:
         return self._before[number + 1] + self._apart[number]
 
     def text(self, number: int) -> bytes:
-        """Return a string as it stands between its quotes."""
+        """Return a string as it is between its quotes."""
         return self.line[self.start(number) : self.end(number)]
 
     def texts_at(self, numbers: Iterable[int]) -> list[bytes]:
@@ -108,12 +108,12 @@ class JsonStrings:
         return sorted(self.names)
 
     def changed(self, source: bytes, cuts: Iterable[Cut], sizes: Iterable[int]) -> JsonStrings:
-        """Return the strings of which a part was cut out, as they stand in the line that has come of it.
+        """Return the strings of which a part was cut out, as they are in the line that has come of it.
 
         Args:
             source: The new line.
             cuts: What was cut out of the old one, in order.
-            sizes: How many bytes stand in the place of each cut.
+            sizes: How many bytes are in the place of each cut.
         """
         starts: list[int] = []
         lengths: list[int] = []
@@ -169,7 +169,7 @@ class JsonStrings:
         return {number - group.start: self.names[number] for number in named}
 
     def placed(self, cuts: list[Cut], group: range) -> Iterator[Cut]:
-        """Carry cuts of the text of a group back to the line; one that goes on into the next string is divided."""
+        """Map cuts of the text of a group back to the line; one that continues in the next string is divided."""
         places = [*map(self._place, range(group.start, group.stop + 1))] if cuts else []
         for cut in cuts:
             start, end = cut.start + places[0], cut.end + places[0]
@@ -212,7 +212,7 @@ class JsonStrings:
                 self._kept.add(one)
 
     def _between(self, group: range) -> Iterable[bytes]:
-        """Return what stands between the strings of a group, quotes included."""
+        """Return what is between the strings of a group, quotes included."""
         if self._gaps:
             gaps = self._gaps[group.start + 1 : group.stop]
             return map({gap: b'"%b"' % gap for gap in set(gaps)}.__getitem__, gaps)
@@ -238,7 +238,7 @@ def strings_of(source: bytes) -> JsonStrings | None:
 
 
 def _parts(line: bytes) -> tuple[list[bytes], list[int], list[bytes] | None]:
-    """Return what stands between the strings of a line, how long each is, and the strings.
+    """Return what is between the strings of a line, how long each is, and the strings.
 
     The strings are None where most of the line is in few of them.
     """
@@ -261,7 +261,7 @@ _MANY_BYTES = 64
 
 
 def _telling_names(gaps: list[bytes], strings: JsonStrings) -> dict[int, bytes]:
-    """Return the names that tell of a secret, by the number of the value that stands under each.
+    """Return the names that announce a secret, by the number of the value under each.
 
     Each different key is judged once.
     """
@@ -316,7 +316,7 @@ _VALUE_BEHIND = (b":", b":[")
 
 
 def _flags(strings: JsonStrings, gaps: list[bytes]) -> dict[int, bytes]:
-    """Return the telling flags of a list of arguments, by the number of the string behind each."""
+    """Return the telling flags of a list of arguments, by the number of the string after each."""
     if b'"-' not in strings.line:
         return {}
     found = {text: text.lstrip(b"-") for text in _FLAGS.findall(strings.line)}

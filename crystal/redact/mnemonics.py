@@ -154,7 +154,7 @@ def mnemonic_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 
 def _in_part(part: bytes, at: int, work: RedactionWork) -> Iterator[Span]:
-    """Yield the phrases in a part of a text, in small letters, that stands at a place of it."""
+    """Yield the phrases in a part of a text, in small letters, that begins at a place of it."""
     pieces = _WORD.split(part)
     words, gaps = pieces[1::2], pieces[2:-1:2]
     vocabulary = _ascii_words() if part.translate(None, b"\xff").isascii() else _words()
@@ -171,7 +171,7 @@ def _in_part(part: bytes, at: int, work: RedactionWork) -> Iterator[Span]:
 
 
 def _rows_in(first: int, end: int, gaps: list[bytes]) -> Iterator[tuple[int, int]]:
-    """Yield a run of words as (number of the first, number behind the last), or the lines of a run that is too long."""
+    """Yield a run of words as (number of the first, number after the last), or the lines of a run that is too long."""
     if end - first <= MAX_WORDS:
         yield first, end
         return

@@ -60,7 +60,7 @@ _WORD_VALUE = Lazy(rb"""[^\s"'`\x00\xff]{1,256}""")
 
 
 def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the secrets that stand beside telling names in plain (unescaped) text."""
+    """Yield the secrets that are beside telling names in plain (unescaped) text."""
     if scanner(NAMED_HINTS)(text) is None:
         return
     for hints, judge in (((ASSIGNED,), _assigned), ((OTHERWISE,), _beside)):
@@ -75,7 +75,7 @@ def named_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 
 def is_secret_beside(name: bytes, value: bytes) -> str | None:
-    """Return the kind of secret that a whole JSON string is, given the key (or flag) that it stands under."""
+    """Return the kind of secret that a whole JSON string is, given the key (or flag) that it is under."""
     strong = strength(name)
     value = value.strip()
     if strong is None or b"\xff" in value:
@@ -162,7 +162,7 @@ def _is_working_folder(found: _Assignment) -> bool:
 
 
 def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> tuple[int, int] | None:
-    """Return where the secret between quotes stands, or None if it is none."""
+    """Return where the secret between quotes is, or None if it is none."""
     value, is_listed = quoted.value, found.symbol == b","
     if is_listed and (not found.operator["close"] or b"-" in found.name or b"." in found.name):
         return None
@@ -179,7 +179,7 @@ def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> 
 
 
 def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | None:
-    """Return where the secret without quotes stands, or None if it is none."""
+    """Return where the secret without quotes is, or None if it is none."""
     if found.name == b"pass" or found.symbol not in _BARE_OPERATORS or b")" in found.operator["close"]:
         return None
     value, start, tight = _bare(found)
@@ -198,7 +198,7 @@ _NAME_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.
 
 
 class _Quoted(NamedTuple):
-    """A value in quotes: its quote, what stands in it, and where that begins."""
+    """A value in quotes: its quote, what is in it, and where that begins."""
 
     quote: bytes
     value: bytes
@@ -206,7 +206,7 @@ class _Quoted(NamedTuple):
 
 
 def _is_no_value(found: _Assignment, quoted: _Quoted) -> bool:
-    """Return whether what stands in quotes is the name once more, a docstring, a word to compare with, or a name."""
+    """Return whether what is in quotes is the name once more, a docstring, a word to compare with, or a name."""
     value = quoted.value
     if len(quoted.quote) == 3 and b")" in found.operator["close"]:
         return True
@@ -222,7 +222,7 @@ _TYPE_NAME = Lazy(rb"(?:[A-Z][a-z]{2,}){2}$|[A-Z][a-z]{3,}[A-Z][A-Za-z][A-Z][a-z
 
 
 def _quoted(text: bytes, at: int) -> _Quoted | None:
-    """Cut out the value whose opening quote stands at ``at``; None if either quote is missing."""
+    """Cut out the value whose opening quote is at ``at``; None if either quote is missing."""
     opening = _OPENING.match(text, at)
     if opening is None:
         return None
@@ -231,7 +231,7 @@ def _quoted(text: bytes, at: int) -> _Quoted | None:
     for _ in range(_MAX_ESCAPED_QUOTES):
         before = text[max(start, end - 64) : end]
         if end < 0 or (len(before) - len(before.rstrip(b"\\"))) % 2 == 0:
-            break  # an even number of backslashes stands before it
+            break  # an even number of backslashes is before it
         end = text.find(quote, end + 1, start + MAX_VALUE + 3)
     if end < 0 or text.find(b"\xff", start, end) >= 0:
         return None
@@ -315,7 +315,7 @@ def _heads_line(found: _Assignment) -> bool:
 
 
 def _until_escape(value: bytes) -> bytes:
-    """Return what stands before the first escape that is not yet undone."""
+    """Return what is before the first escape that is not yet undone."""
     return value if b"\\" not in value else _ESCAPED_END.split(value, 1)[0].rstrip(b"\\")
 
 

@@ -81,7 +81,7 @@ TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def strength(name: bytes) -> Strength | None:
-    """Return what may stand beside ``name``, or None for a name that tells nothing."""
+    """Return what may be beside ``name``, or None for a name that tells nothing."""
     return _strength(name.translate(TO_ZEROS))
 
 

@@ -1,7 +1,7 @@
 """Remove text that crystal itself gave an agent: fenced by ``crystal.text.fence``, and never kept a second time.
 
 A fence begins with ``<crystal-memory-NONCE>``, or with ``<crystal-memory>`` as older releases wrote it, if the line
-that a fence begins with is behind it, if it stands alone on its line, or if it is closed. It ends at the closing tag
+that a fence begins with follows it, if it is alone on its line, or if it is closed. It ends at the closing tag
 with the same nonce. One that is cut off hides everything up to the end of its string. A tag that somebody merely
 names, between quotes or in a sentence, opens none. Gemini CLI writes what a hook told with ``&lt;`` and ``&gt;``; tags
 that are escaped as JSON does it are not looked for, because each level is read in turn.
@@ -38,7 +38,7 @@ def recalled_spans(text: bytes, work: RedactionWork) -> list[tuple[int, int]]:
         work.spend(2 * CALL)
         quote = text[tag.end() : tag.end() + 1]
         if quote in _QUOTES and tag.start() > 0 and text[tag.start() - 1 : tag.start()] == quote:
-            continue  # one that stands by itself between quotes is named in a sentence
+            continue  # one that is alone between quotes is named in a sentence
         if begin is not None and tag["close"] is not None and begin["nonce"] == tag["nonce"]:
             spans.append((begin.start(), tag.end()))
             begin, is_fence = None, False

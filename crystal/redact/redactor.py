@@ -162,7 +162,7 @@ class Redactor:
         return f"[redacted:{kind}:{digest}]".encode()
 
     def _cuts(self, line: bytes, strings: JsonStrings | None, work: RedactionWork, again: bool = False) -> list[Cut]:
-        """Look at the strings of a JSON line, or at a text that is none."""
+        """Search the strings of a JSON line, or a text that is none."""
         if strings is None:
             return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         cuts: list[Cut] = []
@@ -191,7 +191,7 @@ class Redactor:
         again: bool,
         read: Callable[[bytes], View | None],
     ) -> list[Cut]:
-        """Look at ``line[start:end]`` as ``read`` shows it: at once, or window by window where it is huge."""
+        """Search ``line[start:end]`` as ``read`` shows it: at once, or window by window where it is huge."""
         spans = windows(line, start, end) if not name and is_divisible(line, start, end) else ((start, end),)
         cuts: list[Cut] = []
         for at, stop in spans:
@@ -213,7 +213,7 @@ class Redactor:
     def _group_cuts(
         self, joined: bytes, longest: int, names: dict[int, bytes], reserve: RedactionWork, again: bool
     ) -> list[Cut]:
-        """Look at strings of a JSON line, as they stand between their quotes and joined by ``STRING_END``."""
+        """Search strings of a JSON line, as they are between their quotes and joined by ``STRING_END``."""
         work = RedactionWork(len(joined), reserve)
         work.spend(len(names) * FINDING)
         view = unescaped(joined)
@@ -223,7 +223,7 @@ class Redactor:
     def _examine(
         self, text: bytes, longest: int, names: dict[int, bytes], work: RedactionWork, again: bool
     ) -> list[Cut]:
-        """Look at a text; after the first time, only what stands near a marker may have changed.
+        """Search a text; after the first time, only what is near a marker may have changed.
 
         Args:
             text: What its reader sees: one string, or several joined by ``STRING_END``.
@@ -242,7 +242,7 @@ class Redactor:
         return cuts + _named_cuts(names, text, work) if names else cuts
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
-        """Look at the text as it is, with lines joined, and as it reads with each of its levels of encoding undone."""
+        """Search the text as it is, with lines joined, and with each of its levels of encoding undone."""
         cuts = self._plain_cuts(text, work)
         if self._secrets:
             cuts += _structured_cuts(text, work)
@@ -262,7 +262,7 @@ class Redactor:
         ]
 
     def _decoded_cuts(self, text: bytes, work: RedactionWork, level: int) -> list[Cut]:
-        """Look at the text with one level of escaping undone, or else with the encoding of URLs undone."""
+        """Search the text with one level of escaping undone, or else with the encoding of URLs undone."""
         near = near_escapes(text)
         part = text if near is None else near.text
         view = unescaped(part)
@@ -279,7 +279,7 @@ def _as_it_is(_: bytes) -> None:
 
 
 def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
-    """Carry cuts of a view, or of a text that stands at ``offset``, back to where they stand in the whole."""
+    """Map cuts of a view, or of a text that is at ``offset``, to their places in the whole."""
     if not cuts:
         return cuts
     places = [cut[:2] for cut in cuts] if view is None else view.lead_back(cut[:2] for cut in cuts)
@@ -290,7 +290,7 @@ def _moved(cuts: list[Cut], view: View | None, offset: int) -> list[Cut]:
 
 
 def _structured_cuts(text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
-    """Judge the strings of each string that is itself JSON by the keys that they stand under, and JSON in them too."""
+    """Judge the strings of each string that is itself JSON by the keys that they are under, and JSON in them too."""
     cuts: list[Cut] = []
     for begin in _JSON_START.finditer(STRING_END + text):
         start, end = string_around(text, begin.end() - 1 - len(STRING_END))
@@ -324,7 +324,7 @@ def _json_cuts(text: bytes, work: RedactionWork, level: int) -> list[Cut]:
 
 
 def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> list[Cut]:
-    """Judge the strings that a text joins by the names that they stand under, if these tell of a secret."""
+    """Judge the strings that a text joins by the names that they are under, if these tell of a secret."""
     strings = text.split(STRING_END)
     starts = [*accumulate(map(len(STRING_END).__add__, map(len, strings)), initial=0)]
     return [
@@ -335,7 +335,7 @@ def _named_cuts(names: dict[int, bytes], text: bytes, work: RedactionWork) -> li
 
 
 def _named_leaf(name: bytes, leaf: bytes, work: RedactionWork) -> list[Cut]:
-    """Judge a whole JSON string by the key that it stands under, and what a header of that name would hold."""
+    """Judge a whole JSON string by the key that it is under, and what a header of that name would hold."""
     plain = masked(leaf)
     kind = is_secret_beside(name, plain)
     cuts = [Cut(0, len(leaf), kind, NAMED, leaf)] if kind else []

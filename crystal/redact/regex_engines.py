@@ -37,7 +37,7 @@ def compiled(pattern: bytes) -> re.Pattern[bytes]:
 @cache
 def scanner(hints: tuple[bytes, ...]) -> Search:
     """Return a function that finds the next match of any of ``hints``."""
-    # (?U), reluctant: a match ends as soon as it can, so that no search reads far behind what it has found.
+    # (?U), reluctant: a match ends as soon as it can, so that no search reads far beyond what it has found.
     search: Search = re2.compile(b"(?U:" + _joined(hints) + b")", _options()).search
     return search
 

@@ -53,7 +53,7 @@ class _Table(NamedTuple):
 
 
 def table_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
-    """Yield the secrets that stand in tables under telling names."""
+    """Yield the secrets that are in tables under telling names."""
     search, at = scanner(TABLE_HINTS), 0
     while (hint := search(text, at)) is not None:
         work.spend(8 * CALL)
@@ -76,14 +76,14 @@ def table_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 
 def _line(text: bytes, start: int) -> tuple[int, int, int]:
-    """Return where the line at ``start`` begins behind its number and where it ends, and where the next begins."""
+    """Return where the line at ``start`` begins after its number and where it ends, and where the next begins."""
     end = text.find(b"\n", start)
     end = end if end >= 0 else len(text)
     return _LINE_NUMBER.match(text, start, end).end(), end, min(end + 1, len(text))  # type: ignore[union-attr]
 
 
 def _cells(comma: bytes, text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where the cells of a line stand; the bars on both sides of a row are not among what divides them."""
+    """Yield where the cells of a line are; the bars on both sides of a row are not among what divides them."""
     if comma == b"|":
         line = text[start:end].rstrip()
         start, end = start + (len(line) - len(line.lstrip(b" \t"))), start + len(line.removesuffix(b"|"))

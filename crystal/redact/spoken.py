@@ -39,7 +39,7 @@ _LATIN_RAW = rb"(?i:" + _raw(_LATIN) + rb")"
 _IS_RAW = rb"(?i:passw(?:or)?d)\s+(?:" + _raw(tuple(word for word in _IS if word != "to")) + rb")\s"
 _SHORT_RAW = _NO_WORD + rb"(?i:" + _raw(_SHORT) + rb")" + _APART_RAW
 SPOKEN_WORDS = (_raw(_OTHER), _LATIN_RAW, _IS_RAW, _SHORT_RAW)
-"""Words of which one stands in all that ``SPOKEN_HINTS`` find."""
+"""Words: whatever ``SPOKEN_HINTS`` find contains one of them."""
 SPOKEN_HINTS = (
     _raw(_OTHER),
     _LATIN_RAW + _APART_RAW,
@@ -75,7 +75,7 @@ def spoken_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     search, at = scanner(_BEGINNINGS), 0
     while (word := search(text, at)) is not None:
         work.spend(2 * CALL)
-        at = word.end() - 1  # what stands before the next word may be the end of this one
+        at = word.end() - 1  # what is before the next word may be the end of this one
         found = compiled(_PATTERN).match(text, word.start()) or compiled(_PATTERN).match(text, word.start() + 1)
         if found is None:
             continue

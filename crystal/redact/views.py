@@ -39,7 +39,7 @@ class View:
         self.text = filled.translate(None, _FILLERS)
 
     def lead_back(self, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return where stretches of ``text`` (none of them empty) stand in the source.
+        """Return where stretches of ``text`` (none of them empty) are in the source.
 
         A stretch that begins or ends within what one escape stands for takes the whole escape.
         """
@@ -129,7 +129,7 @@ def _rewritten(pattern: re.Pattern[bytes], forms: dict[bytes, bytes], text: byte
     """Put for each match of a pattern, of which all is one group, what stands for it."""
     few = set(pattern.findall(text, 0, _SAMPLE))
     if len(few) <= _FEW_FORMS and len(few := set(pattern.findall(text))) <= _FEW_FORMS:
-        for form in sorted(few, key=len, reverse=True):  # half of a pair may stand alone elsewhere
+        for form in sorted(few, key=len, reverse=True):  # half of a pair may be alone elsewhere
             text = text.replace(form, forms[form])
         return text
     parts = pattern.split(text)

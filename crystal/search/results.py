@@ -1,6 +1,6 @@
 """Values of a search in progress: candidates, ranked answers, and hits with the text around them.
 
-A turn that stands in both memories is one answer, shown as this machine's own.
+A turn that is in both memories is one answer, shown as this machine's own.
 """
 
 from __future__ import annotations

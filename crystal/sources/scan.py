@@ -73,7 +73,7 @@ class Scan:
 
 
 def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
-    """Look at everything in a folder; no file is read but ignore files.
+    """List everything in a folder; only ignore files are read.
 
     Args:
         root: The folder.

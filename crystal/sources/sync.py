@@ -107,7 +107,7 @@ class SourceSync:
         return path not in self._found.files and not self._found.is_unknown(path)
 
     def run(self, progress: Progress = lambda *_: None, should_stop: Callable[[], bool] = lambda: False) -> SyncReport:
-        """Look at every file that may have changed, then delete what is gone."""
+        """Read every file that may have changed, then delete what is gone."""
         todo = [path for path, stamp in self._found.files.items() if not self._is_unchanged(path, stamp)]
         for path in self._found.files.keys() - set(todo):
             self._count_unchanged(self._known[path])

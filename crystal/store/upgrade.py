@@ -21,7 +21,7 @@ from crystal.store import texts
 APPLICATION_ID = 0x43525953
 """``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
-REWRITES = "see smaller.py"
+REWRITES = "see recompress.py"
 """Marks the migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"

@@ -25,7 +25,7 @@ from crystal.sync.wire import SentSegment, line_starts
 from crystal.transcript.reader import find_facts
 
 BLANK = "blank"
-"""Rule name for skipped blank lines that stand alone between stored lines."""
+"""Rule name for skipped blank lines that are alone between stored lines."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class _Splitter:
         return self._after_space(self._around_fence(cut, start, done, reach))
 
     def _after_space(self, cut: int) -> int:
-        """Move a cut behind blank lines and spaces, so that no chunk is made of them; an indent stays with its line."""
+        """Move a cut after blank lines and spaces, so that no chunk is made of them; an indent stays with its line."""
         space = _SPACE.match(self.text, cut)
         if space is None:
             return cut

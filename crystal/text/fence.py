@@ -1,6 +1,6 @@
 """The fence around recalled text: data, never an instruction, and left out again when it is captured.
 
-Whatever crystal tells an agent stands between two tags with the same nonce, which is new for each answer, so that no
+Whatever crystal tells an agent is between two tags with the same nonce, which is new for each answer, so that no
 stored text can know it: ``<crystal-memory-7k2m9x>`` ... ``</crystal-memory-7k2m9x>``. Capture takes the whole stretch
 out (crystal/redact), so that what was recalled never comes back as something said. The tags hold no character that
 JSON escapes. ``crystal.text.quoting`` makes the text inside safe.

@@ -62,7 +62,7 @@ MARKS = (
 )
 _PIECE = re.compile(rf"(?:[^\W_][{MARKS}]*)+")
 _EDGES = re.compile(rf"^[\W_]+|(?:(?![{MARKS}])[\W_])+$")
-# Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever stands between two signs there.
+# Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever is between two signs there.
 UNSPACED = lazy_pattern(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d"
     "\U00020000-\U000323af]+"
@@ -76,7 +76,7 @@ class Query:
 
     Attributes:
         text: The question as valid Unicode without control characters.
-        phrases: What stood in quotation marks: an answer has it.
+        phrases: What was in quotation marks: an answer has it.
         compounds: Words that the index holds as several: ``foo_bar.baz()``, ``src/a/b.py``, ``v1.2.3``.
         terms: Single words, those of the compounds too, without words that are everywhere.
         is_literal: The whole question is one compound: something exact is looked for.

@@ -1,6 +1,6 @@
 """Make recalled text safe to show to an agent: nothing in it is invisible, and nothing looks like the fence's tag.
 
-``quote`` removes characters that a reader does not see and replaces every spelling of the tag's name behind an opening
+``quote`` removes characters that a reader does not see and replaces every spelling of the tag's name after an opening
 bracket: other scripts, full-width forms, accents, HTML entities, percent and backslash escapes, characters in between.
 The table of look-alikes is Unicode's, from the package ``confusable-homoglyphs``. It is loaded with the first foreign
 letter, once for a process.
@@ -94,7 +94,7 @@ def _without_tags(text: str) -> str:
 
 
 def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text decoded and folded to ASCII look-alikes, and for each character where it stands in ``text``."""
+    """Return the text decoded and folded to ASCII look-alikes, and for each character where it is in ``text``."""
     places = [(at, at + 1) for at in range(len(text))]
     for _ in range(MAX_ESCAPE_LEVELS):
         pairs = [(letter, place) for one, place in zip(text, places, strict=True) for letter in _FOLDED[ord(one)]]

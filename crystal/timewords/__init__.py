@@ -32,8 +32,8 @@ class TimeSpan:
     Attributes:
         start: Its first moment, ms since the epoch.
         end: The first moment after it.
-        words: The words that name it, as they stand in the question.
-        at: Where they stand: the first character, and the one after the last.
+        words: The words that name it, as they are in the question.
+        at: Where they are: the first character, and the one after the last.
     """
 
     start: int

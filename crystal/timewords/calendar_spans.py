@@ -17,7 +17,7 @@ def days(month: int, first: int, last: int, year: int) -> Stretch:
     """Return the days of a month from the first to the last.
 
     Raises:
-        ValueError: The month has no such days, or the last lies before the first.
+        ValueError: The month has no such days, or the last is before the first.
     """
     if last < first:
         raise ValueError(last)
@@ -25,7 +25,7 @@ def days(month: int, first: int, last: int, year: int) -> Stretch:
 
 
 def months(first: int, count: int, year: int) -> Stretch:
-    """Return ``count`` months, counted from January of ``year`` as 1; 0 and less lie before it."""
+    """Return ``count`` months, counted from January of ``year`` as 1; 0 and less are before it."""
     start = year * 12 + first - 1
     return _first_of(start), _first_of(start + count)
 

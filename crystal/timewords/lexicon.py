@@ -4,7 +4,7 @@
 numbers its values from 1 (``month``), an object names them. Case and accents do not matter. A phrase may carry several
 tags.
 
-A pattern such as ``<number> <unit> ago`` stands beside the function of ``meanings`` that reads what it matches.
+A pattern such as ``<number> <unit> ago`` is beside the function of ``meanings`` that reads what it matches.
 ``<tag>`` and ``<name=tag>`` are groups, capitals are macros, spaces mean nothing.
 """
 

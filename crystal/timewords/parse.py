@@ -95,7 +95,7 @@ def local_ms(naive: datetime, tz: tzinfo | None = None) -> int:
     """Return a local time as ms; one that a clock change skips is read as if the clocks had not changed yet.
 
     Raises:
-        ValueError, OverflowError, OSError: It lies beyond what the platform's calendar knows.
+        ValueError, OverflowError, OSError: It is beyond what the platform's calendar knows.
     """
     return _ms(naive.astimezone() if tz is None else naive.replace(tzinfo=tz))
 

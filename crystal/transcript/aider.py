@@ -1,7 +1,7 @@
 """The reader of Aider's chat history: one Markdown file in each repository, to which every session is added.
 
 Nothing in it has an id: a session is known by all up to its first prompt, a message by its place in it. What a person
-typed and what the program tells end with two spaces, so that headings and quotes of an answer are told apart;
+typed and what the program says end with two spaces, which distinguishes them from headings and quotes of an answer;
 in a file without such lines a heading counts where no answer goes on.
 
 Source: files of version 0.86; tests/data/agents/aider/README.md.
@@ -120,7 +120,7 @@ def _messages(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _kind(line: str, role: str, *, is_marked: bool) -> str:
-    """Return whose a line is; ``role`` is that of the line before. An empty one belongs to what stands before it."""
+    """Return whose a line is; ``role`` is that of the line before. An empty one belongs to what is before it."""
     if not line.strip():
         return role
     is_told = line.endswith(_MARK) if is_marked else True

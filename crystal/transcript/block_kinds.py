@@ -1,6 +1,6 @@
 """Name what a message has that no reader knows: a block of a new kind, one without its text, or no content at all.
 
-A record says its kind; what was said stands in its blocks. A program that writes these in another form would lose words
+A record says its kind; what was said is in its blocks. A program that writes these in another form would lose words
 without notice, because its records are of the kinds that they always were.
 """
 

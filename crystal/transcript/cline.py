@@ -56,7 +56,7 @@ class ClineReader(MessageReader, SnapshotReader):
         return [SessionStamp(session, source.stamp, own if own != session else None)]
 
     def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the messages. The extension's have no ids: time or place, and role, tell them apart."""
+        """Yield the messages. The extension's have no ids: time or place, and role, identify them."""
         own, _, messages = _document(source)
         context = _context_of(conversation.session, source.sides)
         for number, message in enumerate(messages):
@@ -78,7 +78,7 @@ class ClineReader(MessageReader, SnapshotReader):
         for part in parts_of_blocks(_content(fields), "user" if role == "user" else "assistant"):
             if not is_summary:
                 yield part._replace(text=_typed(part.text)) if part.role == "user" else part
-            elif part.role == role:  # Roo Code repeats the last calls behind a summary
+            elif part.role == role:  # Roo Code repeats the last calls after a summary
                 yield part._replace(role="summary")
 
     def time_of(self, fields: Fields, context: Context) -> int | None:

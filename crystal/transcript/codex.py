@@ -1,8 +1,8 @@
 """The reader of Codex's rollouts: lines that are appended, or a whole rollout that was compressed.
 
-The conversation stands twice: as the items that the model got and gave, and as events for the screen. Items are read,
-because every version writes them: without them a session could not be resumed. Before 0.169 they had no ids: the turn
-and the place in it tell them apart, and both stay where the program copies or rewrites a rollout.
+The file has the conversation twice: as the items that the model got and gave, and as events for the screen. Items are
+read, because every version writes them: without them a session could not be resumed. Before 0.169 they had no ids: the
+turn and the place in it identify them, and both stay the same where the program copies or rewrites a rollout.
 
 Source: files of versions 0.104, 0.140 and 0.169; tests/data/agents/codex/README.md.
 """
@@ -128,7 +128,7 @@ class CodexReader(MessageReader, SnapshotReader):
             yield part._replace(tool=part.tool or tools.get(call)) if part.role == "tool_result" else part
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:
-        """Return the kind of a line, with that of the item in it: the conversation stands in items."""
+        """Return the kind of a line, with that of the item in it: the conversation is in items."""
         kind, told = record_of(dict(fields))
         own = super().kind({"type": told.get("type") or "message", "message": told})
         return f"{kind}/{own}" if kind == ITEM else kind or None
@@ -178,7 +178,7 @@ def _owner(meta: Fields) -> tuple[str | None, str | None]:
 
 
 def _named_in(index: bytes) -> dict[str, Fields]:
-    """Return what names sessions, by session: the newest stands last."""
+    """Return what names sessions, by session: the newest is last."""
     return {one["id"]: one for one in parse_lines(index) if identifier(one.get("id")) and word(one.get("thread_name"))}
 
 
@@ -198,7 +198,7 @@ def _turn_of(context: Context) -> str:
 
 
 def _number_of(context: Context) -> int:
-    """Return how many items of its turn stand before the next line."""
+    """Return how many items of its turn are before the next line."""
     return int((context.turn or "-0").rpartition("-")[2])
 
 

@@ -11,7 +11,7 @@ from crystal.transcript.tables import object_of
 
 ITEM = "response_item"
 SUMMARY = "compacted"
-"""Also holds the history that remains; it stands in the lines before."""
+"""Also holds the history that remains; it is in the lines before."""
 
 _BARE_ITEMS = frozenset(("message", "reasoning", "function_call", "function_call_output", "local_shell_call"))
 """Items that the first versions wrote without anything around them."""
@@ -91,7 +91,7 @@ def _parts_of_user(item: Fields) -> Iterator[Part]:
 
 
 def _request(text: str) -> str:
-    """Return what was typed behind the context that an editor's extension adds."""
+    """Return what was typed after the context that an editor's extension adds."""
     _, found, request = text.rpartition(_REQUEST)
     return request.strip() if found else text
 

@@ -1,7 +1,7 @@
 """The reader of GitHub Copilot CLI's sessions: a chain of events, subagents' among them.
 
-A call stands twice: in the message that asks for it, and in the event of its execution, which is missing where the
-person interrupted. Both have the call's id, so that it is one turn.
+The file has each call twice: in the message that asks for it, and in the event of its execution, which is missing if
+the person interrupted it. Both have the call's id, so that it is one turn.
 
 Source: files of versions 1.0.64 to 1.0.102; tests/data/agents/copilot-cli/README.md.
 """
@@ -85,7 +85,7 @@ class CopilotReader(MessageReader):
         return super().turn_of(fields, own)._replace(parent_uuid=called, message_id=identifier(data.get("messageId")))
 
     def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        """Yield the turns of the events, in their order; behind a message the calls whose execution does not follow."""
+        """Yield the turns of the events, in their order; after a message the calls whose execution does not follow."""
         stretch = list(lines)
         begun = {_call_uuid(_event(parse_line(line) or {})[1]) for _, line in stretch if _STARTED in line}
         for offset, line in stretch:
@@ -95,7 +95,7 @@ class CopilotReader(MessageReader):
                 uuid = _call_uuid(asked)
                 if uuid is not None and uuid not in begun:
                     shared = self.turn_of(fields, context)
-                    at = None if shared.timestamp is None else shared.timestamp + 1  # behind what the message says
+                    at = None if shared.timestamp is None else shared.timestamp + 1  # after what the message says
                     shared = shared._replace(uuid=uuid, offset=offset, timestamp=at)
                     parts = [call(asked.get("name"), asked.get("arguments"))]
                     yield from turns_of_parts(parts, shared, fields, subagent=subagent or self.is_subagents(fields))

@@ -122,7 +122,7 @@ def _part(block: object) -> Iterator[Part]:
 
 
 def _typed(text: str) -> Part:
-    """Return what a person typed: what the program tells of the environment stands around it."""
+    """Return what a person typed: what the program tells of the environment is around it."""
     if text.lstrip().startswith(_SUMMARY):
         return Part("summary", text.lstrip().removeprefix(_SUMMARY).lstrip(": \n"))
     found = _TYPED.findall(text)

@@ -1,4 +1,4 @@
-"""Parse what is left of JSON that was cut, overwritten in the middle, or written on behind a half-written record."""
+"""Parse what is left of JSON that was cut, overwritten in the middle, or written on after a half-written record."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from crystal.transcript.line import fields_of, list_of, parse_line
 MAX_RECORD_BYTES = 4 << 20
 _FORWARDS = lazy_pattern(rb'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)|[][{}]', re.DOTALL)
 _BACKWARDS = lazy_pattern(rb'"[^"]*(?:"(?=\\(?:\\\\)*(?!\\))[^"]*)*"|[][{}]', re.DOTALL)
-"""Strings and brackets in reversed JSON: there a quote with an odd number of backslashes behind it is escaped."""
+"""Strings and brackets in reversed JSON: there a quote with an odd number of backslashes after it is escaped."""
 _OBJECT = lazy_pattern(rb'\{\s*"')
 _MAX_AGAIN = 20
 """A document is parsed as often at most: one that begins with many objects that do not end would be each time."""
 _MAX_OPEN = 4
-"""Brackets that are open behind a place where the beginning of a conversation may end."""
+"""Brackets that are open after a place where the beginning of a conversation may end."""
 _CLOSING = bytes.maketrans(b"[{", b"]}")
 
 
@@ -35,7 +35,7 @@ class MessageList(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A place in a document where it can be closed: behind an object of its list, or where that list begins."""
+    """A place in a document where it can be closed: after an object of its list, or where that list begins."""
 
     end: int
     closing: bytes
@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 def last_record_at(line: bytes) -> int:
     """Return the start of the last JSON object of a line, 0 if it is the whole line or if the line ends with none.
 
-    A program that died in the middle of a line, and goes on without a newline, writes its next record behind the half.
+    A program that died in the middle of a line, and goes on without a newline, writes its next record after the half.
     """
     body = line.rstrip()
     if len(body) > MAX_RECORD_BYTES or not body.endswith(b"}") or parse_line(body) is not None:
@@ -95,7 +95,7 @@ def _head(data: bytes, listed: MessageList | None) -> tuple[object, int, bool]:
 
 
 def _objects_with(keys: Collection[str], data: bytes, at: int) -> list[slice]:
-    """Return where the objects stand that are whole and have some fields, from a place on.
+    """Return the places of the whole objects that have some fields, from a place on.
 
     No text of a message is taken for one: a quote in it is escaped.
     """
@@ -116,7 +116,7 @@ def _objects_with(keys: Collection[str], data: bytes, at: int) -> list[slice]:
 
 
 def parse_beginning(data: bytes) -> object:
-    """Parse what stands before the damage, as if everything that is open ended there; None if that is nothing."""
+    """Parse what is before the damage, as if everything that is open ended there; None if that is nothing."""
     places = [
         _Place(end, bytes(open_).translate(_CLOSING)[::-1])
         for end, open_ in _brackets(data)
@@ -156,7 +156,7 @@ def _places(data: bytes) -> tuple[list[_Place], bytes]:
 
 
 def _brackets(data: bytes) -> Iterator[tuple[int, bytearray]]:
-    """Yield the end of each bracket, and which are open behind it: a list that changes with the next."""
+    """Yield the end of each bracket, and which are open after it: a list that changes with the next."""
     open_ = bytearray()
     for token in _FORWARDS.finditer(data):
         sign = token[0]
@@ -170,7 +170,7 @@ def _brackets(data: bytes) -> Iterator[tuple[int, bytearray]]:
 
 
 def _objects_at_end(data: bytes, begin: int) -> list[slice]:
-    """Return where the whole objects stand at the end of a document that is a list, from a place on."""
+    """Return where the whole objects are at the end of a document that is a list, from a place on."""
     found, stop, outer, rest = list[slice](), 0, b"", data[begin:]
     for depth, sign, at in _backwards(rest):
         if depth == 1 and sign in b"]}":
@@ -187,7 +187,7 @@ def _objects_at_end(data: bytes, begin: int) -> list[slice]:
 
 
 def _backwards(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield each bracket from the end on: how many are open before it, the bracket, where it stands."""
+    """Yield each bracket from the end on: how many are open before it, the bracket, where it is."""
     depth = 0
     for token in _BACKWARDS.finditer(data[::-1]):
         sign = token[0]

@@ -1,8 +1,8 @@
 """Split the bytes of a transcript into complete lines.
 
 A last line without a newline is complete if it is a JSON object: nothing that could follow would be a part of it. It
-is read as if its newline stood there, so that its end is a byte behind the end of the file, and the newline is no new
-byte when it comes. A record behind one that was never finished, in the same line, is a line of its own.
+is read as if its newline were there, so that it ends a byte after the end of the file, and the newline is no new
+byte when it comes. A record after one that was never finished, in the same line, is a line of its own.
 
 Source: docs/reference/transcript-format.md, section 2.
 """

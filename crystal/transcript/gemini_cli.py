@@ -46,7 +46,7 @@ class GeminiReader(MessageReader, SnapshotReader):
         return tuple(parent.parent / _ROOT_FILE for parent in path.parents if parent.name == "chats")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the chat of a file. A subagent's lies in a folder named after its session, and has its own name.
+        """Return the chat of a file. A subagent's is in a folder named after its session, and has its own name.
 
         One that was read without its beginning, which names the session, keeps the name of its file.
         """

@@ -1,8 +1,8 @@
 """The reader of Goose's sessions: a database, or a file for each session of older versions.
 
 The database takes over the files, and a compaction writes all messages of a session again, at times with other ids and
-always with other row numbers. So a message is told by its time, its role and its content. Each database counts the
-sessions of a day, so a session is told by that number and by when it began.
+always with other row numbers. So a message is identified by its time, its role and its content. Each database counts
+the sessions of a day, so a session is identified by that number and by when it began.
 
 Source: the program itself (1.50, schema 16), its public source up to schema 9, and samples.
 """
@@ -163,7 +163,7 @@ def _named(messages: list[Fields]) -> Iterator[tuple[str, Fields]]:
 
 
 def _copies(messages: list[Fields]) -> Iterator[bool]:
-    """Yield for each message whether it is the last prompt, which a compaction repeats behind its summary."""
+    """Yield for each message whether it is the last prompt, which a compaction repeats after its summary."""
     last, is_after_summary = "", False
     for message in messages:
         if _FOR_MODEL in fields_of(message.get("metadata")):

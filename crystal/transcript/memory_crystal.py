@@ -1,6 +1,6 @@
 """The reader of memory-crystal's ``crystal.db``: chunks of messages with their vectors, and memories.
 
-A chunk of a message is a turn. Its vectors lie in the tables that sqlite-vec keeps, which are read as they are.
+A chunk of a message is a turn. Its vectors are in the tables that sqlite-vec keeps, which are read as they are.
 
 Source: the program's public source up to 0.7.28; no real database was read.
 """

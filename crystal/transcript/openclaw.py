@@ -1,8 +1,8 @@
 """The reader of OpenClaw's sessions: entries in the form of Pi's, in a database, or in files of older versions.
 
 Older versions write a file for each session, and copies of it when a session is reset, deleted or compacted; a newer
-one takes the files into its database. So files are read as a whole, too: an entry is the same wherever it lies, and
-one that Pi has written is the same there.
+one takes the files into its database. So files are read as a whole, too: an entry is the same wherever it is stored,
+and one that Pi has written is the same there.
 
 Source: a database of version 2026.9.6 and files of older ones; tests/data/agents/openclaw/README.md.
 """

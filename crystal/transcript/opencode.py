@@ -1,6 +1,6 @@
 """The reader of OpenCode's database: messages of parts, and, since version 2, whole messages.
 
-A fork copies messages with new ids; what stays are their times and prompts, which so tell them apart here. A
+A fork copies messages with new ids; their times and prompts stay the same, and identify them here. A
 database that version 2 took over has its messages in the tables of both generations, under the same ids.
 
 Source: databases of versions 1.15, 1.18 and 2.0; tests/data/agents/opencode/README.md.

@@ -80,7 +80,7 @@ def turns_of_parts(parts: Iterable[Part], turn: Turn, record: Fields, *, subagen
 
 
 def without_files(text: str) -> str:
-    """Return what a person typed: without the files that Gemini CLI and its forks add behind it."""
+    """Return what a person typed: without the files that Gemini CLI and its forks add after it."""
     typed, are_added, _ = text.partition(_FILES_FOLLOW)
     return typed.rstrip() if are_added else text
 

@@ -96,7 +96,7 @@ def message_of(fields: Fields) -> Fields:
 def entry_uuid(fields: Fields, harness: str) -> str | None:
     """Return the id of an entry, the same in forks. Its own id is short, so the time is part of it.
 
-    Entries of the first versions have none: their time, role and call tell them apart.
+    Entries of the first versions have none: their time, role and call identify them.
     """
     message, at = message_of(fields), parse_time(fields.get("timestamp"))
     ident = identifier(fields.get("id"))

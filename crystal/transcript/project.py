@@ -54,7 +54,7 @@ def find_project(cwd: str) -> Project:
             return alone
         folder = Path(made[1])
         if not _is_folder(folder):
-            is_home = len(folder.parts) <= 3  # as /home/you: worktrees of any project may lie there
+            is_home = len(folder.parts) <= 3  # as /home/you: worktrees of any project may be there
             return alone if is_home else alone._replace(git_root=made[1], name=folder.name)
     folder = _normal(folder)
     repository = _find_repository(folder)

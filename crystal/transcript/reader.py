@@ -43,7 +43,7 @@ class LineFacts(NamedTuple):
         cwd: The folder in which the agent worked.
         session_id: The session that it names.
         is_conversation: Whether somebody said or did it; else it is the harness's own note.
-        is_summary: Whether it summarizes what stands before it.
+        is_summary: Whether it summarizes what is before it.
     """
 
     uuid: str | None = None

@@ -20,7 +20,7 @@ OTHER = "other"
 """Kinds without a name, those whose names are no names, which may be anything, and those beyond the most frequent."""
 MAX_KINDS = 20
 _BLOCK = ":"
-"""Stands between the kind of a record and that of a block in it."""
+"""Separates the kind of a record from that of a block in it."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.:/$-]{0,63}", re.ASCII)
 
 

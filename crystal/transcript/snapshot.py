@@ -124,7 +124,7 @@ class Snapshot:
 
 
 def _records_in(line: bytes) -> Iterator[bytes]:
-    """Yield a line; in two parts where a record stands behind one that was never finished."""
+    """Yield a line; in two parts where a record follows one that was never finished."""
     if middle := last_record_at(line):
         yield line[:middle]
     yield line[middle:]

@@ -1,7 +1,7 @@
 """The reader of SpecStory's Markdown: the sessions of other agents, a file each.
 
-A message begins with a line such as ``_**User (2026-05-20 09:00:00Z)**_``. Messages have no ids: their number and who
-said them tell them apart.
+A message begins with a line such as ``_**User (2026-05-20 09:00:00Z)**_``. Messages have no ids: they are
+identified by their number and by who said them.
 
 Source: files of form 2.1.0, and the public documentation of older ones; tests/data/agents/specstory/README.md.
 """
@@ -66,7 +66,7 @@ class SpecStoryReader(MessageReader, SnapshotReader):
         return parse_time(fields.get("time")) or context.at
 
     def parts(self, fields: Fields) -> Iterator[Part]:
-        """Yield the parts of a message: thoughts and tools stand in tags of their own, with their results."""
+        """Yield the parts of a message: thoughts and tools are in tags of their own, with their results."""
         text, role = word(fields.get("text")) or "", fields.get("role")
         if role == "user":
             yield Part("user", text)

@@ -3,7 +3,7 @@
 An answer that was asked for again, and a prompt that was edited, begin a branch: a session that shares its beginning
 with the others, as a fork does. The branch that the page shows is the session of the conversation; each other branch is
 named after the message that it begins with. Once stored, they stay what they are: a branch that the page shows in an
-export of tomorrow, and that no session has, goes on in the session of the conversation, behind what was shown before.
+export of tomorrow, and that no session has, goes on in the session of the conversation, after what was shown before.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _named(paths: Iterable[list[str]], main: list[str], tree: Tree, time_of: Tim
 
 
 def _first_answers(tree: Tree, time_of: TimeOf) -> dict[str | None, str]:
-    """Return the earliest message behind each one; behind None the first of all."""
+    """Return the earliest message after each one; after None the first of all."""
     times = {ident: time_of(message or {}, Context()) or 0 for ident, message in tree.messages.items()}
     first: dict[str | None, str] = {}
     for ident in sorted(tree.messages, key=times.__getitem__):

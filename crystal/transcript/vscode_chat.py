@@ -28,7 +28,7 @@ _ANSWER_FIELDS = ("response", "result")
 _REPEATED_FIELDS = ("requestId", "timestamp", "modelId", "modelState")
 _LISTED = MessageList("requests", ("requestId", "message"))
 _FENCE = re.compile(r"\s*`{3,}\s*")
-"""A piece that is nothing else stands around an edit, whose text is not in it."""
+"""A piece with nothing else surrounds an edit, whose text is not in it."""
 _SET, _PUSH, _DELETE = 1, 2, 3
 
 
@@ -151,7 +151,7 @@ def _apply(chat: Fields, kind: int, path: list[Any], value: object, start: objec
 
 
 def _text(value: object) -> str:
-    """Return a text that stands alone, in pieces, or as the value of a Markdown string."""
+    """Return a text that is a string, in pieces, or as the value of a Markdown string."""
     if isinstance(value, list):
         return "".join(one for one in value if isinstance(one, str))
     return value if isinstance(value, str) else word(fields_of(value).get("value")) or ""

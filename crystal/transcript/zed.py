@@ -1,8 +1,8 @@
 """The reader of Zed's threads: one JSON document each in a database, compressed, of several generations.
 
 A thread is written as a whole at each save, at last in the newest form, where what a person said gets another id. So a
-prompt is told by its text, and an answer by its place behind the prompt. If the same prompt is sent again in place of
-its first answer, the new answer replaces that one.
+prompt is identified by its text, and an answer by its place after the prompt. If the same prompt is sent again in place
+of its first answer, the new answer replaces that one.
 
 Source: the program's public source up to version 0.3.0 of the format, and samples; tests/data/agents/zed/README.md.
 """
@@ -114,7 +114,7 @@ def _with_place(context: Context, row: Fields, thread: Fields) -> Context:
 
 
 def _named(thread: Fields, ident: str) -> Iterator[tuple[str, object]]:
-    """Yield each message with its name: of a prompt by its text, of what follows by its place behind it."""
+    """Yield each message with its name: of a prompt by its text, of what follows by its place after it."""
     used: Counter[str] = Counter()
     prompt, place = ident, 0
     for message in _messages(thread):
@@ -128,7 +128,7 @@ def _named(thread: Fields, ident: str) -> Iterator[tuple[str, object]]:
 
 
 def _messages(thread: Fields) -> list[Fields]:
-    """Return the messages. In the oldest form results stand in the user's name: they go to the calls before them."""
+    """Return the messages. In the oldest form results are the user's: they go to the calls before them."""
     given = thread.get("messages")
     messages: list[Fields] = []
     for one in list_of(given):

@@ -95,7 +95,7 @@ def parse_block(text: str | None, name: str) -> MemoryBlock:
     """Find the block of a file; ``text`` is None if there is no file.
 
     Raises:
-        UsageError: It is damaged, stands in fenced code, or there are two. ``name`` is the file's name in the error.
+        UsageError: It is damaged, is in fenced code, or there are two. ``name`` is the file's name in the error.
     """
     if text is None:
         return MemoryBlock("", "", CREATED, "\n", is_there=False)

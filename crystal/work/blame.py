@@ -74,7 +74,7 @@ def _places(lines: Sequence[Line], wrote: Mapping[int, Collection[int]]) -> dict
 
 
 def _runs(lines: Sequence[Line], places: Sequence[int]) -> dict[int, int]:
-    """Return for each place how many places stand together with it; lines that do not count do not part them."""
+    """Return for each place how many places are in its run; lines that do not count do not end a run."""
     found: dict[int, int] = {}
     run: list[int] = []
     for number in places:

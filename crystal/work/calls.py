@@ -54,7 +54,7 @@ _NEW = frozenset({
 _ONLY_TEXT = lazy_pattern(r"(?<=\n)(text): ")
 """The argument of Kiro and VS Code; other tools have files with such lines."""
 _EDITORS = ("str_replace", "create", "insert", "write")
-"""Names of the commands that edit, in editors with several commands; they stand before the path."""
+"""Names of the commands that edit, in editors with several commands; they are before the path."""
 _PATCH = lazy_pattern(r"\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)", re.MULTILINE | re.DOTALL)
 _PATCHED = lazy_pattern(r"^\*\*\* (?:Update|Add) File: (.+)\n(?:\*\*\* Move to: (.+)\n)?", re.MULTILINE)
 

@@ -15,7 +15,7 @@ MAX_CHARACTERS = 500
 MIN_CHARACTERS, MIN_WORDS = 15, 3
 """A line with less says too little to be recognised by; a word less is enough after a place in code."""
 AFTER, BEFORE = 2, 3
-"""Numbers of lines after and before an error in which its place may stand, as Rust, pytest and Python print it."""
+"""Numbers of lines after and before an error that may name its place, as Rust, pytest and Python print it."""
 FRAMES = 16
 """Number of lines below an error in which its stack is looked for."""
 

@@ -27,7 +27,7 @@ _EXIT_AT_END = lazy_pattern(  # Gemini CLI and Qwen Code; Copilot CLI; Droid, Pi
     re.MULTILINE,
 )
 NEAR_END = 500
-"""Characters at the end of a result in which its exit status stands."""
+"""Characters at the end of a result that contain its exit status."""
 _STOPPED = lazy_pattern(  # Claude Code, opencode, Codex; Gemini CLI and Qwen Code
     r"(?:<error>Command was aborted before completion</error>\s*(?:Command running in background .*)?"
     r"|\nUser aborted the command(?:\n.*)?\n</\w+>\s*|(?:\A|\n)aborted by user(?: after [\d.]+s)?\s*)\Z"

@@ -42,7 +42,7 @@ class PairingMailbox:
         """Send this side's next message of the pairing.
 
         Raises:
-            PairingError: The mailbox is gone, or another message stands there.
+            PairingError: The mailbox is gone, or another message is there.
             RelayUnavailableError, RelayDeniedError: As their names say.
         """
         self._put(self.pairing.send(plain))

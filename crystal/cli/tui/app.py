@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 PAUSE_SECONDS = 0.12
 """After the last key: then it is searched."""
 WIDE = 100
-"""Columns from which on the list and the conversation stand side by side."""
+"""Minimum number of columns at which the list and the conversation are shown side by side."""
 MAX_FOLDED = 90
 
 
@@ -129,7 +129,7 @@ class MemoryBrowser(App[None]):
             await self._list(lambda machine: _reading().list_sessions(machine))
 
     async def _list(self, ask: Callable[[Machine], EntryList]) -> None:
-        """Show a list; what went wrong stands in the title."""
+        """Show a list; what went wrong is in the title."""
         found = await self._read(ask)
         if found is None:
             return

@@ -43,7 +43,7 @@ MAX_FAST_BODIES = 8 << 20
 """Bytes of compressed texts whose parts are searched for by eight hashes each, which takes 80 MB at most."""
 MAX_TEXTS = 64
 MAX_SOURCES = 50_000
-"""Texts whose forms are remembered, as the matches of a text mostly lie together; and forms that were found."""
+"""Texts whose forms are remembered, because matches of a text are close together; and forms that were found."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 Source = str | bytes

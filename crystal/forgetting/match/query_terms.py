@@ -72,7 +72,7 @@ class Terms:
         )
 
     def are_within(self, text: str) -> bool:
-        """Return True if every text that contains this one has all of them: no word stands only at its ends."""
+        """Return True if every text that contains this one has all of them: no word is only at its ends."""
         whole = folded(text)
         return all(phrase in whole for phrase in self.phrases) and all(
             any(0 < at < len(whole) - len(word) for at in _places(word, whole)) for word in self.words

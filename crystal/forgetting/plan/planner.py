@@ -1,7 +1,7 @@
 """Turn a request into the list of what would be deleted. Changes nothing.
 
 First the named targets are selected, then their duplicates, then lines that only archives have. A scope (a session, a
-project, everything before a time) selects what lies in it, and nothing because of its text.
+project, everything before a time) selects what is in it, and nothing because of its text.
 """
 
 from __future__ import annotations

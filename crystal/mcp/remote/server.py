@@ -41,7 +41,7 @@ class ServerAddress:
         certificate: Its certificate (PEM) for TLS, with ``key``.
         key: The certificate's key.
         url: The address that clients use, if it is another one than that.
-        behind_proxy: Whether a proxy stands before it, which does TLS.
+        behind_proxy: Whether a proxy is before it, which does TLS.
         sign_in_key: Signs what clients are told at their sign-in with OAuth; None: there is none.
     """
 

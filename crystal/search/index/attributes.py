@@ -1,7 +1,7 @@
 """Attributes of the documents in one part of the index, and their order.
 
-Documents lie conversation by conversation, each in the order of its turns: the neighbours of a document are the ones
-before and after it, unless it is the ``first`` of its conversation. What belongs to no session stands alone.
+Documents are conversation by conversation, each in the order of its turns: the neighbours of a document are the ones
+before and after it, unless it is the ``first`` of its conversation. What belongs to no session has no neighbours.
 """
 
 from __future__ import annotations

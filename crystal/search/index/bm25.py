@@ -136,7 +136,7 @@ class Scorer:
         spots, here = self._spots(some), np.searchsorted(some, only)
         before, after, saturation = self._joined[only], self._joined[only + 1], (self._own[only], self._padded[only])
         for _, words, weight in counted:
-            times = _times_among(spots, len(some) + 1, words)  # the last one, 0, stands beside the first and the last
+            times = _times_among(spots, len(some) + 1, words)  # the last one, 0, is beside the first and the last
             both = times[here - 1] * before + times[here] + times[here + 1] * after
             own[only] += _gain(times[here], saturation[0], weight)
             padded[only] += _gain(both, saturation[1], weight)

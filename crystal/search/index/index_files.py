@@ -166,7 +166,7 @@ def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
 
 
 def is_same(path: Path, written: WrittenFile | PartFile) -> None:
-    """Look at a file from outside.
+    """Check that a file is as it was written, without reading it.
 
     Raises:
         IndexDamagedError: It is missing, or was changed since.

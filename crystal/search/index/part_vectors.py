@@ -10,7 +10,7 @@ Signs are taken from half the mean of the rows: from the whole mean, a sign tell
 the mean's own part of the cosine; half was measured to be best.
 
 A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
-wherever it lies, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
+wherever it runs, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class PartVectors:
         return self.size if mask is None else int(np.count_nonzero(mask))
 
     def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
-        """Count the dimensions in which rows lie on the other side of the mean than the question: all rows or some."""
+        """Count the dimensions in which rows are not on the question's side of the mean: all rows or some."""
         signs = signs_of(query[None, :], self._centre)[0]
         found = np.empty(self.size if at is None else len(at), np.uint16)
         for start in range(0, len(found), STRIPE):

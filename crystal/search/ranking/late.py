@@ -35,12 +35,12 @@ class Weights:
     Attributes:
         most: How many answers are looked at.
         meaning: The words' meaning, in all.
-        neighbour: In this the better of its neighbours among them: an answer stands beside its question.
+        neighbour: In this the better of its neighbours among them: an answer is beside its question.
         together: In this how well the text and its neighbours meet the words of the question together.
         length: A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens.
         session: How good its session is, once more.
-        literal: Added when all names of the question (``foo_bar``, ``src/x.py``) stand in the text as written.
-        in_order: So many answers stand in their order before other sessions come between.
+        literal: Added when all names of the question (``foo_bar``, ``src/x.py``) are in the text as written.
+        in_order: So many answers are in their order before other sessions come between.
     """
 
     most: int
@@ -88,7 +88,7 @@ def late_scores(
         base: The scores so far, the best of all answers being 1.
         sessions: How good the session of each is, the best being 1.
         like: How each text is like the question.
-        beside: For each text the places of those that stand just before and after it; what is not there is taken to
+        beside: For each text the places of those that are just before and after it; what is not there is taken to
             be as the least like one.
         names: Compound words of the question.
         texts: The texts.

@@ -264,7 +264,7 @@ class _SecondLook:
     weight_of: Callable[[str], float]
 
     def rescore(self, answers: list[RankedAnswer], pool: Pool) -> None:
-        """Rescore the best answers by their texts; all others come behind them."""
+        """Rescore the best answers by their texts; all others come after them."""
         weights = weights_of(self.model)
         seen = looked_at(text_lengths(self.places, answers), weights.most)
         near, far = answers[:seen], answers[seen:]

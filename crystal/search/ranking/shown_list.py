@@ -1,4 +1,4 @@
-"""Make the shown list from ranked answers: group near-duplicates behind the best one, and mix sessions.
+"""Make the shown list from ranked answers: group near-duplicates after the best one, and mix sessions.
 
 Also what was said last: where a time alone is asked for, or a picture, which no engine knows.
 """
@@ -33,7 +33,7 @@ def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: 
     """Put the best of other sessions between the many hits of one.
 
     Each session may show three hits; then one of another session must come before each further one. What has no
-    session (None) stands where it stood, and so do the ``first`` ones.
+    session (None) stays where it was, and so do the ``first`` ones.
     """
     if len({session_of(one) for one in items}) < 2:
         return list(items)

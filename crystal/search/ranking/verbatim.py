@@ -40,7 +40,7 @@ _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that stand together; of a script without spaces, characters that may stand inside a run.
+    """Words that stand together; of a script without spaces, characters that may be inside a run.
 
     Attributes:
         written: The phrase as it was typed.
@@ -61,7 +61,7 @@ class Phrase:
     def looked_up(self) -> list[str]:
         """Return the words that every text with the phrase has.
 
-        Beside characters that may stand inside a run every other word may be a part of a longer one, and a lone
+        Beside characters that may be inside a run every other word may be a part of a longer one, and a lone
         character a part of a pair.
         """
         is_inside = UNSPACED.search(self.written)

@@ -1,6 +1,6 @@
 """The byte ledger and the watermarks: which bytes of which transcript are in which state.
 
-Every byte before a transcript's watermark lies in exactly one row of ``segments``. Rows are only written inside the
+Every byte before a transcript's watermark is in exactly one row of ``segments``. Rows are only written inside the
 transaction that uses them; a claim fails if another process was there first.
 """
 

@@ -153,7 +153,7 @@ def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
 
 
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
-    """Return the projects that lie in these folders or below."""
+    """Return the projects that are in these folders or below."""
     rows = store.rows("SELECT id, cwd FROM projects")
     return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
 

@@ -1,6 +1,6 @@
 """Read a store for the proof of forgetting: its texts, and values that a search of the file's bytes would miss.
 
-A long value lies in several pages, so values are also queried through the database. Everything here only reads.
+A long value is in several pages, so values are also queried through the database. Everything here only reads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- Texts are stored compressed, vectors as signed bytes. What is there is rewritten in this transaction: see smaller.py.
+-- Texts are stored compressed, vectors as signed bytes. What is there is rewritten in this transaction: see recompress.py.
 
 DROP TRIGGER mirror_text_changed;
 DROP TRIGGER index_chunk_changed;

@@ -144,7 +144,7 @@ def rewrite(store: Store) -> bool:
     for folder, size in ((store.path.parent, 2 * copy), (_temporary_folder(), copy)):
         if shutil.disk_usage(folder).free < size + MIN_BYTES:
             return False
-    # Another connection: to change where temporary data lies drops the temporary triggers of the private record.
+    # Another connection: to change the place of temporary data drops the temporary triggers of the private record.
     with translated(store.path), contextlib.closing(connect(store.path)) as db:
         db.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
         db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")

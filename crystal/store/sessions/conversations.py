@@ -183,7 +183,7 @@ _ORDER = "ts, coalesce(subagent, ''), offset, part, id"
 def session_turns(store: Store, session: int) -> list[TurnRow]:
     """Return the turns of a session in the order in which they were said.
 
-    Lines are sometimes out of order in a transcript, so they are sorted by time; a turn without a time stays behind
+    Lines are sometimes out of order in a transcript, so they are sorted by time; a turn without a time stays after
     the one before it in its file.
     """
     rows = store.rows(

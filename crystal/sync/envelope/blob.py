@@ -162,7 +162,7 @@ class VerifiedBlob:
     tag: bytes
 
 
-def seal(  # noqa: PLR0913 - every one of them stands in the blob
+def seal(  # noqa: PLR0913 - every one of them is in the blob
     keys: LinkKeys,
     payload: bytes,
     *,

@@ -4,7 +4,7 @@ Parsing never guesses: malformed input is refused with a message that names the 
 
 crystal's own form is base32 with a checksum, which people can copy in either case and across line breaks. The checksum
 is CRC-32 with its four bytes at the end in the order that makes the whole a code word of the polynomial. Such a code
-finds every error that lies within 32 neighbouring bits, wherever it is. One wrong letter changes at most 5 bits and two
+finds every error that is within 32 neighbouring bits, wherever it is. One wrong letter changes at most 5 bits and two
 swapped neighbours at most 10, which no order of bits within the bytes can spread over more than 24: both are always
 found. Any other error goes unnoticed once in 2^32 cases.
 """

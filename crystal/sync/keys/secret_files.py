@@ -75,7 +75,7 @@ def is_managed(path: Path, env: Mapping[str, str]) -> bool:
 
     Their folder protects the files: they may belong to root or to a user of the host, with mode 0440 or 0444.
     """
-    place = os.path.abspath(path)  # noqa: PTH100 - a link inside the folder still lies in it
+    place = os.path.abspath(path)  # noqa: PTH100 - a link inside the folder still is in it
     given = env.get("CREDENTIALS_DIRECTORY", "").strip()
     folders = [*_MANAGED, os.path.normpath(given)] if len(given) > 1 and given.startswith("/") else _MANAGED
     return any(place.startswith(folder + "/") for folder in folders)

@@ -1,4 +1,4 @@
-"""About: the history of a file, a symbol, an error or a branch, what it stands with, and who wrote a file's lines."""
+"""About: the history of a file, a symbol, an error or a branch, its neighbours, and who wrote a file's lines."""
 
 from __future__ import annotations
 

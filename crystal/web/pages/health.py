@@ -43,7 +43,7 @@ class Bar(NamedTuple):
 
 
 def show(machine: Machine, asked: RequestValues) -> Page:
-    """Show how capture, queues, hook, costs, devices and disk stand."""
+    """Show the state of capture, queues, hook, costs, devices and disk."""
     limit = asked.number("limit") or TRANSCRIPTS
     found = ledger_by_transcript(machine.store, limit + 1)
     today = machine.now() // DAY_MS

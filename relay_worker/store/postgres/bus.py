@@ -83,7 +83,7 @@ class Bus:
                 self._ends.wait(RETRY_SECONDS)
 
     def _join(self, db: psycopg.Connection[Any]) -> None:
-        """Say that this server serves. The first one to do so makes every client list everything once."""
+        """Register this server. The first one to do so makes every client list everything once."""
         db.execute(f"LISTEN {CHANNEL}")
         (is_first,) = db.execute("SELECT pg_try_advisory_lock(%s)", [SERVING_LOCK]).fetchone() or (False,)
         if is_first:
