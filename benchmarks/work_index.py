@@ -12,7 +12,8 @@ the processor times is printed. With a repository, and lines ``{"commit": ..., "
 of its files that counts is blamed: an answer is right if the line's commit names its session.
 
 Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
-it has a step of that command (strict), or of any command of which the same was said (lenient).
+it has a step of that command (strict), or of any command of which the same was said (lenient). New are questions in words that
+no other session used.
 
 At last each failure that was cured is asked about with its whole output; only sessions that had ended by then are seen.
 The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, or run a
@@ -130,7 +131,7 @@ class CommitSessions:
 
 
 def ask_how(machine: Machine) -> bool:
-    """Ask how each described command is done, with its session hidden; certain answers must be right."""
+    """Ask how each described command is done, with its session hidden; the answers must be right."""
     from crystal.store.work.queries import latest_runs
     from crystal.work.command_ranking import SURE, rank_commands, steps, words
 
@@ -141,6 +142,9 @@ def ask_how(machine: Machine) -> bool:
         for step in done[run.turn]:
             sessions[step].add(run.session)
         same[frozenset(words(run.about))] |= done[run.turn]
+    asking = defaultdict(set)
+    for run in runs:
+        asking[frozenset(words(run.about))].add(run.session)
     found: Counter[str] = Counter()
     answers: dict[tuple[int, frozenset[str]], RankedCommand | None] = {}
     for run in runs:
@@ -153,15 +157,20 @@ def ask_how(machine: Machine) -> bool:
             answers[run.session, asked] = next(iter(rank_commands(others, run.about)), None)
         best = answers[run.session, asked]
         found["questions"] += 1
-        for kind in () if best is None else ("any", "certain") if best.certainty >= SURE else ("any",):
+        is_new = len(asking[asked]) == 1
+        found["new questions"] += is_new
+        if best is None:
+            continue
+        kinds = (("any", True), ("certain", best.certainty >= SURE), ("new", is_new))
+        for kind in (kind for kind, is_one in kinds if is_one):
             found[kind] += 1
             found[f"{kind} strict"] += bool(wanted & set(steps(best.run.line)))
             found[f"{kind} lenient"] += bool(same[asked] & set(steps(best.run.line)))
-    for kind in ("certain", "any"):
+    for kind, asked_of in (("certain", "questions"), ("any", "questions"), ("new", "new questions")):
         strict, lenient = (found[f"{kind} {how}"] / max(1, found[kind]) for how in ("strict", "lenient"))
-        coverage = found[kind] / max(1, found["questions"])
+        coverage = found[kind] / max(1, found[asked_of])
         print(f"how, {kind} answers: precision {lenient:.3f} ({strict:.3f} strict), coverage {coverage:.3f}")
-    return found["certain lenient"] >= PRECISION * found["certain"]
+    return found["any lenient"] >= PRECISION * found["any"]
 
 
 _TOOLS = (

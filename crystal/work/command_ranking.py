@@ -14,14 +14,14 @@ from crystal.model.named_tuple import NamedTuple
 MIN_CERTAINTY = 0.4
 """Least certainty of an answer."""
 SURE = 0.7
-"""From here on the first answer is right in 0.97 or 0.87 of the cases, by how strictly it is judged, see ADR 47."""
+"""From here on the first answer is right in 1.00 or 0.92 of the cases, by how strictly it is judged, see ADR 47."""
 _PRIOR, _LENGTH = 0.3, 0.3
 """Gain of a command that many sessions ran, and loss for each further step."""
 
 _STOP = frozenset(
     "the a an to of in on for and or with run execute check if it is are be this that all any from by as at see show"
     " verify after before now do does using use into new its my our we you i me please can could let us not only just"
-    " also what how".split()
+    " also what how again re".split()
 )
 _LOOKING = frozenset(
     "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps diff"
@@ -80,52 +80,76 @@ class RankedCommand(NamedTuple):
 
 def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedCommand]:
     """Return the commands that do what a question asks for, best first, equally good ones newest first."""
-    asked = words(question)
     groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
     for run in runs:
         if done := steps(run.line):
             groups[done].append(run)
-    known = {done: (_named(done), _told(group)) for done, group in groups.items()}
+    in_order = _words_in_order(question)
+    asked = set(in_order)
+    known = [_known(done, group, asked) for done, group in groups.items()]
     weights = {}
     for word in asked:
-        count = sum(word in named or word in told for named, told in known.values())
+        count = sum(one.has(word) for one in known)
         weights[word] = math.log(1 + len(known) / (1 + count))
-    found = []
-    for done, (named, told) in known.items():
-        group = groups[done]
-        sessions = len({run.session for run in group})
-        fit = _fit(weights, named, told, sessions)
-        if fit >= MIN_CERTAINTY:
-            score = fit * (1 + _PRIOR * math.log(sessions)) / (1 + _LENGTH * (len(done) - 1))
+    action = next((word for word in in_order[:1] if any(one.has(word) for one in known)), None)
+    alike, found = sum(one.alike for one in known), []
+    for one in known:
+        share = one.alike / (alike + 1)
+        fit = max(_fit(weights, one), share)
+        if fit >= MIN_CERTAINTY and (action is None or one.has(action)):
+            score = fit * (1 + _PRIOR * math.log(one.sessions)) * (1 + share) / (1 + _LENGTH * (len(one.done) - 1))
+            group = groups[one.done]
             latest = max(group, key=lambda run: (run.at, run.turn))
-            found.append(RankedCommand(latest, sessions, len(group), round(fit, 2), score))
+            found.append(RankedCommand(latest, one.sessions, len(group), round(fit, 2), score))
     return sorted(found, key=lambda one: (one.score, one.run.at), reverse=True)
 
 
-def _fit(weights: dict[str, float], named: Collection[str], told: Counter[str], sessions: int) -> float:
+class _Known(NamedTuple):
+    """What is known of a command: the words of its name, and in how many sessions agents used each word about it.
+
+    ``alike`` is in how many of them it was described in just the words of the question.
+    """
+
+    done: tuple[str, ...]
+    named: Collection[str]
+    told: Counter[str]
+    sessions: int
+    alike: int
+
+    def has(self, word: str) -> bool:
+        return word in self.named or word in self.told
+
+
+def _known(done: tuple[str, ...], group: Iterable[CommandRun], asked: set[str]) -> _Known:
+    by_session: dict[int, set[str]] = defaultdict(set)
+    alike = set[int]()
+    for run in group:
+        about = words(run.about)
+        by_session[run.session] |= about
+        if asked and about == asked:
+            alike.add(run.session)
+    named = {word for step in done for word in words(step)}
+    told = Counter(word for said in by_session.values() for word in said)
+    return _Known(done, named, told, len(by_session), len(alike))
+
+
+def _fit(weights: dict[str, float], known: _Known) -> float:
     """Return which share of the question a command answers, 0 to 1: a rare word counts more."""
     if not weights:
         return 0.0
-    share = {word: 1.0 if word in named else 0.9 * told[word] / (sessions + 1) for word in weights}
+    told, sessions = known.told, known.sessions
+    share = {word: 1.0 if word in known.named else 0.9 * told[word] / (sessions + 1) for word in weights}
     return sum(weights[word] * share[word] for word in weights) / sum(weights.values())
-
-
-def _named(done: Iterable[str]) -> set[str]:
-    return {word for step in done for word in words(step)}
-
-
-def _told(group: Iterable[CommandRun]) -> Counter[str]:
-    """Return in how many sessions agents used each word about a command."""
-    by_session: dict[int, set[str]] = defaultdict(set)
-    for run in group:
-        by_session[run.session] |= words(run.about)
-    return Counter(word for said in by_session.values() for word in said)
 
 
 def words(text: str) -> set[str]:
     """Return the words of a text that matter, without their endings; a pull request is a PR."""
+    return set(_words_in_order(text))
+
+
+def _words_in_order(text: str) -> list[str]:
     found = _WORD.findall(_SHORT_FORMS.sub(r"\1\2\3\4", text).lower())
-    return {_stem(one) for one in found if len(one) > 1 and one not in _STOP}
+    return [_stem(one) for one in found if len(one) > 1 and one not in _STOP]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -60,6 +60,19 @@ def test_a_pull_request_is_a_pr_and_each_address_its_own_command() -> None:
     assert rank_commands(known, "step 11x")[0].run.line == "curl -d @x https://a.example/11"
 
 
+def test_a_command_that_was_described_in_just_these_words_comes_first() -> None:
+    known = [*runs(*((at, "make check", "Run unit tests and integration tests") for at in range(1, 9))),
+             *runs(*((at, "make test", "Run unit tests") for at in range(7, 11)))]  # fmt: skip
+    first = rank_commands(known, "run the unit tests again")[0]
+    assert (first.run.line, first.certainty >= SURE) == ("make test", True)
+
+
+def test_a_command_that_does_something_else_with_the_thing_is_no_answer() -> None:
+    known = [*RUNS, *runs(*((at, "make smoke", "Run the integration checks") for at in range(1, 9)))]
+    assert [one.run.line for one in rank_commands(known, "integration checks")] == ["make smoke"]
+    assert rank_commands(known, "push integration checks") == [], "it does not push, as another command does"
+
+
 @given(st.text())
 def test_what_nobody_did_has_no_answer(question: str) -> None:
     assert all(MIN_CERTAINTY <= one.certainty <= 1 for one in rank_commands(RUNS, question))
