@@ -12,8 +12,8 @@ the processor times is printed. With a repository, and lines ``{"commit": ..., "
 of its files that counts is blamed: an answer is right if the line's commit names its session.
 
 Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
-it has a step of that command (strict), or of any command of which the same was said (lenient). Questions are new if no other
-session used their words.
+it has a step of that command (strict), or of any command of which the same was said (lenient). Questions are new
+if no other session used their words.
 
 At last each failure that was cured is asked about with its whole output; only sessions that had ended by then are seen.
 The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, or run a
