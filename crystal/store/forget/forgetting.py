@@ -14,6 +14,7 @@ from typing import Any, Literal
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import add_private_lines, is_private_line
 from crystal.store.connection import Store
+from crystal.store.json_columns import FORGOTTEN_NAMES, read_json
 from crystal.store.notes import read_note, write_note
 from crystal.text.folders import is_within
 
@@ -144,7 +145,7 @@ def select_tombstones(store: Store, where: str, *values: int) -> list[tuple[int,
     """Return some tombstones with their numbers, in the order in which this machine received them."""
     rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE {where}", values)
     return [
-        (int(number), Tombstone(uid, kind, json.loads(value), until_at, made_at, device))
+        (int(number), Tombstone(uid, kind, read_json(FORGOTTEN_NAMES, value), until_at, made_at, device))
         for number, uid, kind, value, until_at, made_at, device in rows
     ]
 

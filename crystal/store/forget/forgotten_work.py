@@ -12,6 +12,7 @@ from typing import Any
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
+from crystal.store.json_columns import FORGET_WORK, read_json
 from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space
 
@@ -127,7 +128,7 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
 def works(store: Store, kind: str) -> list[ForgetWork]:
     """Return the work of one kind, in the order in which it was noted."""
     rows = store.rows("SELECT id, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
-    return [ForgetWork(ident, target, json.loads(detail)) for ident, target, detail in rows]
+    return [ForgetWork(ident, target, read_json(FORGET_WORK, detail)) for ident, target, detail in rows]
 
 
 def work_kinds(store: Store) -> set[str]:

@@ -14,6 +14,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
 from crystal.store.driver import changed_definition, changed_definition_in
+from crystal.store.json_columns import json_faults
 from crystal.store.memories import memories
 from crystal.store.search import vectors
 from crystal.store.search.space import delete_chunks
@@ -65,7 +66,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 def database_faults(store: Store) -> list[str]:
     """Return the errors that SQLite's own check reports."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
-    faults += filter(None, [changed_definition_in(store.db)])
+    faults += [*filter(None, [changed_definition_in(store.db)]), *json_faults(store)]
     orphans = store.rows("PRAGMA foreign_key_check")
     if orphans:
         faults.append(f"{len(orphans)} rows of {orphans[0][0]} point at rows that are gone")
@@ -145,10 +146,6 @@ def _undecodable(store: Store, deadline: float) -> str | None:
 
 
 _LARGE = ("chunks", "turns")
-JSON_COLUMNS = (
-    ("tombstones", "value"), ("injection_logs", "chosen"), ("injection_logs", "why"), ("relay_peers", "serials_in"),
-    ("relay_peers", "stale"),
-)  # fmt: skip
 
 
 def _implausible(store: Store) -> str | None:
@@ -156,10 +153,7 @@ def _implausible(store: Store) -> str | None:
     key = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     if key is not None and not is_key(key):
         return "the key of its hashes is damaged"
-    for table, column in JSON_COLUMNS:
-        if store.value(f"SELECT 1 FROM {table} WHERE NOT json_valid({column}) LIMIT 1"):
-            return f"table {table}: {column} is no JSON"
-    return None
+    return next(json_faults(store), None)
 
 
 def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list[int]:

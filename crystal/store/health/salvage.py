@@ -20,7 +20,7 @@ from crystal.config.harnesses import HARNESSES
 from crystal.store import upgrade
 from crystal.store.capture.privacy import is_key
 from crystal.store.connection import Store
-from crystal.store.health.checks import JSON_COLUMNS
+from crystal.store.json_columns import JSON_COLUMNS, misfits
 
 _STREAMS = tuple("relay_out outbox relay_in relay_claims relay_fragments relay_skips relay_files".split())
 """Tables that must be consistent with each other: all are salvaged, or none."""
@@ -111,10 +111,11 @@ def _drop_damaged(store: Store, found: Salvage) -> None:
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
     # The file beside the archive has a tombstone whole. A connection must be paired again: these numbers of it keep old
     # messages from being accepted twice.
-    for table, column in JSON_COLUMNS:
-        store.execute(f"DELETE FROM {table} WHERE NOT json_valid({column})")
-        if table == "relay_peers" and store.db.changes():
-            found.partly.append(table)
+    for column in JSON_COLUMNS:
+        wrong = misfits(store, column)
+        store.execute(f"DELETE FROM {column.table} WHERE rowid IN (SELECT value FROM json_each(?))", (wrong,))
+        if wrong and column.table == "relay_peers":
+            found.partly.append(column.table)
     # A harness that does not exist was damaged: the name of the archive tells the right one.
     store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
     _drop_orphans(store)

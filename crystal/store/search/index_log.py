@@ -14,6 +14,7 @@ from crystal.store.connection import Store
 
 FORMAT = 11
 """Version of the file format. Raise it when the format or the tokenizer changes: all files are then rebuilt."""
+NO_FORMAT = 0
 
 SUFFIX = ".part"
 
@@ -106,13 +107,14 @@ def is_worth_while(store: Store) -> bool:
 
 
 def read_state(store: Store) -> State | None:
-    """Return the progress of the index, or None if there is none."""
+    """Return the progress of the index, or None if there is none; of ``NO_FORMAT`` if it was damaged: it is rebuilt."""
     row = store.row("SELECT format, version, to_read, generations FROM index_state")
-    return None if row is None else State(row[0], row[1], row[2], _generations(row[3]))
-
-
-def _generations(text: str) -> dict[int, str]:
-    return {int(ident): str(name) for ident, name in json.loads(text).items()}
+    if row is None:
+        return None
+    try:
+        return State(row[0], row[1], row[2], {int(ident): str(name) for ident, name in json.loads(row[3]).items()})
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return State(NO_FORMAT, row[1], row[2], {})
 
 
 def generations(store: Store) -> dict[int, str]:

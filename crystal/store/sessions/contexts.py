@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from crystal.errors import StoreDamagedError
 from crystal.model.capture import Project
 from crystal.store.connection import Store
+from crystal.store.json_columns import CHOSEN, WHY, read_json
 
 ASSIST = "assist"
 """The source of the facts that a session was told before edits and after failures, taken together."""
@@ -42,16 +45,18 @@ def add_injection(store: Store, told: Injection) -> None:
 
 
 def injections(store: Store, limit: int) -> list[Injection]:
-    """Return what was injected, latest first."""
+    """Return what was injected, latest first; without rows that were damaged, which ``crystal verify`` names."""
     rows = store.rows(
         "SELECT at, session_id, source, candidates, chosen, omitted, tokens, why FROM injection_logs"
         " ORDER BY at DESC, id DESC LIMIT ?",
         (limit,),
     )
-    return [
-        Injection(at, session, source, candidates, tuple(json.loads(chosen)), omitted, tokens, json.loads(why))
-        for at, session, source, candidates, chosen, omitted, tokens, why in rows
-    ]
+    found = []
+    for at, session, source, candidates, chosen, omitted, tokens, why in rows:
+        with contextlib.suppress(StoreDamagedError):
+            ids, reasons = tuple(read_json(CHOSEN, chosen)), read_json(WHY, why)
+            found.append(Injection(at, session, source, candidates, ids, omitted, tokens, reasons))
+    return found
 
 
 def working_folders(store: Store, device: str, limit: int) -> list[Project]:

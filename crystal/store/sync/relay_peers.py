@@ -11,6 +11,7 @@ from typing import Any, Literal
 from crystal.config.paths import AGENT_ID
 from crystal.errors import NotFoundError, UsageError
 from crystal.store.connection import Store
+from crystal.store.json_columns import SENT, SERIALS_IN, STALE, TOLD, read_json
 from crystal.store.sync import refusal_counts
 
 Side = Literal["home", "device"]
@@ -67,8 +68,8 @@ _COLUMNS = ", ".join(_FIELDS)
 
 def _peer(*row: Any) -> Peer:
     values = dict(zip(_FIELDS, row, strict=True))
-    for name in ("serials_in", "told", "sent", "stale"):
-        values[name] = json.loads(values[name] or "{}")
+    for column in (SERIALS_IN, TOLD, SENT, STALE):
+        values[column.name] = read_json(column, values[column.name]) or {}
     return Peer(**{**values, "vouches": bool(values["vouches"])})
 
 
@@ -218,10 +219,12 @@ def take_document(
     ``keep`` is the part of it that is stored: names that it lacks keep their earlier values. For an older document, the
     serial that the next must exceed is noted: its sender may have lost its own.
     """
-    row = store.row("SELECT serials_in, coalesce(told, '{}'), stale FROM relay_peers WHERE id = ?", (ident,))
+    row = store.row("SELECT serials_in, told, stale FROM relay_peers WHERE id = ?", (ident,))
     if row is None:
         return False
-    serials, before, stale = (json.loads(text) for text in row)
+    serials, before, stale = (
+        read_json(column, text) or {} for column, text in zip((SERIALS_IN, TOLD, STALE), row, strict=True)
+    )
     name = str(int(channel))
     newest = serials.get(name, 0)
     if serial <= newest:
@@ -269,7 +272,7 @@ def digest_of(body: Mapping[str, Any]) -> str:
 
 def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any], now: int) -> None:
     """Record what was sent on a channel, so that it is not sent again while it stays the same."""
-    before = json.loads(store.value("SELECT coalesce(sent, '{}') FROM relay_peers WHERE id = ?", (ident,)) or "{}")
+    before = read_json(SENT, store.value("SELECT sent FROM relay_peers WHERE id = ?", (ident,))) or {}
     sent = json.dumps({**before, str(int(channel)): digest_of(body), f"{int(channel)} at": str(now)})
     store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
 

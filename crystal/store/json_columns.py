@@ -1,0 +1,76 @@
+"""Columns whose text is JSON: the shape that each has, and the one place that reads them.
+
+A text of another shape was damaged, or written by another program: JSON itself is valid, and SQLite's checks pass.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from crystal.errors import StoreDamagedError
+from crystal.model.named_tuple import NamedTuple
+from crystal.store.connection import Store
+from crystal.store.upgrade import REPAIR_HINT
+
+
+class JsonColumn(NamedTuple):
+    """A column: ``kind`` of its value, of ``items`` or of values by name; ``is_optional``: it may be NULL, or null."""
+
+    table: str
+    name: str
+    kind: type[list[Any] | dict[str, Any]]
+    items: type = object
+    is_optional: bool = False
+
+
+CHOSEN = JsonColumn("injection_logs", "chosen", list, str)
+WHY = JsonColumn("injection_logs", "why", dict, int)
+FORGOTTEN_NAMES = JsonColumn("tombstones", "value", dict)
+FORGET_WORK = JsonColumn("forget_work", "detail", list, is_optional=True)
+SERIALS_IN = JsonColumn("relay_peers", "serials_in", dict, int)
+STALE = JsonColumn("relay_peers", "stale", dict, int)
+TOLD = JsonColumn("relay_peers", "told", dict, is_optional=True)
+SENT = JsonColumn("relay_peers", "sent", dict, str, is_optional=True)
+JSON_COLUMNS = (CHOSEN, WHY, FORGOTTEN_NAMES, FORGET_WORK, SERIALS_IN, STALE, TOLD, SENT)
+
+
+def read_json(column: JsonColumn, text: object) -> Any:
+    """Return the value of a column's text.
+
+    Raises:
+        StoreDamagedError: It is not what crystal writes there.
+    """
+    value = _parsed(text)
+    if not _fits(column, value):
+        raise StoreDamagedError(f"table {column.table}: {column.name} is not as crystal writes it", hint=REPAIR_HINT)
+    return value
+
+
+def _parsed(text: object) -> Any:
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _fits(column: JsonColumn, value: object) -> bool:
+    if value is None:
+        return column.is_optional
+    values: Any = value.values() if isinstance(value, dict) else value
+    return type(value) is column.kind and all(column.items in (object, type(one)) for one in values)
+
+
+def misfits(store: Store, column: JsonColumn) -> list[int]:
+    """Return the rows whose text ``read_json`` refuses."""
+    rows = store.rows(f"SELECT rowid, {column.name} FROM {column.table}")
+    return [int(row) for row, text in rows if not _fits(column, _parsed(text))]
+
+
+def json_faults(store: Store) -> Iterator[str]:
+    """Yield for each column how many of its rows are not as crystal writes them, and the first."""
+    for column in JSON_COLUMNS:
+        if wrong := misfits(store, column):
+            more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+            yield f"table {column.table}: {column.name} of row {wrong[0]}{more} is not as crystal writes it"
