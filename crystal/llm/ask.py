@@ -144,6 +144,8 @@ def _misfit(value: Any, schema: dict[str, Any], name: str) -> str | None:
         missing = [key for key in schema.get("required", ()) if key not in value]
         if missing:
             return f"{name} lacks {missing[0]}"
+        if schema.get("additionalProperties") is False and value.keys() - schema["properties"].keys():
+            return f"{name} has more than was asked for"
     return next(filter(None, (_misfit(one, form, part) for part, one, form in _inside(value, schema, name))), None)
 
 

@@ -32,8 +32,12 @@ ANSWER_SCHEMA: dict[str, Any] = {
     "required": ["title", "summary", "topics"],
     "additionalProperties": False,
 }
-_FORM = {**ANSWER_SCHEMA, "properties": {"title": _TEXT, "summary": _TEXT, "topics": {"type": "array"}}}
-"""Accepted answers: a wrong topic is left out, not the whole answer."""
+_FORM = {
+    **ANSWER_SCHEMA,
+    "properties": {"title": _TEXT, "summary": _TEXT, "topics": {"type": "array"}},
+    "additionalProperties": True,
+}
+"""Accepted answers: a wrong topic and what nobody asked for are left out, not the whole answer."""
 
 _TASK = """\
 You write the index card of a session between a person and a coding agent, so that the person finds it again later.

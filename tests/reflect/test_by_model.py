@@ -114,7 +114,7 @@ def test_only_what_a_sentence_says_is_chosen() -> None:
     [
         5, None, "x", [5], [None], [{}], [{"number": 1}], [pick(1, QUARTZ, kind="secret")], [pick("1", QUARTZ)],
         [pick(True, QUARTZ)], [pick(1, QUARTZ, everywhere="no")], [pick(1, QUARTZ, confidence="high")],
-        [pick(1, ["x"])],
+        [pick(1, ["x"])], [pick(1, QUARTZ, note="x")],
     ],
 )  # fmt: skip
 def test_an_answer_of_another_form_is_none(memories: object) -> None:
@@ -201,7 +201,10 @@ def test_a_model_that_obeys_every_order_makes_no_memory_of_one(desk: Desk, serve
     assert not any(order in json.dumps(one["body"]) for one in server.requests for order in ORDERS)
 
 
-GARBAGE = ("", "null", "Sure! Here they are.", '{"memories": [{"number": 1', '{"memories": 5}', "[" * 100_000)
+GARBAGE = (
+    "", "null", "Sure! Here they are.", '{"memories": [{"number": 1', '{"memories": 5}', "[" * 100_000,
+    '{"memories": [], "note": 1}', json.dumps({"memories": [pick(2, QUARTZ, reason="it lasts")]}),
+)  # fmt: skip
 
 
 @each_row("content", GARBAGE)
