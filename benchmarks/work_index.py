@@ -16,8 +16,9 @@ it has a step of that command (strict), or of any command of which the same was 
 if no other session used their words.
 
 At last each failure that was cured is asked about with its whole output; only sessions that had ended by then are seen.
-The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, or run a
-command in common. Errors of other programs, run here, must get no answer. Exits 1 where a target is missed.
+The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, run a
+command in common, or leave out an option in common. Errors of other programs, run here, must get no answer. Exits 1
+where a target is missed.
 """
 
 from __future__ import annotations
@@ -214,10 +215,13 @@ def unrelated_errors() -> list[str]:
 
 
 def brought_in(fixed: KnownFix) -> set[str]:
-    """Return the words that a cure brings in, and the commands that it runs."""
+    """Return the words that a cure brings in, the commands that it runs, and the options that it leaves out."""
     from crystal.work.command_ranking import steps
 
-    found = {step for one in fixed.steps if one.command for step in steps(one.command)}
+    commands = [one.command for one in fixed.steps if one.command]
+    found = {step for one in commands for step in steps(one)} - set(steps(fixed.command))
+    for one in commands:
+        found |= {word for word in fixed.command.split() if word.startswith("-")} - set(one.split())
     for one in fixed.steps:
         added, removed = (set(re.findall(r"[a-z]{4,}", "\n".join(lines).lower())) for lines in (one.added, one.removed))
         found |= added - removed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from crystal.app.context import Machine
@@ -16,8 +16,8 @@ from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.work.index import hash_for, tools_of
 from crystal.store.work.queries import FailedRun, RecordedCall, calls, failures_with, folders_of, steps_after
 from crystal.work.calls import calls_of
-from crystal.work.cures import Cure, WorkStep, find_cure
-from crystal.work.errors import ErrorLine, error_lines
+from crystal.work.cures import Cure, WorkStep, find_cure, find_right_usage
+from crystal.work.errors import ErrorLine, error_lines, is_wrong_option
 
 MAX_FIXES = 5
 MAX_LOOKED_AT = 40
@@ -119,10 +119,15 @@ def _cured(store: Store, sought: Sequence[ErrorLine] | None, projects: Sequence[
         for _, result, failed in runs[:MAX_LOOKED_AT]:
             lines = error_lines(texts.get(result, (0, ""))[1])
             printed = next((line for line in lines if hash_of(line.plain) == error), None)
-            cure = printed and find_cure(failed, again, printed.file, steps_after(store, failed.turn))
+            cure = printed and _cure(printed, failed, again, steps_after(store, failed.turn))
             if printed and cure:
                 done = cure.done[:MAX_STEPS]
                 yield _Cured(printed, len(runs), failed, cure._replace(done=done))
+
+
+def _cure(printed: ErrorLine, failed: WorkStep, again: Collection[int], after: Sequence[WorkStep]) -> Cure | None:
+    other = find_right_usage(failed, after) if is_wrong_option(printed) else None
+    return other or find_cure(failed, again, printed.file, after)
 
 
 def _told(store: Store, memory: Memory, cured: Sequence[_Cured]) -> Iterator[KnownFix]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice, takewhile
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.work.calls import MAX_COMMAND, command_key, file_name
 from crystal.work.command_ranking import all_steps
 
 MAX_COMMANDS = 3
+MAX_TRIES = 4
+"""Commands after one with a wrong option, among which the right one is looked for."""
+_SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
 
 
 class WorkStep(NamedTuple):
@@ -33,6 +37,8 @@ class Cure(NamedTuple):
 def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after: Iterable[WorkStep]) -> Cure | None:
     """Return what cured an error of a command; None if nothing is known to.
 
+    The error is cured once the command succeeds, or a command that ends with it, or the last part of it alone.
+
     Args:
         failed: The command.
         again: The turns of all commands that failed with this error.
@@ -41,8 +47,8 @@ def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after:
     """
     between = list[WorkStep]()
     for step in after:
-        is_prepared = _runs_at_last(step, failed)
-        if (is_prepared or (not step.is_edit and step.key == failed.key)) and step.exit is not None:
+        is_prepared, is_part = _runs_at_last(step, failed), _runs_at_last(failed, step)
+        if (is_prepared or is_part or (not step.is_edit and step.key == failed.key)) and step.exit is not None:
             if step.turn in again:
                 return None  # it was not cured yet: that failure is known, too
             if not step.exit:
@@ -52,10 +58,33 @@ def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after:
     return None
 
 
-def _runs_at_last(step: WorkStep, failed: WorkStep) -> bool:
-    """Return whether a command runs others, and then the one that failed if they succeeded."""
-    key, is_whole = command_key(failed.what), len(failed.what) < MAX_COMMAND
-    return not step.is_edit and is_whole and command_key(step.what).endswith(f" && {key}")
+def find_right_usage(failed: WorkStep, after: Iterable[WorkStep]) -> Cure | None:
+    """Return the run of the same program, soon after one with a wrong option, that lacks an option and succeeded."""
+    key = command_key(failed.what)
+    for step in [] if re.search(r"[;&|]", key) else islice(after, MAX_TRIES):
+        if step.is_edit:
+            return None
+        other = command_key(step.what)
+        options = {word for word in key.split() if word.startswith("-")} - set(other.split())
+        if step.exit == 0 and options and _is_same_program(key, other):
+            return Cure([step], step)
+    return None
+
+
+def _is_same_program(one: str, other: str) -> bool:
+    """Return whether two commands begin with the same program and subcommands."""
+    some, more = sorted((_program(one), _program(other)), key=len)
+    return bool(some) and more[: len(some)] == some
+
+
+def _program(key: str) -> list[str]:
+    return [*takewhile(_SUBCOMMAND.fullmatch, key.split()[:3])]
+
+
+def _runs_at_last(step: WorkStep, last: WorkStep) -> bool:
+    """Return whether a command runs others, and then the last one if they succeeded."""
+    is_whole = not (step.is_edit or last.is_edit) and len(last.what) < MAX_COMMAND
+    return is_whole and command_key(step.what).endswith(f" && {command_key(last.what)}")
 
 
 def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> list[WorkStep]:

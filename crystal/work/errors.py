@@ -59,6 +59,7 @@ _NAME = lazy_pattern(r"`[^`]*`|(?<=: )sig: .*(?= \([a-z]+\)$)")
 """Names in the code, which differ in the lines of one rule."""
 _PLACE_FIRST = lazy_pattern(r"(?:(?:error|vet): )?<path>:? ")
 """Text before an error that is also printed without its place."""
+_USAGE = lazy_pattern(r"(?:unknown|unrecognized|illegal|invalid|no such) (?:shorthand )?(?:flag|option|argument)")
 _WORD = lazy_pattern(r"[a-z]{2,}")
 _PLACE = lazy_pattern(r"(?<![\w@+.-])([\w@+.-]+\.[A-Za-z]\w{0,4})[:(](?:\[?\d+|\(\.text)")  # javac in Maven; ld
 _BELOW_FILE = lazy_pattern(r"\d+:\d+\s")
@@ -109,6 +110,11 @@ def plain_error(line: str) -> str:
         return plain
     plain = plain[place.end() :]
     return _NAME.sub("<name>", plain) if _RULE.search(plain) else plain
+
+
+def is_wrong_option(error: ErrorLine) -> bool:
+    """Return whether an error says that a program does not know an option that it was given."""
+    return _USAGE.search(error.plain) is not None
 
 
 def _with_symbol(line: str, after: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crystal.work.cures import WorkStep, find_cure
+from crystal.work.cures import WorkStep, find_cure, find_right_usage
 from tests.support.table import each_row
 
 EDIT, OTHER, RUN, INSTALL, LOOK = "src/cart.py", "src/shop.py", "make test", "pip install yaml", "cat cart.py"
@@ -70,3 +70,32 @@ def test_only_the_last_commands_are_told() -> None:
     found = find_cure(step(0, RUN, 1), {0}, None, later)
     assert found is not None
     assert [one.what for one in found.done] == ["make t6", "make t7", "make t8"]
+
+
+def test_the_last_part_of_a_command_that_succeeds_tells_that_it_was_cured() -> None:
+    failed = step(0, f"make fmt && {RUN}", 1)
+    found = find_cure(failed, {0}, "cart.py", [step(1, EDIT), step(2, f"cd /a && {RUN} 2>&1")])
+    assert found is not None
+    assert [one.what for one in found.done] == [EDIT]
+    assert find_cure(failed, {0}, "cart.py", [step(1, EDIT), step(2, "make fmt")]) is None
+    assert find_cure(failed, {0, 2}, "cart.py", [step(1, EDIT), step(2, RUN, 1), step(3, RUN)]) is None, "it came again"
+
+
+@each_row(
+    ("command", "after", "cured_by"),
+    [
+        ("git show --no-stat HEAD", ["git show HEAD"], "git show HEAD"),
+        ("gh pr diff 7 --stat", ["gh pr view 7", "cd /a && gh pr diff 7 --name-only"], "cd /a && gh pr diff 7 --name-only"),
+        ("gh pr diff 7 --stat", ["gh pr view 7", "gh pr list"], None),
+        ("gh pr diff 7 --stat", ["gh pr diff 8 --stat"], None),  # it has the same options
+        ("gh pr diff 7 --stat", [EDIT, "gh pr diff 7"], None),
+        ("gh pr diff 7 --stat", ["ls"] * 4 + ["gh pr diff 7"], None),  # too late
+        ("ls x | cat -A", ["ls x"], None),  # which of them refused it?
+        ("cat -A x", ["sed -n l x"], None),
+    ],
+)  # fmt: skip
+def test_after_a_wrong_option_the_next_run_without_it_is_the_cure(
+    command: str, after: list[str], cured_by: str | None
+) -> None:
+    found = find_right_usage(step(0, command, 1), [step(turn, one) for turn, one in enumerate(after, 1)])
+    assert (found and found.succeeded.what) == cured_by
