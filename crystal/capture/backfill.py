@@ -10,6 +10,7 @@ from pathlib import Path
 from crystal.capture import finder, snapshots, tail
 from crystal.capture.before_crystal import leave_out_again
 from crystal.capture.engine import MAX_RACES, Capture, Tally
+from crystal.capture.privacy import BY_ECHO
 from crystal.capture.safe_open import ANYWHERE, Folders
 from crystal.capture.unread import count_new
 from crystal.config.harnesses import HARNESSES, Root
@@ -17,6 +18,7 @@ from crystal.errors import CrystalError, WatermarkMovedError
 from crystal.model.capture import Origin
 from crystal.store import Store
 from crystal.store.capture import ledger
+from crystal.store.capture.snapshots import has_skipped
 from crystal.store.capture.turns import harness_of
 from crystal.store.forget.forgetting import is_session_forgotten
 from crystal.transcript.framing import end_of_lines, read_segment
@@ -119,20 +121,25 @@ def plan_file(
         tally.fail(container.found.path, damage)
     found = [PastFile(container.found, key, origin, size, named, container.root) for key, origin, size in counted]
     store = capture.store
-    tests = (is_export_of_known, has_transcript, repeats_forgotten)
+    tests = (is_all_known, has_transcript, repeats_withheld)
     return [one for one in found if not any(test(store, one.origin) for test in tests)]
 
 
-def is_export_of_known(store: Store, origin: Origin) -> bool:
-    """Return whether a session is an export's or a store's, and the memory has it from its agent, or from an export.
+def is_all_known(store: Store, origin: Origin) -> bool:
+    """Return whether the memory has all that an export or a store may have of a session.
 
-    What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
+    So it is if another export gave it, and for a store, which has what its agent's transcript has, if all of this was
+    captured. What else an export repeats is found by its words.
     """
     own = HARNESSES[origin.harness]
     if not own.is_export or origin.subagent is not None:
         return False
     known = HARNESSES.get(harness_of(store, origin.session_id) or "")
-    return known is not None and known is not own and not (known.is_store and own.is_store)
+    if known is None or known is own:
+        return False
+    if known.is_export:
+        return not (known.is_store and own.is_store)
+    return own.is_store and not has_skipped(store, origin.session_id)
 
 
 def has_transcript(store: Store, origin: Origin) -> bool:
@@ -142,10 +149,15 @@ def has_transcript(store: Store, origin: Origin) -> bool:
     return any(path.exists() for path in _transcripts(store, origin))
 
 
-def repeats_forgotten(store: Store, origin: Origin) -> bool:
-    """Return whether an export's session was captured from its agent, and something of it forgotten: by other ids."""
-    is_export = HARNESSES[origin.harness].is_export
-    return is_export and is_session_forgotten(store, origin.session_id) and bool(_transcripts(store, origin))
+def repeats_withheld(store: Store, origin: Origin) -> bool:
+    """Return whether an export's session was captured from its agent, and something of it is forgotten or private.
+
+    The export has that with other ids, and may have it at other times.
+    """
+    if not HARNESSES[origin.harness].is_export or not _transcripts(store, origin):
+        return False
+    session = origin.session_id
+    return is_session_forgotten(store, session) or ledger.has_private(store, session, except_for=BY_ECHO)
 
 
 def _transcripts(store: Store, origin: Origin) -> list[Path]:

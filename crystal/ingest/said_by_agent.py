@@ -6,18 +6,15 @@ rebuild compute it again from the archived lines of the export and the stored tu
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from crystal.config.harnesses import EXPORTS
 from crystal.ingest import archive
+from crystal.ingest.same_calls import CallText, match_calls
 from crystal.model.capture import Origin, Turn
-from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger, turns
 from crystal.transcript.reader import reader_of
@@ -28,12 +25,7 @@ if TYPE_CHECKING:
 Twins: TypeAlias = Mapping[tuple[str, int], str]
 """Turns of exports by line and part, each with the agent's line that says the same."""
 
-MAX_CALLS = 200
-"""Calls of the same tool that one in an export is compared with, the first that are left."""
-MIN_SHARE = 0.5
-"""Share of a call's words that an export of it must have: it shortens paths, and has words of its own."""
 _SPEAKERS = ("user", "assistant", "thinking")
-_WORD = re.compile(r"\w+")
 
 
 def _is_exported(origin: Origin) -> bool:
@@ -94,60 +86,21 @@ def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState)
     return list(found.values())
 
 
-class _Call(NamedTuple):
-    """A tool call of the agent.
-
-    ``words`` are those of its main argument, or of all arguments; ``file`` those of the name of the file that it names.
-    """
-
-    line: str
-    tool: str | None
-    words: frozenset[str]
-    file: frozenset[str]
-
-    def may_be(self, tool: str | None) -> bool:
-        """Return whether an export may have it as a call of a tool, or of one that it does not name."""
-        return tool == self.tool or (tool is None and bool(self.words))
-
-    def share_in(self, said: AbstractSet[str]) -> float:
-        """Return the share of the call's words among some words, 0 to 1; 1 if the name of its file is among them."""
-        has_file = bool(self.file) and self.file <= said
-        return 1.0 if has_file or not self.words else len(self.words & said) / len(self.words)
-
-
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield each exported turn that matches a turn of the agent, with the id of the agent's line."""
-    texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[_Call]()
+    texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[CallText]()
     exports = {turn.uuid for turn in exported}
     for one in (one for one in own if one.uuid not in exports):  # their rows may say no more whose they are
         if one.role == "tool_call":
-            calls.append(_call_of(one))
+            calls.append(CallText(one.uuid, one.tool, one.text))
         else:
             texts[_gist(one.role, one.text)].append(one.uuid)
+    shown = [turn for turn in exported if turn.role == "tool_call"]
+    matched = match_calls([CallText(turn.uuid, turn.tool, turn.text) for turn in shown], calls)
+    yield from (((shown[place].uuid, shown[place].part), line) for place, line in matched.items())
     for turn in exported:
-        if turn.role == "tool_call":
-            place = _same_call(turn, calls)
-            if place is not None:
-                yield (turn.uuid, turn.part), calls.pop(place).line
-        elif turn.role in _SPEAKERS and (left := texts[_gist(turn.role, turn.text)]):
+        if turn.role in _SPEAKERS and (left := texts[_gist(turn.role, turn.text)]):
             yield (turn.uuid, turn.part), left.popleft()
-
-
-def _same_call(turn: Turn, calls: Sequence[_Call]) -> int | None:
-    """Return the index of the call that shares the most words with an exported one; of equal ones the first."""
-    said = set(_WORD.findall(turn.text))
-    possible = ((place, call) for place, call in enumerate(calls) if call.may_be(turn.tool))
-    shares = {place: call.share_in(said) for place, call in islice(possible, MAX_CALLS)}
-    best = max(shares, key=shares.__getitem__, default=None)
-    return best if best is not None and shares[best] >= MIN_SHARE else None
-
-
-def _call_of(turn: SaidTurn) -> _Call:
-    head, rest = turn.text.partition("\n")[::2]
-    main = head.partition(": ")[2]
-    words = _WORD.findall(main) or _WORD.findall(rest)
-    file = main.rpartition("/")[2] if "/" in main and not re.search(r"\s", main) else ""
-    return _Call(turn.uuid, turn.tool, frozenset(words), frozenset(_WORD.findall(file)))
 
 
 def _gist(role: str, text: str) -> tuple[bool, str]:

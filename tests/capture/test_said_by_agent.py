@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crystal.app.capture_switch import turn_off
 from crystal.app.context import open_machine
 from crystal.config.harnesses import HARNESSES
 from crystal.store.capture.ledger import all_states
@@ -150,8 +151,40 @@ def test_a_turn_of_an_export_and_of_its_agent_is_one(home: Path) -> None:
     assert [one["id"] for one in sessions] == [SESSION]  # its isolation hides it
     assert crystal("verify").code == 0
     assert crystal("import", path).out == "nothing new\n"
-    assert crystal("import", exported(home, EXPORT + "\n---\n\n_**User**_\n\nmore\n")).out == "nothing new\n"
+    assert crystal("import", exported(home, EXPORT + "\n---\n\n_**User**_\n\nmore\n")).code == 0
+    assert said() == sorted([*BOTH, ("user", "more")])
+
+
+@pytest.mark.slow
+def test_so_it_is_if_the_agent_was_first_and_what_the_export_alone_has_comes(home: Path) -> None:
+    keep_transcript(home, SESSION, *transcript())
+    assert crystal("backfill").code == 0
+    path = exported(home)
+    assert crystal("import", path).code == 0
     assert said() == BOTH
+    sessions = json.loads(crystal("sessions", "--agent", "claude-code", "--json").out)["sessions"]
+    assert [one["id"] for one in sessions] == [SESSION]
+    assert crystal("verify").code == 0
+    assert crystal("import", path).out == "nothing new\n"
+    for one in ("line-of-agent-0", f"specstory:{SESSION}-3-agent"):
+        assert crystal("forget", one, "--yes").code == 0
+    gone = [OWN[0], *OF_EXPORT]
+    assert said() == sorted({*BOTH} - {(role, " ".join(text.split())) for role, text in gone})
+    assert crystal("import", exported(home, EXPORT + "\n---\n\n_**User**_\n\nmore\n")).out == "nothing new\n"
+
+
+@pytest.mark.slow
+def test_nothing_of_an_export_comes_if_the_agents_transcript_is_private_in_part(home: Path) -> None:
+    keep_transcript(home, SESSION, *transcript()[:2])
+    assert crystal("backfill").code == 0
+    with open_machine() as machine:
+        turn_off(machine, SESSION)
+    keep_transcript(home, SESSION, *transcript())
+    assert crystal("sync").code == 0
+    before = said()
+    assert 0 < len(before) < len(OWN)
+    assert crystal("import", exported(home)).out == "nothing new\n"
+    assert said() == before
 
 
 @pytest.mark.slow
@@ -200,7 +233,7 @@ def test_words_of_the_user_are_none_of_the_agents(home: Path) -> None:
 def test_a_call_without_arguments_is_no_other_call_and_not_in_its_way(
     at: int, most: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crystal.ingest.said_by_agent.MAX_CALLS", most)
+    monkeypatch.setattr("crystal.ingest.same_calls.MAX_CALLS", most)
     assert crystal("import", exported(home, EXPORT.replace(' data-tool-name="Bash"', ""))).code == 0
     call = {"type": "tool_use", "id": "t9", "name": "TodoRead", "input": {}}
     message = {"role": "assistant", "content": [call]}
@@ -275,6 +308,24 @@ def test_so_it_is_with_what_another_program_stored_of_the_session(home: Path) ->
     assert [one["id"] for one in sessions] == [memory_stores.SESSION]
     assert took("episodic-memory")["new"] == 0
     assert crystal("verify").code == 0
+
+
+@pytest.mark.slow
+def test_a_store_gives_what_the_agents_transcript_had_before_crystal_if_it_is_gone(home: Path) -> None:
+    make_episodic_memory(home)
+    first = line("what is a zeppelin")
+    path = keep_transcript(home, memory_stores.SESSION, first)
+    (home / ".ldm").rename(home / "old")
+    assert crystal("init", "--yes", "--no-import").code == 0
+    keep_transcript(home, memory_stores.SESSION, line("an airship", role="assistant"))
+    assert crystal("sync").code == 0
+    assert said() == [("assistant", "an airship")]
+    assert took("episodic-memory")["new"] == 0
+    path.unlink()
+    counts = took("episodic-memory")
+    assert (counts["new"], counts["known"]) == (3, 0)
+    assert said().count(("assistant", "an airship")) == 1
+    assert ("user", "what is a zeppelin") in said()
 
 
 @pytest.mark.slow

@@ -18,12 +18,13 @@ from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
 from crystal.app.memories import remember
 from crystal.app.migrate.found import FoundStore
-from crystal.capture.backfill import PastFile, has_transcript, is_export_of_known, plan_file, repeats_forgotten
+from crystal.capture.backfill import PastFile, has_transcript, is_all_known, plan_file, repeats_withheld
 from crystal.capture.safe_open import ANYWHERE
 from crystal.capture.snapshots import Container
 from crystal.capture.source import opened_source
 from crystal.config.providers import EMBEDDING_PROVIDERS
 from crystal.errors import UsageError
+from crystal.ingest.said_by_agent import said_by_agent
 from crystal.memories.rules import CATEGORIES, cleaned_text
 from crystal.model.capture import Origin
 from crystal.store import Store
@@ -100,8 +101,11 @@ class Migration:
         after = self.survey()
         came = {row for row in after if before is not None and before.get(row) == NEW and after[row] == KNOWN}
         without = came - self._with_turns(came)
+        repeated = self._said_by_agent(without)
         for row, state in after.items():
-            if row in without:
+            if row in repeated:
+                counts.known += 1
+            elif row in without:
                 counts.left_out[NOTHING_LEFT] += 1
             elif state == NEW or row in came:
                 counts.new += 1
@@ -161,7 +165,7 @@ class Migration:
             if state == NEW and (place, row.record) in given:
                 state = KNOWN  # the same once more
             given.add((place, row.record))
-            yield (row.table, row.key, self._uuid(row)), state
+            yield (row.table, row.key, self._uuid(row), row.session), state
 
     def _seen(self, session: str, about: str | None) -> tuple[dict[str, str], str]:
         """Return the states of a session's records, and the state of a record that was not seen before."""
@@ -182,6 +186,13 @@ class Migration:
         uuids = {row[2] for row in rows if isinstance(row, tuple) and row[0] != MEMORIES}
         stored = stored_uuids(self.machine.store, uuids) if uuids else set()
         return {row for row in rows if isinstance(row, tuple) and (row[0] == MEMORIES or row[2] in stored)}
+
+    def _said_by_agent(self, rows: set[Hashable]) -> set[Hashable]:
+        """Return the rows whose words the agent's own transcripts have too."""
+        store, home = self.machine.store, self.machine.places.ldm_home
+        named = [row for row in rows if isinstance(row, tuple) and row[0] != MEMORIES]
+        repeated = {uuid for session in {row[3] for row in named} for uuid, _ in said_by_agent(store, home, session)}
+        return {row for row in named if row[2] in repeated}
 
     # --------------------------------------------------------------------------------------------------- memories
 
@@ -239,11 +250,11 @@ class Migration:
 
 
 def _unseen(store: Store, origin: Origin) -> str:
-    if is_export_of_known(store, origin):
+    if is_all_known(store, origin):
         return KNOWN
     if has_transcript(store, origin):
         return HAS_TRANSCRIPT
-    return GONE if repeats_forgotten(store, origin) else NEW
+    return GONE if repeats_withheld(store, origin) else NEW
 
 
 def _state(row: StoreRow, seen: dict[str, str], unseen: str) -> str:

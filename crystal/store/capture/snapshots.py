@@ -125,6 +125,16 @@ def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
     return {state: size for state, size in counts.items() if size}
 
 
+def has_skipped(store: Store, session_id: str) -> bool:
+    """Return whether something of a session's transcripts was left out because it was there before crystal."""
+    return store.has(
+        "SELECT 1 FROM capture_state c WHERE c.session_id = ?1 AND (EXISTS (SELECT 1 FROM segments s"
+        " WHERE s.transcript = c.id AND s.state = 'skipped' AND s.rule = ?2) OR EXISTS (SELECT 1"
+        " FROM snapshot_records r WHERE r.transcript = c.id AND r.state = 'skipped'))",
+        (session_id, BEFORE_CRYSTAL),
+    )
+
+
 def set_lost(store: Store, *, lost: bool) -> None:
     """Keep what was skipped from an import, or let an import read it again. Inside a transaction."""
     old, new = ("skipped", "lost") if lost else ("lost", "skipped")

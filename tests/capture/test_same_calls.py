@@ -1,0 +1,60 @@
+"""Claims of ingest/same_calls.py: each call of an export is one call of the agent, or none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crystal.ingest.same_calls import CallText, match_calls
+from tests.support.examples import examples
+
+WORDS = st.sampled_from(["git", "push", "status", "-s", "&&", "/home/dev/shop/a.py", "/home/dev/b/a.py", "x\ny"])
+COMMANDS = st.lists(WORDS, min_size=1, max_size=4).map(" ".join)
+RESULTS = st.sampled_from(["", "\n\n```text\ngit push\n```", "\n\n```text\nok\n```"])
+
+
+def shown(command: str, result: str, form: int) -> str:
+    """Return a call as exports write it."""
+    quote = f"```bash\n{command}\n```" if "\n" in command or form == 1 else f"`{command}`"
+    return f"Bash\n{json.dumps({'command': command})}" if form == 2 else f"Says something.\n{quote}{result}"
+
+
+def call(command: str) -> CallText:
+    return CallText(f"line of {command}", "Bash", f"Bash: {command}\ndescription: says something")
+
+
+@examples(200)
+@given(st.lists(COMMANDS, max_size=6), st.lists(st.tuples(COMMANDS, RESULTS, st.integers(0, 2)), max_size=8), st.data())
+def test_a_call_of_an_export_is_one_with_the_same_call_of_the_agent_or_stays(
+    own: list[str], others: list[tuple[str, str, int]], data: st.DataObject
+) -> None:
+    also = [(one, data.draw(RESULTS), data.draw(st.integers(0, 2))) for one in data.draw(st.permutations(own))]
+    exported = data.draw(st.permutations(also + others))
+    matched = match_calls([CallText("", "Bash", shown(*one)) for one in exported], [call(one) for one in own])
+    for place, line in matched.items():
+        assert line == call(exported[place][0]).line
+    assert sorted(matched.values()) == sorted(call(one).line for one in own)
+
+
+@pytest.mark.parametrize(
+    ("text", "main"),
+    [
+        ("`./shop/a.py`", "/home/dev/shop/a.py"),
+        ("cat `b.py a.py`", "/home/dev/shop/b.py /home/dev/shop/a.py"),
+        ("Runs it.\n`echo `date` now`", "echo `date` now"),
+        ("`make all-the-thi...`", "make all-the-things of the shop"),
+        ("reads a.py", "/home/dev/shop/a.py"),
+        ("pattern zircon in the shop", "zircon"),
+    ],
+)
+def test_an_export_may_shorten_a_call_or_put_it_in_other_words(text: str, main: str) -> None:
+    own = [call("/home/dev/other/c.py"), call("date"), call(main)]
+    assert match_calls([CallText("", "Bash", text)], own) == {0: call(main).line}
+
+
+@pytest.mark.parametrize("text", ["`git push && git status`", "```bash\ngit status\ngit push\n```", "`git`"])
+def test_a_call_that_only_an_export_has_is_no_other_one(text: str) -> None:
+    assert match_calls([CallText("", "Bash", text)], [call("git status")]) == {}
