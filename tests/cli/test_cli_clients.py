@@ -16,6 +16,7 @@ FILES = {
     "codex": ".codex/config.toml",
     "gemini": ".gemini/settings.json",
     "cursor": ".cursor/mcp.json",
+    "pi": ".pi/agent/mcp.json",
 }
 
 
@@ -58,6 +59,7 @@ def test_init_gives_each_client_the_server_twice_is_once_and_uninstall_leaves_no
     assert files(home) == before
     assert not (home / ".ldm/clients.json").exists()
     assert not (home / ".cursor").exists()
+    assert not (home / ".pi").exists()
 
 
 def test_the_command_is_absolute_and_the_places_of_the_memory_go_with_it(home, monkeypatch):

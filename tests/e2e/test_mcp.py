@@ -8,14 +8,17 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.e2e.agents import AGENTS
 from tests.e2e.client import SECONDS, Client
 from tests.e2e.fake_anthropic import FakeAnthropic, Use
 from tests.e2e.programs import ENVIRON, NoClient, install_conformance, install_inspector, run_to_end
+from tests.e2e.running_agents import Running, install_agent
 from tests.support.remote_client import Forwarder, forwarding, port_of, serving, token_for
 from tests.support.store_factory import add_turn, open_store
 from tests.support.whole_memory import Memory
@@ -84,6 +87,18 @@ def test_the_inspector_lists_and_calls_everything(inspector: Path, home: Path, m
 GENERAL = ("server-initialize", "ping", "tools-list", "resources-list", "server-sse-multiple-streams",
            "dns-rebinding-protection")  # fmt: skip
 """The scenarios that any server can pass; the others call tools that only a server made for the suite has."""
+
+
+def test_pi_connects_to_the_server_that_init_gives_it(home: Path) -> None:
+    agent = next(agent for agent in AGENTS if agent.name == "pi")
+    pi = Running(agent, installed_by(partial(install_agent, agent)), home, "http://127.0.0.1:9")
+    memory = Memory(home, pi.env())
+    memory.crystal("init", "--yes", "--no-import", "--client", "pi")
+    listed = run_to_end([pi.program, "mcp", "list"], SECONDS, pi.project, pi.env())
+    assert listed.returncode == 0, listed.stdout + listed.stderr
+    assert re.search(r"crystal: connected, \d+ tools", listed.stdout), listed.stdout
+    memory.crystal("uninstall")
+    assert not (home / ".pi/agent/mcp.json").exists()
 
 
 def test_the_inspector_and_the_conformance_suite_ask_over_http(inspector, conformance, home, tmp_path):

@@ -19,7 +19,7 @@ from crystal.install.undo import read_record
 from tests.support.client_entries import ENTRY, OLDER
 from tests.support.table import each_row
 
-FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor")
+FILES = ("claude-code", "claude-desktop", "codex", "gemini", "cursor", "pi")
 
 
 def clients(home: Path, **env: str) -> dict[str, Client]:
@@ -54,7 +54,10 @@ def test_each_client_has_its_own_place_and_its_own_variable(home: Path) -> None:
     assert usual["codex"] == home / ".codex/config.toml"
     assert usual["gemini"] == home / ".gemini/settings.json"
     assert usual["cursor"] == home / ".cursor/mcp.json"
-    moved = clients(home, CLAUDE_CONFIG_DIR="/c", CODEX_HOME="~/x", GEMINI_CLI_HOME="/g", XDG_CONFIG_HOME="/xdg")
+    assert usual["pi"] == home / ".pi/agent/mcp.json"
+    folders = {"CODEX_HOME": "~/x", "GEMINI_CLI_HOME": "/g", "PI_CODING_AGENT_DIR": "/p", "XDG_CONFIG_HOME": "/xdg"}
+    moved = clients(home, CLAUDE_CONFIG_DIR="/c", **folders)
+    assert moved["pi"].file == Path("/p/mcp.json")
     assert moved["claude-code"].file == Path("/c/.claude.json")
     assert moved["codex"].file == home / "x/config.toml"
     assert moved["gemini"].file == Path("/g/.gemini/settings.json")

@@ -78,12 +78,14 @@ def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[st
     codex = env_place(env, "CODEX_HOME", home) or home / ".codex"
     gemini = (env_place(env, "GEMINI_CLI_HOME", home) or home) / ".gemini"
     cursor = home / ".cursor"
+    pi = env_place(env, "PI_CODING_AGENT_DIR", home) or home / ".pi" / "agent"
     found = (
         Client("claude-code", "Claude Code", (claude if moved else home) / ".claude.json", claude, typed=True),
         Client("claude-desktop", "Claude Desktop", desktop / "claude_desktop_config.json", desktop),
         Client("codex", "Codex", codex / "config.toml", codex, "toml", "mcp_servers", guidance="AGENTS.md"),
         Client("gemini", "Gemini CLI", gemini / "settings.json", gemini, "jsonc", guidance="GEMINI.md"),
         Client("cursor", "Cursor", cursor / "mcp.json", cursor, "jsonc", typed=True, guidance="AGENTS.md"),
+        Client("pi", "Pi", pi / "mcp.json", pi, guidance="AGENTS.md"),
     )
     return {client.name: client for client in found}
 
