@@ -22,7 +22,7 @@ from crystal.store.forget import forgetting
 from crystal.text import chunking
 from crystal.transcript.line_context import revised_ids
 from crystal.transcript.reader import reader_of
-from crystal.transcript.record_kinds import RecordCounts, count_records
+from crystal.transcript.record_kinds import RecordCounts, count_records, unread_calls
 
 Claim = Callable[[Store, Segment, int], int]
 
@@ -98,7 +98,8 @@ def prepare(segment: Segment) -> Prepared:
     lines = [line for piece in segment.pieces if piece.state == "captured" for line in piece.lines]
     reader = reader_of(segment.origin.harness)
     said = [(turn, chunking.split(turn.text)) for turn in turns_of(segment)]
-    counts = count_records(reader, lines, {turn.offset for turn, _ in said})
+    offsets, unread = {turn.offset for turn, _ in said}, unread_calls(turn for turn, _ in said)
+    counts = count_records(reader, lines, offsets, unread)
     return Prepared(said, reader.title(lines), sorted({turn.cwd for turn, _ in said if turn.cwd}), counts)
 
 

@@ -18,16 +18,17 @@ _SPEAKERS = tuple(
 )
 _CONTENT = frozenset((*_INNER, *_LISTS, "text", "info", "attachments"))
 _NEEDED = {
-    "text": ("text", "data"),
-    "input_text": ("text",),
-    "output_text": ("text",),
-    "thinking": ("thinking", "text", "data", "value", "signature"),
-    "tool_use": ("name",),
-    "toolCall": ("name",),
-    "tool": ("tool", "name"),
-    "tool-call": ("toolName",),
+    "text": (("text", "data"),),
+    "input_text": (("text",),),
+    "output_text": (("text",),),
+    "thinking": (("thinking", "text", "data", "value", "signature"),),
+    "tool_use": (("name",), ("input",)),
+    "tool_result": (("content",),),
+    "toolCall": (("name",), ("arguments",)),
+    "tool": (("tool", "name"), ("state",)),
+    "tool-call": (("toolName",), ("args", "input")),
 }
-"""By the kind of a block, the fields of which it has one."""
+"""By the kind of a block, the fields that it has, each with its other names."""
 _KINDS = frozenset(
     """
     text input_text output_text reasoning_text summary_text refusal thinking redacted_thinking redactedThinking
@@ -93,5 +94,5 @@ def _unknown(block: Fields) -> str | None:
         return None if is_known else "without-kind"
     if not is_known_block(kind):
         return kind
-    needed = _NEEDED.get(kind, ())
-    return f"{kind}-without-{needed[0]}" if needed and block.keys().isdisjoint(needed) else None
+    missing = (names[0] for names in _NEEDED.get(kind, ()) if block.keys().isdisjoint(names))
+    return next((f"{kind}-without-{name}" for name in missing), None)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from crystal.model.capture import Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.block_kinds import is_known_block, unknown_block
 from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
+from crystal.work.calls import unread_arguments
 
 NOT_JSON = "not JSON"
 OTHER = "other"
@@ -32,15 +34,28 @@ class RecordCounts(NamedTuple):
     unknown: tuple[tuple[str, int], ...] = ()
 
 
-def count_records(reader: TranscriptReader, lines: Iterable[tuple[int, bytes]], said: Collection[int]) -> RecordCounts:
+def unread_calls(turns: Iterable[Turn]) -> dict[int, str]:
+    """Return what nothing knows of the arguments of tools that edit files or run commands, by the records' offsets."""
+    calls = ((turn.offset, unread_arguments(turn.tool, turn.text)) for turn in turns if turn.role == "tool_call")
+    return {offset: unread for offset, unread in calls if unread is not None}
+
+
+def count_records(
+    reader: TranscriptReader,
+    lines: Iterable[tuple[int, bytes]],
+    said: Collection[int],
+    unread: Mapping[int, str] | None = None,
+) -> RecordCounts:
     """Count records by what the reader makes of them.
 
     Args:
         reader: Of the lines.
         lines: (offset, line), as for ``TranscriptReader.turns``.
         said: The offsets of those that gave turns. They are understood, unless their content has something unknown.
+        unread: What is unknown of the calls in some of these, see ``unread_calls``.
     """
-    numbers = Counter(_kind_of(reader, line, is_said=offset in said) for offset, line in lines)
+    calls = {} if unread is None or is_known(reader, OTHER) else unread
+    numbers = Counter(_kind_of(reader, line, calls.get(offset), is_said=offset in said) for offset, line in lines)
     spoke, silent, unknown = numbers.pop("", 0), 0, Counter[str]()
     for kind, number in numbers.most_common():
         if kind is None or is_known(reader, kind):
@@ -57,7 +72,7 @@ def is_known(reader: TranscriptReader, kind: str) -> bool:
     return is_known_block(block) if record else any(fnmatchcase(kind, pattern) for pattern in reader.silent_kinds)
 
 
-def _kind_of(reader: TranscriptReader, line: bytes, *, is_said: bool) -> str | None:
+def _kind_of(reader: TranscriptReader, line: bytes, unread: str | None, *, is_said: bool) -> str | None:
     """Return the kind of a record, None if it has none, empty if it gave turns and all of it is known."""
     fields, _ = parse_completed(line)
     if not fields or text_of(fields) is not None:
@@ -65,7 +80,7 @@ def _kind_of(reader: TranscriptReader, line: bytes, *, is_said: bool) -> str | N
     is_title = fields.keys() == {"title"}  # ours, see ``SnapshotReader.records``
     kind = reader.kind(fields) or (OTHER if reader.kinds_are_named and not is_title else None)
     is_unknown = not is_said and kind is not None and not is_known(reader, kind)
-    block = None if is_unknown else unknown_block(fields)
+    block = None if is_unknown else unknown_block(fields) or unread
     if block is not None:
         return f"{kind or OTHER}{_BLOCK}{block}"
     return "" if is_said else kind

@@ -28,6 +28,11 @@ SHELLS = frozenset({
     "execute_bash", "run_commands", "run_terminal_cmd", "run_terminal_command", "run_terminal_command_v2",
     "run_in_terminal", "terminal", "exec", "execute_command", "run_command",
 })  # fmt: skip
+_FIRST_ARGUMENTS = lazy_pattern(
+    r"^(?:path|file_path|filePath|absolute_path|notebook_path|target_file|commands?|content|instruction): ",
+    re.MULTILINE,
+)
+_OLD_TEXT = lazy_pattern(r"\n(?:old_string|oldString|old_str|old_text|oldText): ")
 MAX_COMMAND = 400
 MAX_PATH = 400
 MAX_ABOUT = 200
@@ -109,6 +114,19 @@ def calls_of(tool: str | None, text: str) -> list[ToolCall]:
     said = _ABOUT.search(argument) if "\n" in argument else None
     about = said[1][:MAX_ABOUT] if said else ""
     return [ToolCall(is_edit=False, what=line[:MAX_COMMAND], key=command_key(line), about=about)] if line else []
+
+
+def unread_arguments(tool: str | None, text: str) -> str | None:
+    """Return how a call has other arguments than its tool is known to have, or an unknown tool those of an editor.
+
+    None if it has not: so it is for every call whose work is indexed, and for those that have no arguments.
+    """
+    name = tool_name(tool)
+    if name not in SHELLS and name not in PATCHES and name not in FILE_TOOLS:
+        return f"{tool}-edits-files" if _OLD_TEXT.search(text) else None
+    if "\n" not in text or text.startswith(f"{tool}: ") or "*** Begin" in text or _FIRST_ARGUMENTS.search(text):
+        return None
+    return f"{tool}-with-other-arguments"
 
 
 def command_text(argument: str) -> str:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript.reader import TranscriptReader, reader_of
-from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records
+from crystal.transcript.record_kinds import MAX_KINDS, NOT_JSON, OTHER, RecordCounts, count_records, unread_calls
 from crystal.transcript.snapshot import Snapshot
+from crystal.work.calls import is_work
 from tests.support import agent_samples as samples
 from tests.support.capture_machine import line
 from tests.support.examples import examples, part_of
@@ -41,7 +42,8 @@ def test_a_chat_of_gemini_in_another_form_is_kept_and_counted() -> None:
 
 def counted(reader: TranscriptReader, lines: list[bytes]) -> RecordCounts:
     placed = list(enumerate(lines))
-    return count_records(reader, placed, {turn.offset for turn in reader.turns(placed, "k", subagent=False)})
+    turns = list(reader.turns(placed, "k", subagent=False))
+    return count_records(reader, placed, {turn.offset for turn in turns}, unread_calls(turns))
 
 
 @each_row("harness", samples.sampled())
@@ -124,6 +126,30 @@ def test_results_and_arguments_may_have_any_form() -> None:
     ]
     record = f'{{"type":"user","message":{{"role":"user","content":[{",".join(blocks)}]}}}}'.encode()
     assert counted(reader_of(CLAUDE_CODE), [record]).unknown == ()
+
+
+@each_row("harness", [name for name in samples.sampled() if not HARNESSES[name].is_export and name != "aider"])
+def test_calls_whose_arguments_have_other_names_are_counted(harness: str) -> None:
+    lines = samples.stored_lines(harness)
+    names = rb"commands?|cmd|path|(?:absolute_|target_)?file(?:_?[pP]ath)?|content|instructions?"
+    later = [re.sub(rb'(?<=")(%s)(?=\\*"\s*:)' % names, rb"later_\1", line) for line in lines]
+    calls = [turn for turn in reader_of(harness).turns(enumerate(lines), "k", subagent=False) if is_work(turn.tool)]
+    unknown = sum(number for _, number in counted(reader_of(harness), later).unknown)
+    assert unknown >= len({turn.offset for turn in calls}) - sum("*** Begin" in turn.text for turn in calls)
+
+
+@each_row(
+    ("block", "kind"),
+    [
+        ('"name":"Bash","input":{"later":"make\\nall"}', "assistant:Bash-with-other-arguments"),
+        ('"name":"Read","input":{"later":"/a/b.py"}', "assistant:Read-with-other-arguments"),
+        ('"name":"Rewrite","input":{"path":"a.py","old_string":"x"}', "assistant:Rewrite-edits-files"),
+        ('"name":"Bash","later":{"command":"make"}', "assistant:tool_use-without-input"),
+    ],
+)
+def test_a_call_that_crystal_reads_only_as_text_is_counted(block: str, kind: str) -> None:
+    said = f'{{"type":"assistant","message":{{"role":"assistant","content":[{{"type":"tool_use",{block}}}]}}}}'
+    assert counted(reader_of(CLAUDE_CODE), [said.encode()]).unknown == ((kind, 1),)
 
 
 @each_row("harness", [name for name in samples.sampled() if name not in ("aider", "specstory")])
