@@ -64,20 +64,6 @@ def test_a_list_of_sessions_names_each_agent_but_claude_code(home: Path) -> None
         assert ("  Pi  " in row) == (one["harness"] == "pi")
 
 
-@pytest.mark.slow
-def test_a_session_that_its_agent_gave_is_not_imported_again(home: Path) -> None:
-    history = samples.AGENTS / "specstory" / "home" / "shop" / ".specstory" / "history"
-    [path] = history.iterdir()
-    session = samples.expected("gemini-cli")[0][0]["session"]
-    copy = home / path.name
-    copy.write_text(path.read_text("utf-8").replace("44444444-aaaa-4bbb-8ccc-000000000009", session), "utf-8")
-    samples.lay_out("gemini-cli", home)
-    assert crystal("backfill").code == 0
-    before = captured_turns()
-    assert "nothing new" in crystal("import", str(copy)).out
-    assert captured_turns() == before
-
-
 def test_an_export_with_a_name_of_its_own_is_proved_whole(home: Path) -> None:
     [path] = (samples.AGENTS / "specstory" / "home").rglob("*.md")
     (home / "a.md").write_bytes(path.read_bytes())
