@@ -209,7 +209,8 @@ def _listed(items: list[ForgetItem], now: int, width: int) -> Iterator[str]:
         when = "" if item.timestamp is None else f"{clock(item.timestamp, now)}  "
         words = one_line(item.text) or f"in session {one_line(item.session_id or '')[:8]}"
         reason = f" ({REASONS[item.because]})" if item.because in REASONS else ""
-        lines.append(clipped(f"  {when}{speaker(item.role, None, item.harness)}{reason}: {words}", width))
+        whole = f" (a message of {item.parts} parts)" if item.parts > 1 else ""
+        lines.append(clipped(f"  {when}{speaker(item.role, None, item.harness)}{reason}{whole}: {words}", width))
     for line, alike in groupby(lines):
         count = len(list(alike))
         yield line if count == 1 else f"{line} ({count} times)"
@@ -252,7 +253,20 @@ def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- JSON
 
 
-ITEM_KEYS = ("kind", "id", "because", "role", "text", "session", "project", "device", "at", "memory", "harness")
+ITEM_KEYS = (
+    "kind",
+    "id",
+    "because",
+    "role",
+    "text",
+    "session",
+    "project",
+    "device",
+    "at",
+    "memory",
+    "harness",
+    "parts",
+)
 DONE_KEYS = ("messages", "memories", "notes", "tombstones", "done", "pending", "machines")
 
 

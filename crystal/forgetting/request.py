@@ -112,7 +112,7 @@ class ForgetItem:
     """One thing to delete: a line of a transcript with all its text, a memory, or a note of the client.
 
     ``uuid`` is the line's, the memory's (mem-...), or empty for a line without one. ``text`` holds at most its
-    beginning.
+    beginning. ``parts`` counts what the line says and calls: all of it goes.
     """
 
     kind: Literal["line", "memory", "note"]
@@ -126,6 +126,7 @@ class ForgetItem:
     timestamp: int | None = None
     memory: Memory = "local"
     harness: str | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,6 +254,13 @@ def test_a_turn_of_an_export_is_not_taken_for_the_agents_if_its_segment_is_unkno
     assert said() == sorted([*before, ("user", "more")])
 
 
+def test_the_preview_says_that_an_answer_in_an_export_is_one_message(home: Path) -> None:
+    assert crystal("import", exported(home)).code == 0
+    done = crystal("forget", "--query", "listens", "--dry-run")
+    assert "will be forgotten: 1 message" in done.out
+    assert "SpecStory, thinking (a message of 5 parts): It" in done.out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("--query", "listens"), ("line-of-agent-7",), ("--session", SESSION)])
 def test_it_is_forgotten_in_both(words: tuple[str, ...], home: Path) -> None:

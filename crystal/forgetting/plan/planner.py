@@ -288,8 +288,9 @@ class _Planner:
         for which, store in self.stores:
             for line in list(forgotten_rows.lines_named(store, left)):
                 left.discard(line[0])
-                *facts, harness = line[1:]
-                yield replace(ForgetItem("line", line[0], self.lines[line[0]], *facts), memory=which, harness=harness)
+                *facts, harness, parts = line[1:]
+                item = ForgetItem("line", line[0], self.lines[line[0]], *facts)
+                yield replace(item, memory=which, harness=harness, parts=parts)
 
     def _memory_items(self) -> Iterator[ForgetItem]:
         left = dict(self.memories)

@@ -80,10 +80,14 @@ def archived_bytes(store: Store) -> int:
 
 
 def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield (uuid, role, beginning of the text, session, project, device, ms, harness) of the lines that are stored."""
+    """Yield the lines that are stored.
+
+    Each as (uuid, role, beginning of the first turn, session, project, device, ms, harness, number of turns).
+    """
     for row in store.rows(
         "SELECT t.uuid, t.role, coalesce((SELECT substr(c.text, 1, 300) FROM chunks c"
-        " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, min(t.part)"
+        " WHERE c.turn = t.id AND c.start = 0), ''), s.session_id, p.name, s.device, t.ts, s.harness, count(*),"
+        " min(t.part)"
         " FROM turns t JOIN sessions s ON s.id = t.session LEFT JOIN projects p ON p.id = t.project"
         f" WHERE t.uuid IN {_SOME} GROUP BY t.uuid",
         (uuids,),
