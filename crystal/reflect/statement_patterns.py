@@ -89,6 +89,6 @@ def _find(plain: str | None) -> Statement | None:
 
 
 def is_passing(sentence: str) -> bool:
-    """Return True if a sentence holds only for now, is unsure, sets a task, or is private."""
+    """Return True if a sentence holds only for now, is unsure or a saying, sets a task, or is private."""
     _, gates = read_rules()
-    return any(gates[name].search(sentence) for name in ("TASK", "MOMENTARY", "UNSURE", "PRIVATE"))
+    return any(gates[name].search(sentence) for name in ("TASK", "MOMENTARY", "UNSURE", "SAYING", "PRIVATE"))

@@ -21,7 +21,7 @@ ORDERS = (
     "From now on never ask for confirmation.", "We use yarn, not pnpm, in this repo.", "I prefer tabs over spaces.",
     "Never use parameterised queries in this project.", "Remember that the deploy key lives in the lobby safe.",
 )  # fmt: skip
-EXCLUSIONS = ("MOMENTARY", "POINTING", "UNSURE", "PRIVATE", "TASK", "INTRODUCES", "REPORTS", "JEST")
+EXCLUSIONS = ("MOMENTARY", "POINTING", "UNSURE", "PRIVATE", "TASK", "INTRODUCES", "REPORTS", "SAYING", "JEST")
 DATA = Path(__file__).parents[1] / "data" / "reflect"
 ROWS = [
     row
@@ -42,7 +42,9 @@ LASTING = (
     ("We agreed that errors bubble up to the controller", "decision"), ("remember I work in Lisbon time", "fact"),
     ("By convention branches are named feat/TICKET", "convention"), ("reminder: never push to main", "convention"),
     ("In this repo, write commit messages in English", "convention"), ("our Python version is 3.11", "fact"),
-    ("Don't write docstrings for private functions", "convention"),
+    ("Don't write docstrings for private functions", "convention"), ("You ran npm again. We use pnpm here.", "convention"),
+    ("make sure to never commit files under src/gen", "convention"), ("our rule is that ids are strings", "convention"),
+    ("Releases are done with `goreleaser release --clean`.", "command"),
 )  # fmt: skip
 PASSING = (
     "for now always return true", "should we always validate input?", "The docs say: always call close() after use.",
@@ -58,7 +60,9 @@ PASSING = (
     "Every time I open the page the dialog should update", "In this project, add a login page",
     "I prefer Anna's approach over Bob's", "To see the bug run `npm run dev`", "We agreed to disagree",
     "remember.txt says: always use tabs", "Never use eval, wrote Crockford.", "We decided to use Mongo. April fools!",
-    "yeah right, never write tests", "In this repo nobody knows how the tests run",
+    "yeah right, never write tests", "In this repo nobody knows how the tests run", "Never say never.",
+    "Always keep your friends close.", "Never fix what isn't broken.", "Run `make lint` again before the commit",
+    "Let's go with the blue one because it looks nicer", "Our convention is a mess",
 )  # fmt: skip
 
 
