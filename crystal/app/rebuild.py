@@ -17,6 +17,7 @@ from crystal.app.context import Machine, default_paths
 from crystal.app.open_store import archives_of, refuse_lost
 from crystal.app.project_finder import project_finder
 from crystal.capture.lock import BACKFILL_LOCK, CAPTURE_LOCK, ENRICH_LOCK, wait_lock
+from crystal.capture.spool import named_in, read_notes
 from crystal.config.paths import Places, make_private_dir, refused, sync_folder
 from crystal.config.table import Config
 from crystal.errors import StoreDamagedError, StoreLostError
@@ -114,7 +115,7 @@ def _make(config: Config, progress: Callable[[int], None]) -> list[str]:
 
 
 def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: bool) -> tuple[int, list[str]]:
-    """Import every archive; return the bytes left out until the user asks, and what cannot be read, in words."""
+    """Import every archive; return the bytes left out until the user asks, and what is missing otherwise, in words."""
     reconcile_tombstones(machine.store, machine.places.ldm_home, machine.now())
     capture, taken, find_project = make_capture(machine).with_projects(), RebuildResult(), project_finder(machine.store)
     device_of = functools.partial(device_of_agent, machine.store)
@@ -123,8 +124,12 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
         rebuild.take_archive(path, taken)
         progress(path.stat().st_size)
     left_out = 0 if knows else leave_out_rest(capture)
-    capture.meet()  # what is said from here on is not from before crystal
-    return left_out, [f"{size:,} bytes of {path} cannot be read" for path, size in taken.unreadable.items()]
+    capture.meet(named_in(read_notes(machine.places.spool)))  # what is said from here on is not from before crystal
+    missing = [f"{size:,} bytes of {path} cannot be read" for path, size in taken.unreadable.items()]
+    if taken.not_archived and knows:
+        words = "bytes of transcripts are not in the archive: older than crystal, or lost with it"
+        missing.append(f"{taken.not_archived:,} {words}; to import them: crystal backfill")
+    return left_out, missing
 
 
 def _what_is_missing(config: Config, found: Salvage, has_record: bool, left_out: int) -> list[str]:

@@ -90,7 +90,7 @@ def drain(capture: Capture, folder: Path, *, flush_ms: float = FLUSH_MS, remembe
         notes = [note for note in spool.read_notes(folder) if note.file not in run.failed and note.asked is None]
         if not notes:
             break
-        capture.meet(frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name))
+        capture.meet(spool.named_in(notes))
         waiting, unfinished = _act_on_all(capture, notes, run)
         if waiting and not unfinished:
             time.sleep(pause)

@@ -148,7 +148,7 @@ class Capture(NamedTuple):
         """Mark the content of new folders as from before crystal, so that it is imported only on request.
 
         Args:
-            living: Session ids and transcript paths that the hook tells of just now; they are captured from their
+            living: Ids and transcript paths of sessions that the hook's notes name; they are captured from their
                 beginning, also when crystal was installed in the middle of them.
         """
         met = ledger.met_roots(self.store)

@@ -5,6 +5,7 @@ One kind holds words: that of a prompt that asks to remember them.
 
 import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def read_notes(spool: Path) -> list[Note]:
     """Return every note to act on, oldest first. A note that cannot be read counts as a hint without content."""
     names = [name for name in _names(spool) if not name.endswith(ASIDE)]
     return [note for name in names if (note := _read(spool / name)) is not None]
+
+
+def named_in(notes: Iterable[Note]) -> frozenset[str]:
+    """Return the ids of the sessions and the paths of the transcripts that notes name."""
+    return frozenset(name for note in notes for name in (note.session_id, note.transcript_path) if name)
 
 
 def set_aside(note: Note) -> None:

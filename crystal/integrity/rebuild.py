@@ -1,8 +1,9 @@
 """Rebuild the rows of a database from archive files, if it was lost or is older than its archive.
 
 Private lines are not in the archive. So a transcript that is still on disk is not read again up to its last archived
-line: these bytes count as captured, or as private if their lines are known to be private. The next sweep captures the
-rest, using the known private ranges; if those are unknown, the rest is left out until the user asks for it.
+line: the bytes of these lines count as archived, as private if they are known to be, or else as from before crystal,
+which backfill imports. The next sweep captures the rest, using the known private ranges; if those are unknown, all that
+is not archived is left out until the user asks for it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 
 from crystal.capture import finder, tail
@@ -21,9 +20,10 @@ from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
 from crystal.ingest import archive
 from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
+from crystal.integrity.archived_lines import ArchivedLines
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
-from crystal.model.capture import RESTORED, Origin, Project, Watermark
+from crystal.model.capture import BEFORE_CRYSTAL, Origin, Project, Watermark
 from crystal.store import Store
 from crystal.store.capture import ledger, ledger_rebuild, privacy, snapshots, turns
 from crystal.store.capture.snapshots import SeenRecord
@@ -35,7 +35,6 @@ from crystal.transcript.line_context import Context, parse_completed, without_co
 from crystal.transcript.reader import (
     FORGOTTEN,
     SnapshotReader,
-    TranscriptReader,
     find_facts,
     identify,
     is_forgotten,
@@ -50,10 +49,11 @@ _SUFFIXES = re.compile(r"(\+\d+)?$")
 
 @dataclass(slots=True)
 class RebuildResult:
-    """Result: number of turns, and unreadable bytes of archive files, by file."""
+    """Result: number of turns, unreadable bytes of archive files, by file, and bytes that only transcripts have."""
 
     turns: int = 0
     unreadable: Counter[str] = field(default_factory=Counter)
+    not_archived: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class Rebuild:
     ldm_home: Path
     find_project: FindProject
     device_of: Callable[[str], str | None] = lambda _: None
+    _on_disk: dict[str, finder.TranscriptFile] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
@@ -100,7 +101,7 @@ class Rebuild:
             state = self._begin(state, path, name)
             self._take_frames(state, path, 0, taken)
             if state.origin.device == self.capture.device:
-                self._compare_with_disk(state, path)
+                taken.not_archived += self._compare_with_disk(state, path)
 
     def take_tail(self, state: ledger.TranscriptState, taken: RebuildResult) -> None:
         """Read the frames at the end of an archive that the ledger does not know, in one transaction."""
@@ -187,28 +188,32 @@ class Rebuild:
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
-    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> None:
-        """Set the watermark after the last archived line of the transcript on disk."""
-        there = finder.all_transcripts(self.capture.roots)
-        folders = self.capture.folders
-        keys = {identify(one.path, finder.root_of(one.path, folders).harness).key: one for one in there}
-        found = keys.get(state.mark.transcript)
+    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
+        """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""
+        if not self._on_disk:
+            roots, folders = self.capture.roots, self.capture.folders
+            for one in finder.all_transcripts(roots):
+                self._on_disk[identify(one.path, finder.root_of(one.path, folders).harness).key] = one
+        found = self._on_disk.get(state.mark.transcript)
         if found is None:
-            return
-        reader = reader_of(state.origin.harness)
-        archived = {name for line in _lines_in(path) for name in _names_of(line, reader)}
+            return 0
+        reader, cleaner = reader_of(state.origin.harness), self.capture.cleaner
+        archived = ArchivedLines(
+            _lines_in(path), reader, cleaner, lambda uuid: privacy.is_private_line(self.store, uuid)
+        )
         with finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)
             file.seek(0)
-            stretches = _stretches(file, end, reader, archived, lambda uuid: privacy.is_private_line(self.store, uuid))
+            stretches = archived.stretches(file, end)
             kept = stretches[-1][1] if stretches else 0
-            tail_hash = tail.tail_hash(file, kept, self.capture.cleaner)
+            tail_hash = tail.tail_hash(file, kept, cleaner)
         generation, now = state.mark.generation + 1, self.capture.clock()
         mark = Watermark(state.mark.transcript, kept, found.dev, found.inode, generation, tail_hash)
         ledger.move_mark(self.store, state.id, str(found.path), mark, now)
         for start, stop, rule in stretches:
-            kind = "skipped" if rule == RESTORED else "private"
+            kind = "private" if rule == BY_COPY else "skipped"
             ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
+        return sum(stop - start for start, stop, rule in stretches if rule == BEFORE_CRYSTAL)
 
     def _block_again(self, path: Path) -> None:
         """Block lines again whose remainder in the archive shows that they were forgotten."""
@@ -294,33 +299,3 @@ def records_in(text: bytes, harness: str) -> list[SeenRecord]:
     contexts = [(line, parse_completed(line)[1].id or "") for line in text.split(b"\n")]
     found = {ident.partition(":")[2]: line for line, ident in contexts if ident}
     return [SeenRecord(ident, "recovered", None, len(without_context(line)) + 1) for ident, line in found.items()]
-
-
-def _names_of(line: bytes, reader: TranscriptReader) -> list[str]:
-    """Return the names by which an archived line is recognized in its file: its id, and the hash of what it says."""
-    uuid = reader.facts(line).uuid
-    names = [] if uuid is None else [uuid]
-    if not reader.lines_are_complete:
-        names.append(hashlib.sha256(without_context(line).strip()).hexdigest())
-    return names
-
-
-def _stretches(
-    file: Iterator[bytes], end: int, reader: TranscriptReader, archived: set[str], is_private: Callable[[str], bool]
-) -> list[tuple[int, int, str]]:
-    """Return the bytes up to the last archived line as (first, end, rule): archived already, or known to be private."""
-    lines: list[tuple[int, int, str]] = []
-    at, rule, count = 0, RESTORED, 0
-    for line in file:
-        start, at = at, at + len(line) + (not line.endswith(b"\n"))
-        if at > end:
-            break
-        names = _names_of(line, reader)
-        is_archived = not archived.isdisjoint(names)
-        if names:
-            rule = BY_COPY if not is_archived and is_private(names[0]) else RESTORED
-        lines.append((start, at, rule))
-        if is_archived:
-            count = len(lines)
-    runs = [list(run) for _, run in groupby(lines[:count], key=itemgetter(2))]
-    return [(run[0][0], run[-1][1], run[0][2]) for run in runs]
