@@ -6,13 +6,13 @@ import contextlib
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from crystal.app.context import Machine
 from crystal.app.mirror import open_mirror
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import checked_category, checked_status, cleaned_key
 from crystal.model.capture import Project, storable
+from crystal.model.quick_dataclass import replace
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store import Store
 from crystal.store.isolation import hide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from crystal.app.model_texts import sending_rule
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
+from crystal.model.quick_dataclass import replace
 from crystal.search.request import MemorySource, SearchOptions, SearchRequest
 from crystal.store import Store
 from crystal.store.health.stats import counts

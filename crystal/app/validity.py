@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from crystal.capture.safe_open import TranscriptBlockedError, call_with_deadline
 from crystal.errors import CrystalError
 from crystal.model.capture import MIRROR_IDS, Project
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import replace
 from crystal.model.recall import Hit, Remembered, Validity
 from crystal.reflect.compare import contradicts
 from crystal.search.request import MemorySource, SearchRequest, SearchResult

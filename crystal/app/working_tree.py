@@ -6,12 +6,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from pathlib import Path
 
 from crystal.app.git_files import LoggedChange, changes_since, read_blobs, tracked_files, versions_of
 from crystal.capture.safe_open import call_with_deadline
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.model.recall import Validity
 from crystal.work import validity as rules
 from crystal.work.blame import SLACK_MS

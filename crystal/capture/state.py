@@ -6,10 +6,10 @@ The facts are gathered elsewhere (``crystal.app.capture_state``); nothing here t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.timewords.parse import ago, clock
 
 MIN_FREE_BYTES = 1 << 20

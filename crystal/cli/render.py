@@ -14,11 +14,11 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TextIO
 
 from crystal.config.harnesses import title_of
+from crystal.model.quick_dataclass import dataclass
 from crystal.model.recall import Validity
 from crystal.model.sources import FilePlace
 from crystal.text.excerpt import Span, excerpt_span

@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Annotated, Any
 
 from crystal.app.context import Machine, current_folder, open_reader
@@ -34,6 +34,7 @@ from crystal.cli.status import warn_if_not_capturing
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import UsageError
 from crystal.model.capture import hit_name
+from crystal.model.quick_dataclass import replace
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search import engine
 from crystal.search.highlight import match_spans, why_found

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -18,6 +18,7 @@ from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson, flag
 from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words, wrapped
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError
+from crystal.model.quick_dataclass import replace
 from crystal.timewords.parse import ago
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warn", "failure": "FAIL"}

@@ -9,12 +9,12 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.config.paths import make_private_dir, replace_file, sync_folder, system_errors
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.install import jsontext
+from crystal.model.quick_dataclass import dataclass
 
 BOM = b"\xef\xbb\xbf"
 

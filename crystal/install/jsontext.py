@@ -11,10 +11,10 @@ import functools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass
 
 COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 SPACE = re.compile(r"[ \t\r\n]*")

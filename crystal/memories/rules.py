@@ -9,11 +9,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import cast, get_args
 
 from crystal.errors import UsageError
 from crystal.model.capture import Category, MemoryStatus
+from crystal.model.quick_dataclass import replace
 from crystal.model.recall import Remembered
 
 MAX_TEXT = 8_000

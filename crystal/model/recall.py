@@ -5,10 +5,11 @@ Apart from ``crystal.model.capture`` because capturing a turn needs none of them
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from crystal.model.capture import Category, Memory, MemoryStatus
+from crystal.model.quick_dataclass import dataclass
 from crystal.model.sources import FilePlace
 
 

@@ -6,10 +6,11 @@ Nothing here raises for what a question says, and an embedder that fails costs v
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from crystal.errors import CrystalError
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.search.index.terms import normalised
 from crystal.store import Store
 from crystal.store.search import vectors

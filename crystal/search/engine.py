@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.model.recall import Filters, Hit
 from crystal.search.candidates import QuestionVector, by_meaning_alone, note_of_unread, propose_chunks
 from crystal.search.index import folder_of

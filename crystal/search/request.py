@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Literal, get_args
 
 from crystal.errors import UsageError
 from crystal.model.capture import MIRROR_IDS, Fusion, Memory, Recency
+from crystal.model.quick_dataclass import dataclass
 from crystal.model.recall import Filters, Hit
 from crystal.store import Store
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.model.sources import shown_text
 from crystal.search.candidates import QuestionVector

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.text.lazy_pattern import lazy_pattern
 
 MAX_CHARACTERS = 10_000

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import unicodedata
 from bisect import bisect_right
-from dataclasses import dataclass
 from datetime import tzinfo
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.timewords.parse import local, local_ms
 
 __all__ = ["LOOKED_AT", "MAX_SPANS", "TimeSpan", "find_times"]

@@ -14,10 +14,11 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from crystal.model.quick_dataclass import dataclass
 
 _FOLDER = Path(__file__).parent
 _MARKS = "[\u0300-\u036f]+"

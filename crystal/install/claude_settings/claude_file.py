@@ -6,7 +6,7 @@ import contextlib
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from crystal.hook import event as hook
 from crystal.install.claude_settings import hooks
 from crystal.install.file_change import BOM, FileChange, decoded, encoded, json_errors, read_whole, write_whole
 from crystal.install.live import json_entries
+from crystal.model.quick_dataclass import dataclass
 
 MEND = "nothing was changed; correct that place (Claude Code's /doctor shows it too), then run the command again"
 WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entries to change by hand"

@@ -11,10 +11,10 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from crystal.install.claude_settings.claude_file import SettingsFacts, read_facts
+from crystal.model.quick_dataclass import dataclass
 
 INSTALLED_PLUGINS = Path("plugins", "installed_plugins.json")
 _MANAGED = {

@@ -7,11 +7,11 @@ before and after it, unless it is the ``first`` of its conversation. What belong
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.index_files import Array
 from crystal.store.search.index_source import DocumentRow
 

@@ -20,13 +20,13 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.store.search.index_log import SUFFIX, PartFile
 
 Array = npt.NDArray[Any]

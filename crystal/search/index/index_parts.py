@@ -6,7 +6,7 @@ What the files do not have yet is a part and vectors in memory, kept until the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.attributes import NAMES, Documents, documents_of, merge_documents
 from crystal.search.index.index_files import (
     Array,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index import why_unusable
 from crystal.search.index.attributes import NAMES, distinct, within
 from crystal.search.index.bm25 import Best, Scorer, scorer_of

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.store.vector_bytes import MAX_SIZE
 
 Floats = npt.NDArray[np.float32]

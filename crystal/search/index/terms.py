@@ -6,9 +6,9 @@ import datetime as dt
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.store import Store
 from crystal.store.search.tokenizer import tokenizer
 from crystal.text.lazy_pattern import lazy_pattern

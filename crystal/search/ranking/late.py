@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
 from typing import TYPE_CHECKING
+
+from crystal.model.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from crystal.embedding.late import Comparer, Likeness

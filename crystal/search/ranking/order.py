@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from crystal.embedding.late import LiteralComparer
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.search.index.open_index import Index, Mask
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of

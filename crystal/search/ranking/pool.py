@@ -10,13 +10,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index
 from crystal.text.query import UNSPACED

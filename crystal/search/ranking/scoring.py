@@ -7,11 +7,11 @@ names, and (as the user likes) what is new. No age ever buries an old answer tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from crystal.model.capture import Fusion, Recency
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.attributes import NO_TIME, within
 from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool
 

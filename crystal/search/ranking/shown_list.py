@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+from crystal.model.quick_dataclass import replace
 from crystal.search.ranking.late import is_near
 from crystal.search.results import RankedAnswer, SearchedStore, latest_answers
 from crystal.store.search.candidates import contains_text

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 
 import numpy as np
 
+from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index, Mask, Ordinals
 from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, normalised, query_terms

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from crystal.model.capture import Chunk, Project
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.model.recall import FormerMemory, Remembered
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Row, Store

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, cast
 
 import apsw
 
 from crystal.model.capture import Category
+from crystal.model.quick_dataclass import dataclass
 from crystal.model.sources import FilePlace
 from crystal.store.connection import Row, Store
 from crystal.store.search.scope import SearchScope, where

@@ -6,12 +6,12 @@ The condition is used inside the candidate search of both engines, so it names c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from crystal.config.harnesses import HARNESSES
 from crystal.model.capture import Project, Role
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass, replace
 from crystal.store.capture.projects import root_with_identity, with_same_identity
 from crystal.store.connection import Store, as_json
 from crystal.store.sessions.conversations import AgentNames

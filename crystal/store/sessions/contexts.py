@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from crystal.errors import StoreDamagedError
 from crystal.model.capture import Project
+from crystal.model.quick_dataclass import dataclass
 from crystal.store.connection import Store
 from crystal.store.json_columns import CHOSEN, WHY, read_json
 

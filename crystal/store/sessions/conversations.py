@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass
 from crystal.store.connection import Row, Store
 from crystal.store.sessions.turn_texts import turn_texts
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.quick_dataclass import dataclass
 from crystal.store.capture.projects import places_of
 from crystal.store.connection import Store
 from crystal.store.sessions.turn_texts import turn_texts
