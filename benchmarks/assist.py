@@ -65,6 +65,7 @@ def controls(machine: Machine) -> bool:
             "old_string": "\n".join(lines[start : start + pick.randrange(1, 20)]),
         }
         moments.append(Moment("edit", 1 << 60, f"control {at}", given))
+    empty = tempfile.TemporaryDirectory()  # what the commands print must not come from where this runs
     for name in sorted({"ls", "cp", "git", "tar", "grep", "sed", "sort", "find", "python3", "cat"}):
         for option in (
             "--no-such-option",
@@ -79,7 +80,10 @@ def controls(machine: Machine) -> bool:
             ".",
         ):
             command = f"{name} {option} </dev/null"
-            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=False)
+            done = subprocess.run(
+                ["sh", "-c", command], cwd=empty.name, capture_output=True, text=True, errors="replace", timeout=20,
+                check=False,
+            )  # fmt: skip
             moments.append(Moment("failure", 1 << 60, f"control {command}", done.stderr + done.stdout[:2000]))
     told = [(moment, known) for moment, known in replay_moments(moments, Known(facts), 2_000) if known]
     fresh = [one for one in replay_moments(moments, Known([]), 2_000) if one[1]]

@@ -6,11 +6,10 @@
 to some of its commits, and to one after which the commits of sessions were taken back with ``git revert``. At each,
 every edit made before is judged. Git tells the truth: an edit counts if the first commit of its session that changed
 its file brought in all its lines. A line is left if ``git blame`` says that it is that commit's, or if it is in the
-file and no later commit removed such a line. Lines were taken back if one commit removed them all and brought back what
-the edit had replaced, or says that it reverts the commit of an edit that only added lines. A text that names a file is
-judged, too: the file changed if a commit after it that does not name its session changed it. Half of the sessions were
-looked at while the rules were made; the other half
-was not. Exits 1 where a target is missed.
+file and no later commit removed such a line. Lines were taken back if one commit removed all that were new and what the
+edit had replaced is in the file, or if a commit says that it reverts the commit of an edit that only added lines. A
+text that names a file is judged, too: the file changed if a commit after it that does not name its session changed it.
+Half of the sessions were looked at while the rules were made; the other half was not. Exits 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -96,6 +95,15 @@ class History:
             self.diffs[commit, path] = added, removed
         return self.diffs[commit, path]
 
+    def before(self, commit: str, path: str) -> set[bytes]:
+        """Return the lines that a file had before a commit, as they are compared."""
+        from crystal.work.validity import plain_lines
+
+        try:
+            return plain_lines(self.git("show", f"{commit}^:{path}").split("\n"))
+        except subprocess.CalledProcessError:  # there was no such file
+            return set()
+
     def blame(self, path: str) -> list[tuple[str, bytes]]:
         """Return the commit of each line of a file, with the line as it is compared."""
         from crystal.work.line_hashes import plain_line
@@ -162,8 +170,8 @@ def true_state(history: History, path: str, added: set[bytes], removed: set[byte
     ours = {line for by, line in history.blame(now) if by == commit}
     if all(line in ours or (line in text and not any(line in minus for _, minus in gone_by)) for line in added):
         return "unchanged"
-    back = removed & history.diff(commit, name or path)[1]
-    if not added & text and back and any(added <= minus and back <= plus for plus, minus in gone_by):
+    back, new = removed & history.diff(commit, name or path)[1], added - history.before(commit, name or path)
+    if new and not new & text and back and back <= text and any(new <= minus for _, minus in gone_by):
         return "reverted"
     is_taken_back = any(
         added <= minus and f"reverts commit {commit}" in history.git("show", "-s", "--format=%b", later)

@@ -15,7 +15,7 @@ from crystal.app.git_files import filter_settings, run_git, shallow_commits
 from crystal.app.projects import find_home
 from crystal.app.renames import names_now
 from crystal.config.paths import system_errors
-from crystal.errors import NotFoundError, UsageError
+from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.model.capture import Memory
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
@@ -111,8 +111,10 @@ def blame(machine: Machine, wanted: str, *, project: str | None = None) -> Blame
     return Blame(str(path), home[1] if home else None, any(committed), found, is_shallow)
 
 
-def _not_there(machine: Machine, wanted: str, path: Path) -> NotFoundError:
-    """Return the error for a file that is missing; it may have another name now."""
+def _not_there(machine: Machine, wanted: str, path: Path) -> CrystalError:
+    """Return the error for what is no file; it may have another name now."""
+    if os.path.isdir(path):  # noqa: PTH112 - as above
+        return UsageError(f"{path} is a folder", hint="give a file, FILE:LINE or FILE:LINE-LINE")
     now = new_name(machine, path)
     place = shlex.quote(f"{now}{wanted[len(wanted.rpartition(path.name)[0] + path.name) :]}")
     hint = f"it has another name now: crystal blame {place}" if now else "give a file, FILE:LINE or FILE:LINE-LINE"

@@ -15,6 +15,7 @@ MAX_BLOB = 1 << 20
 _GLOB = re.compile(r"[*?[\\]")
 _SAFE = (
     "core.fsmonitor=false", "core.quotePath=false", "log.showSignature=false", "safe.bareRepository=explicit",
+    "log.follow=false",  # git refuses it with several files
 )  # fmt: skip
 
 
@@ -88,6 +89,12 @@ def tracked_files(root: str, names: Collection[str], seconds: float) -> dict[str
     said, _ = run_git(root, ["ls-files", "-s", "-z", "--", *_patterns(names)], seconds)
     rows = (row.partition("\t") for row in _pieces(said))
     return {path: about.split(" ")[1] for about, _, path in rows}
+
+
+def is_left_out(root: str, path: str, seconds: float) -> bool:
+    """Return whether a tracked file is not in the working tree because a sparse checkout leaves it out."""
+    said, _ = run_git(root, ["--literal-pathspecs", "ls-files", "-t", "-z", "--", path], seconds)
+    return said.startswith(b"S ")
 
 
 def _patterns(names: Collection[str]) -> list[str]:

@@ -7,9 +7,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 
-from crystal.app.git_files import LoggedChange, changes_since, read_blobs, tracked_files, versions_of
+from crystal.app.git_files import LoggedChange, changes_since, is_left_out, read_blobs, tracked_files, versions_of
 from crystal.capture.safe_open import call_with_deadline
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass, replace
@@ -28,6 +29,8 @@ MAX_LATER = 8
 """Edits after one that are read to see if they replaced it."""
 FIRST_VERSIONS, LAST_VERSIONS = 3, 8
 """Versions of one file that are read, of those since an edit."""
+UNREADABLE = "\ufffd"
+"""Sign that agents write for the bytes of a file's name that are no UTF-8."""
 _REWRITING = (b"filter=", b"ident", b"working-tree-encoding")
 """Attributes that make git store a file otherwise than it is on disk."""
 
@@ -97,7 +100,7 @@ class WorkingTree:
         known = self.tracked.keys() | self.edits.keys()
         named = [(claim, name) for claim in self.claims for name in claim.names]
         meant = [(claim, name if claim.call else rules.find_path(name, known)) for claim, name in named]
-        return list(dict.fromkeys((claim, path) for claim, path in meant if path))
+        return list(dict.fromkeys((claim, path) for claim, path in meant if path and UNREADABLE not in path))
 
     def _at_once(self, claim: Claim, path: str) -> Validity | None:
         """Judge without git: the lines of an edit are there, or nobody wrote the file since it was named."""
@@ -114,9 +117,10 @@ class WorkingTree:
         self._find_changes({path for _, path in claims}, min(self._since(claim, path) for claim, path in claims))
         blobs = list[str]()
         for claim, path in claims if self.is_whole else ():
-            if claim.call or rules.named_symbols(claim.text):
+            is_compared = claim.call or rules.named_symbols(claim.text)
+            if is_compared or self.edits.get(path):
                 versions = self._versions(claim, path)
-                some = (*versions[:FIRST_VERSIONS], *versions[-LAST_VERSIONS:])
+                some = [*versions[:FIRST_VERSIONS], *versions[-LAST_VERSIONS:]] if is_compared else versions[-1:]
                 blobs += [name for one in some for name in (one.before, one.blob) if name and name.strip("0")]
         self.texts = read_blobs(self.place.root, dict.fromkeys(blobs), GIT_SECONDS) if blobs else {}
 
@@ -146,9 +150,23 @@ class WorkingTree:
             found = self._judge_mention(claim, versions, now)
             if file.data is not None and versions:
                 yield from rules.judge_symbols(rules.named_symbols(claim.text), versions, now)
-        if found is not None:
-            by = found.session or rules.session_of(found, versions, claim.at, self.edits.get(path, ()))
-            yield replace(found, session=by)
+        if found is not None and not self._is_left_out(found):
+            yield replace(found, session=found.session or self._session(claim, found, versions, now))
+
+    def _is_left_out(self, found: Validity) -> bool:
+        """Return whether a file without a commit that deleted it is there, but not in the working tree."""
+        is_lost = found.state == "gone" and found.commit is None and self.place.has_git
+        return is_lost and is_left_out(self.place.root, found.what, GIT_SECONDS)
+
+    def _session(self, claim: Claim, found: Validity, versions: Sequence[FileVersion], now: FileNow) -> str | None:
+        """Return the latest session whose edit made a change."""
+        by = next((one for one in versions if one.commit == found.commit), None)
+        before, after = (by.old, by.text) if by else (versions[-1].text if versions else None, now.text)
+        for one in islice(rules.edits_before(found, versions, claim.at, self.edits.get(now.path, ())), MAX_LATER):
+            done = self.read_edit(one)
+            if done is not None and rules.has_made(done, claim.call, before or b"", after or b""):
+                return one.session
+        return None
 
     def _judge_edit(
         self, claim: Claim, call: ToolCall, versions: Sequence[FileVersion], now: FileNow
@@ -162,7 +180,7 @@ class WorkingTree:
         later = [one for one in reversed(self.edits.get(now.path, ())) if one.at > at]
         for one in later[:MAX_LATER]:
             done = self.read_edit(one)
-            if done is not None and rules.has_replaced(done, call, now.text or b""):
+            if done is not None and rules.has_made(done, call, b"", now.text or b""):
                 return Validity(now.path, "changed", session=one.session, at=one.at)
         return None
 

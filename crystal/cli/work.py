@@ -146,6 +146,8 @@ def how(
     from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
+    if not words.strip():
+        raise UsageError("there is nothing to look for", hint="run: crystal how run the tests")
     with open_reader() as machine:
         now, place = machine.now(), _here(machine, project, everywhere=everywhere)
         found = how(machine, words, project=place)[:most]

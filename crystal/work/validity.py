@@ -154,10 +154,10 @@ def _judge_lost_lines(
     return _caused("reverted" if is_reverted else "changed", path, by)
 
 
-def has_replaced(later: ToolCall, call: ToolCall, text: bytes) -> bool:
-    """Return whether a later edit removed lines that an edit added, and lines of its own are in a text."""
-    is_after = plain_lines(later.removed) & plain_lines(call.added)
-    return bool(is_after and plain_lines(later.added) & lines_in(text))
+def has_made(done: ToolCall, call: ToolCall | None, before: bytes, after: bytes) -> bool:
+    """Return whether lines of an edit are new in a text, and with ``call`` whether it replaced lines of that one."""
+    is_new = bool(plain_lines(done.added) & (lines_in(after) - lines_in(before)))
+    return is_new and (call is None or bool(plain_lines(done.removed) & plain_lines(call.added)))
 
 
 def _are_all_in(lines: Lines, text: Lines) -> bool:
@@ -216,11 +216,13 @@ def _caused(state: ValidityState, what: str, by: FileVersion | None) -> Validity
     return Validity(what, state) if by is None else Validity(what, state, by.commit, at=by.at)
 
 
-def session_of(found: Validity, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]) -> str | None:
-    """Return which session made the change: the latest that edited the file before it, after the commit before it."""
+def edits_before(
+    found: Validity, versions: Sequence[FileVersion], since: int, edits: Iterable[KnownEdit]
+) -> Iterator[KnownEdit]:
+    """Yield the edits that may have made a change: those before its commit and after the one before it."""
     times = [since, *(one.at for one in versions if found.at is None or one.at < found.at)]
     end = float("inf") if found.at is None else found.at + SLACK_MS
-    return next((one.session for one in edits if max(times) < one.at <= end), None)
+    return (one for one in edits if max(times) < one.at <= end)
 
 
 def worst(found: Iterable[Validity]) -> Validity | None:

@@ -150,6 +150,31 @@ def test_an_edit_that_was_replaced_before_any_commit_names_the_later_session(sto
     assert state(made) is None
 
 
+def test_a_session_that_edited_other_lines_before_the_commit_is_not_named(store: Store, shop: Path) -> None:
+    made, named = edit(store, shop, 1), said(shop, "see cart.py", 2.5, session="3")
+    commit(shop, 2)
+    edit(
+        store, shop, 3, "def total(prices):", "def total(prices):\n    # all of them, one after the other", session=TWO
+    )
+    (shop / "cart.py").write_text((shop / "cart.py").read_text().replace("price * RATE", "by_hand(price)"))
+    by = commit(shop, 4)
+    assert judged(made, named) == [Validity("cart.py", "changed", by, one, START + 4 * HOUR) for one in (None, TWO)]
+
+
+def test_settings_of_git_and_files_that_are_not_checked_out_tell_nothing_wrong(store: Store, shop: Path) -> None:
+    lost = edit(store, shop, 1, "", NEW, "docs/caf\ufffd.py")  # its name has bytes that are no UTF-8
+    (shop / "docs/caf\ufffd.py").unlink()
+    made = edit(store, shop, 1.5, "", NEW, "lib/tax.py")
+    commit(shop, 2)
+    git(shop, "config", "log.follow", "true")
+    git(shop, "mv", "lib/tax.py", "lib/taxes.py")
+    commit(shop, 3)
+    assert [state(made), state(lost)] == ["unchanged", None]
+    git(shop, "sparse-checkout", "set", "docs")
+    assert not (shop / "lib/taxes.py").exists()
+    assert state(made) is None
+
+
 def test_a_file_is_followed_to_its_new_name_and_known_to_be_gone(store: Store, shop: Path) -> None:
     made = edit(store, shop, 1, "", OLD + NEW + "\n# the end of it\n", "tax.py")
     commit(shop, 2)

@@ -167,6 +167,8 @@ def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None
     with Crystal() as memory:
         with pytest.raises(NotFoundError, match="there is no file"):
             memory.blame("none.py:3")
+        with pytest.raises(UsageError, match=f"{repository} is a folder"):
+            memory.blame(repository)
         with pytest.raises(UsageError, match="9 lines, not line 99"):
             memory.blame("cart.py:99")
         with pytest.raises(UsageError, match="9 lines, not lines 5-2"):
@@ -298,6 +300,7 @@ def test_how_something_is_done_is_told(store: Store, repository: Path) -> None:
     assert crystal("how", "release").err == (
         "crystal: no known command did this here\ncrystal: hint: try: crystal how --all release\n"
     )
+    assert "crystal: error: there is nothing to look for" in crystal("how", " ").err
     with Crystal() as memory:
         assert [one.command for one in memory.how("deploy", project="shop")] == ["make ship 2>&1"]
         assert memory.how("deploy", project="nowhere") == []
