@@ -15,7 +15,7 @@ from crystal.cli.options import AsJson, flag, option
 from crystal.cli.render import count_words, look_of, one_line, say
 from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
 from crystal.model.recall import Remembered
-from crystal.store.memories.learned import ReflectorRun
+from crystal.store.memories.learned import ReflectorRun, sessions_to_reflect
 from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
@@ -45,12 +45,14 @@ def reflect(
                 raise UnavailableError("a worker is busy with the memory", hint="try again in a minute")
             run = learn(machine) if now or is_reflection_due(machine) else ReflectorRun(machine.now())
         waiting, problem = len(unreviewed(machine)), find_problem(machine.store, PART)
+        is_read = problem is not None and not sessions_to_reflect(machine.store, 1)
     if as_json:
         print_json({"run": iso_times(run._asdict()), "unreviewed": waiting, "problem": problem and problem.message})
     else:
         _say_run(run, waiting)
     if problem is not None:
-        why, is_capped = f"sessions wait for a model: {problem.message}", problem.message.startswith("the daily cap")
+        state = "the rules learned in place of the model" if is_read else "sessions wait for a model"
+        why, is_capped = f"{state}: {problem.message}", problem.message.startswith("the daily cap")
         fix = "wait until tomorrow, or raise reflect.daily_cap_usd" if is_capped else "check the model: crystal doctor"
         raise UnavailableError(why, hint=f"{fix}; then: crystal reflect --now")
 

@@ -66,7 +66,13 @@ class ChatModel:
         body = {**plain, "stream": False, "options": options}
         if prompt.schema is not None:
             body["format"] = prompt.schema
-        reply = self._post(address(self.base_url, scheme="http") + "/api/chat", body)
+        url = address(self.base_url, scheme="http") + "/api/chat"
+        try:
+            reply = self._post(url, body)
+        except TextRefusedError:
+            if body.pop("format", None) is None:
+                raise
+            reply = self._post(url, body)  # an older Ollama takes no schema
         return _completion(_dict(reply.get("message")), reply.get("prompt_eval_count"), reply.get("eval_count"))
 
     def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:

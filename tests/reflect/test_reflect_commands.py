@@ -18,6 +18,7 @@ from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.sessions.contexts import Injection, add_injection
 from tests.reflect.test_reflect import run_of
 from tests.support.capture_machine import NOW, keep_transcript, line
+from tests.support.chat_server import Reply, chat_server
 from tests.support.command import crystal
 
 WORDS = ("Never mock the database in tests.", "We pin dependencies exactly.", "I prefer tabs over spaces.")
@@ -34,6 +35,7 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
         assert crystal("config", "set", key, value).code == 0
     done = crystal("reflect", "--now")
     assert (done.code, "raise reflect.daily_cap_usd" in done.err) == (4, True), "nothing is read, and nothing lost"
+    assert "sessions wait for a model: the daily cap" in done.err
     assert crystal("config", "set", "reflect.extractor", "rules").code == 0
     assert crystal("memories", "review").err == "nothing to review\n"
     assert crystal("config", "set", "reflect.mode", "propose").code == 0
@@ -146,3 +148,17 @@ def test_each_key_of_the_review_acts_unless_it_was_decided_elsewhere_meanwhile(h
     assert found == sorted([("reviewed", "active")] * 3 + [("learned", "deprecated"), ("refused", "deprecated"),
                                                            ("proposed", "deprecated")])  # fmt: skip
     assert "Use tabs." in [one["text"] for one in every]
+
+
+def test_a_model_that_refuses_is_named_and_no_session_waits(home: Path) -> None:
+    keep_transcript(home, "s1", *(line(text, at=NOW) for text in WORDS))
+    assert crystal("init", "--yes").code == 0
+    with chat_server(Reply({"error": "bad request"}, 400)) as server:
+        settings = {"reflect.extractor": "model", "summary.mode": "simple", "summary.base_url": server.url}
+        for key, value in {**settings, "reflect.mode": "off"}.items():
+            assert crystal("config", "set", key, value).code == 0
+        assert crystal("backfill", "--no-embed").code == 0
+        assert crystal("config", "set", "reflect.mode", "propose").code == 0
+        done = crystal("reflect", "--now")
+    assert (done.code, "the rules learned in place of the model: openai" in done.err) == (4, True), done
+    assert len(json.loads(crystal("memories", "review", "--json").out)["learned"]) == 3

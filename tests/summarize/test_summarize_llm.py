@@ -180,6 +180,9 @@ def test_a_server_that_takes_no_choices_is_asked_without_any() -> None:
     with chat_server(Reply({"error": {"code": "unsupported_value"}}, 400), Reply()) as server:
         assert ChatModel("openai", "o4-mini", server.url, KEY).complete(PROMPT).input_tokens == 1000
     assert set(server.requests[1]["body"]) == {"model", "messages", "max_completion_tokens"}
+    with chat_server(Reply({"error": "invalid format"}, 400), Reply(ollama_reply(json.dumps(CARD)))) as server:
+        assert ChatModel("ollama", "llama3.2", server.url).complete(PROMPT).input_tokens == 900
+    assert ["format" in one["body"] for one in server.requests] == [True, False], "an older Ollama takes no schema"
 
 
 def test_the_request_to_ollama_says_how_long_the_prompt_may_be() -> None:
