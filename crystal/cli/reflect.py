@@ -57,14 +57,19 @@ def reflect(
         raise UnavailableError(why, hint=f"{fix}; then: crystal reflect --now")
 
 
+def price(usd: float) -> str:
+    """Return a price in words: to the cent from a dollar on."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
 def asked_lines(run: ReflectorRun) -> list[str]:
     """Return how often a model was asked, in a line; none if it was not."""
     useless = f"; {count_words(run.unusable, 'answer')} of no use" if run.unusable else ""
-    return [f"a model was asked {count_words(run.asked, 'time')}, ${run.usd:.4f}{useless}"] if run.asked else []
+    return [f"a model was asked {count_words(run.asked, 'time')}, {price(run.usd)}{useless}"] if run.asked else []
 
 
 def _say_run(run: ReflectorRun, waiting: int) -> None:
-    found = f"{run.inserted} learned, {run.confirmed} confirmed, {run.skipped} left out"
+    found = f"{run.inserted:,} learned, {run.confirmed:,} confirmed, {run.skipped:,} left out"
     say(f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read")
     say(*asked_lines(run))
     if waiting:

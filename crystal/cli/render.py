@@ -256,7 +256,9 @@ def lasting(seconds: float) -> str:
     """Return how long something takes, in words."""
     if seconds < 2:
         return f"{seconds:.1f} s"
-    return f"{round(seconds)} s" if seconds < 100 else f"{round(seconds / 60)} min"
+    if seconds < 100:
+        return f"{round(seconds)} s"
+    return f"{round(seconds / 60)} min" if seconds < 6000 else f"{round(seconds / 3600):,} h"
 
 
 def count_words(number: int, noun: str) -> str:

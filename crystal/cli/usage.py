@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from crystal.app.context import open_reader
@@ -9,8 +11,8 @@ from crystal.app.usage import Period
 from crystal.app.usage import usage as gather
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.reflect import asked_lines
-from crystal.cli.render import count_words, say
+from crystal.cli.reflect import asked_lines, price
+from crystal.cli.render import count_words, lasting, look_of, say, say_item
 
 
 def usage(as_json: AsJson = False) -> None:
@@ -23,42 +25,41 @@ def usage(as_json: AsJson = False) -> None:
             figures["run"].pop("at")
         print_json({"pool": found.pool, "sessions_to_read": found.sessions_to_read, "periods": periods})
         return
-    pool = found.pool
-    say(
-        f"memories    {pool['active']} active, {pool['proposed']} proposed, {pool['archived']} archived;"
-        f" {pool['unreviewed']} to review, {pool['low_confidence']} of low confidence",
-        f"to learn    from {count_words(found.sessions_to_read, 'session')}",
-    )
+    pool, look = found.pool, look_of(sys.stdout)
+    states = ", ".join(f"{pool[state]:,} {state}" for state in ("active", "proposed", "archived"))
+    doubts = f"{pool['unreviewed']:,} to review, {pool['low_confidence']:,} of low confidence"
+    say_item("memories    ", f"{states}; {doubts}", look)
+    say(f"to learn    from {count_words(found.sessions_to_read, 'session')}")
     for name, period in found.periods.items():
-        say("", f"last {name}", *_lines(period))
+        say("", f"last {name}")
+        for label, text in _rows(period):
+            say_item(f"  {label:10}", text, look)
 
 
-def _lines(period: Period) -> list[str]:
+def _rows(period: Period) -> Iterator[tuple[str, str]]:
     run = period.run
-    share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
-    spent = ", ".join(f"{purpose} ${usd:.4f}" for purpose, usd in sorted(period.usd.items())) or "nothing"
-    read = f"{count_words(run.turns, 'turn')} in {run.ms / 1000:.1f} s: {run.inserted} new, {run.confirmed} confirmed,"
-    other = f"{run.replaced} replaced, {run.archived} archived, {run.skipped} left out"
-    omitted = f"{count_words(period.omitted, 'memory')} omitted"
-    entries = f"{count_words(period.selected, 'entry')}{share}"
-    told = f"{count_words(period.injections, 'session')}: {entries}, {omitted},"
-    learned = [f"  learned   {read}", f"            {other}"] if period.runs else ["  learned   nothing"]
-    said = (
-        [f"  told      {told}", f"            {period.tokens:,} tokens", _used(period)]
-        if period.injections
-        else ["  told      nothing"]
-    )
+    read = f"{count_words(run.turns, 'turn')} in {lasting(run.ms / 1000)}: {run.inserted:,} new, {run.confirmed:,}"
+    other = f"confirmed, {run.replaced:,} replaced, {run.archived:,} archived, {run.skipped:,} left out"
+    yield "learned", f"{read} {other}" if period.runs else "nothing"
+    yield from (("", line) for line in asked_lines(run))
+    if period.injections:
+        share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
+        entries = f"{count_words(period.selected, 'entry')}{share}"
+        omitted = f"{count_words(period.omitted, 'memory')} omitted, {period.tokens:,} tokens"
+        yield "told", f"{count_words(period.injections, 'session')}: {entries}, {omitted}"
+        yield "used", _used(period)
+    else:
+        yield "told", "nothing"
     if period.assisted:
-        said.append(f"  assist    {count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens")
+        yield "assist", f"{count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens"
     if period.hook_runs:
         half, most = (f"{ms:.0f} ms" for ms in (period.hook_p50_ms, period.hook_p95_ms))
-        said.append(f"  hook      {count_words(period.hook_runs, 'run')}: half within {half}, 95% within {most}")
-    asked = [f"            {line}" for line in asked_lines(run)]
-    return [*learned, *asked, *said, f"  spent     {spent}"]
+        yield "hook", f"{count_words(period.hook_runs, 'run')}: half within {half}, 95% within {most}"
+    yield "spent", ", ".join(f"{purpose} {price(usd)}" for purpose, usd in sorted(period.usd.items())) or "nothing"
 
 
 def _used(period: Period) -> str:
     if not period.told:
-        return "  used      not known yet: the sessions that were told have said nothing since"
+        return "not known yet: the sessions that were told have said nothing since"
     share = f"{period.used / period.told:.0%}"
-    return f"  used      {share}: words of {period.used} of {period.told} told memories came up later"
+    return f"{share}: words of {period.used:,} of {period.told:,} told memories came up later"

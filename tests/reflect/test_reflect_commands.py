@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import open_machine
+from crystal.app.usage import Period
+from crystal.cli.render import Look, wrapped
+from crystal.cli.usage import _rows
 from crystal.store.capture.hook_runs import add_hook_runs
+from crystal.store.memories.learned import ReflectorRun
 from crystal.store.sessions.contexts import Injection, add_injection
 from tests.reflect.test_reflect import run_of
 from tests.support.capture_machine import NOW, keep_transcript, line
@@ -67,7 +71,7 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
         add_injection(machine.store, Injection(machine.now(), "s9", "startup", 3, (keep,), 2, 50))
         add_hook_runs(machine.store, [(machine.now(), "Stop", 20.0)])
     told = crystal("usage").out
-    assert "  told      1 session: 1 entry (33% of the candidates), 2 memories omitted,\n" in told
+    assert "  told      1 session: 1 entry (33% of the candidates), 2 memories omitted, 50 tokens\n" in told
     assert "  hook      1 run: half within 20 ms, 95% within 20 ms\n" in told
     assert "last 30d" in told
     assert "used      not known yet" in told
@@ -162,3 +166,15 @@ def test_a_model_that_refuses_is_named_and_no_session_waits(home: Path) -> None:
         done = crystal("reflect", "--now")
     assert (done.code, "the rules learned in place of the model: openai" in done.err) == (4, True), done
     assert len(json.loads(crystal("memories", "review", "--json").out)["learned"]) == 3
+
+
+def test_the_figures_of_years_fit_into_a_terminal() -> None:
+    many = 12_345_678
+    run = ReflectorRun(0, many * 1000, many, many, many, many, many, many, many, many, 1234.5678, many, many)
+    spent = dict.fromkeys(("learning", "summary", "embedding"), 1234.5678) | {"deep search": 0.0012}
+    period = Period(many, run, many, many, many, many, many, 0.9, many, many, spent, many, many, many, 123.4, 567.8)
+    lines = [line for _, text in _rows(period) for line in wrapped(text, Look(80, False, True), 12)]
+    assert max(map(len, lines)) <= 80
+    said = " ".join(" ".join(lines).split())
+    assert "3,429 h: 12,345,678 new, 12,345,678 confirmed" in said
+    assert "deep search $0.0012, embedding $1,234.57" in said
