@@ -15,19 +15,20 @@ STREAM = f"(SELECT id FROM streams WHERE account = {ACCOUNT} AND stream = ?)"
 SWEEP_ROWS = 1000
 
 
-def check_room(batch: Transaction, new: NewBody, held: int) -> None:
+def check_room(batch: Transaction, new: NewBody, account: int, held: int) -> None:
     """Refuse a body for which the account or the disk has no room.
 
     Args:
         batch: The transaction.
         new: The body.
-        held: Bytes that the account holds besides it.
+        account: The account's id.
+        held: Bytes that the account held besides it when its question was asked.
 
     Raises:
         RequestRefusedError: ``account-full``, ``disk-full``.
     """
     most = batch.settings.quota_bytes
-    if held + new.size > most:
+    if held + batch.unseen.get(account, 0) + new.size > most:
         raise RequestRefusedError("account-full", f"the account may hold {most} bytes", retry_after=300)
     batch.check_disk(new)
 
@@ -60,9 +61,6 @@ _KNOWN = (
 )
 _ADD_BLOB = "INSERT INTO blobs (stream, seq, size, at, tag, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _ADD_TO_STREAM = "UPDATE streams SET head = ?, count = count + ?, bytes = bytes + ?, change = ? WHERE id = ?"
-_ADD_TO_ACCOUNT = (
-    "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?"
-)
 
 
 def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -> Put:
@@ -77,18 +75,18 @@ def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -
     is_more = known.row is None
     if is_more and known.stored >= batch.settings.max_blobs:
         raise RequestRefusedError("stream-full", f"a stream may hold {batch.settings.max_blobs} blobs", retry_after=300)
-    check_room(batch, new, known.held - known.size)
+    check_room(batch, new, known.account, known.held - known.size)
     stream_id = known.stream or _new_stream(batch, known.account, stream)
     if known.row is not None:
         batch.run("DELETE FROM blobs WHERE id = ?", known.row)
     elif known.is_settled:
         batch.run("DELETE FROM settled WHERE stream = ? AND seq = ?", stream_id, seq)
     change, more = max(known.change + 1, new.now * 1000), new.size - known.size
-    batch.run_all(
+    batch.run_later(
         (_ADD_BLOB, (stream_id, seq, new.size, new.now, tag, new.digest, new.file, new.inline)),
         (_ADD_TO_STREAM, (max(known.head, seq), int(is_more), more, change, stream_id)),
-        (_ADD_TO_ACCOUNT, (more, change, change, known.account)),
     )
+    batch.charge(known.account, more, change)
     batch.drop(known.file)
     return True
 

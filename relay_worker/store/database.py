@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import apsw
@@ -16,7 +17,7 @@ from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.model import NewBody
 from relay_worker.settings import Settings
 from relay_worker.store.files import BodyFiles, sync_path
-from relay_worker.store.rows import Row
+from relay_worker.store.rows import CHARGE, Row
 
 APPLICATION_ID = 0x43525259
 """``CRRY``: marks the file as a relay's."""
@@ -50,11 +51,6 @@ class SqliteRows:
         """Run a statement that returns nothing."""
         self.db.execute(sql, values)
 
-    def run_all(self, *statements: tuple[str, Row]) -> None:
-        """Run statements with their values, each on another table."""
-        for sql, values in statements:
-            self.db.execute(sql, values)
-
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement once for each row of values."""
         self.db.executemany(sql, rows)
@@ -67,12 +63,24 @@ class Batch(SqliteRows):
         settings: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
+        unseen: Nothing, because each body is stored before the question of the next one.
     """
+
+    unseen: Mapping[int, int] = MappingProxyType({})
 
     def __init__(self, db: apsw.Connection, settings: Settings, files: BodyFiles) -> None:
         super().__init__(db)
         self.settings, self.files = settings, files
         self.unused: list[str] = []
+
+    def run_later(self, *statements: tuple[str, Row]) -> None:
+        """Run statements with their values: now, which costs nothing more."""
+        for sql, values in statements:
+            self.db.execute(sql, values)
+
+    def charge(self, account: int, size: int, change: int) -> None:
+        """Add to the bytes of an account, and raise its change counter."""
+        self.db.execute(CHARGE, (size, change, change, account))
 
     def check_disk(self, new: NewBody) -> None:
         """Refuse a body without room. Pages of deleted rows are reused before the database grows."""

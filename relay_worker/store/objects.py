@@ -14,7 +14,6 @@ _KNOWN = (
     " LEFT JOIN objects o ON o.account = a.id AND o.object = ? WHERE a.name = ?"
 )
 _ADD_OBJECT = "INSERT INTO objects (account, object, size, at, digest, file, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_ADD_BYTES = "UPDATE accounts SET bytes = bytes + ? WHERE id = ?"
 
 
 def put(batch: Transaction, new: NewBody, object_id: bytes) -> Put:
@@ -28,13 +27,11 @@ def put(batch: Transaction, new: NewBody, object_id: bytes) -> Put:
     if row is not None and not new.resend:
         batch.drop(new.file)
         return False
-    check_room(batch, new, held - replaced)
+    check_room(batch, new, account_id, held - replaced)
     if row is not None:
         batch.run("DELETE FROM objects WHERE id = ?", row)
-    batch.run_all(
-        (_ADD_OBJECT, (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline)),
-        (_ADD_BYTES, (new.size - replaced, account_id)),
-    )
+    batch.run_later((_ADD_OBJECT, (account_id, object_id, new.size, new.now, new.digest, new.file, new.inline)))
+    batch.charge(account_id, new.size - replaced, 0)
     batch.drop(replaced_file)
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from relay_worker.model import NewBody
@@ -10,6 +10,7 @@ from relay_worker.settings import Settings
 
 ACCOUNT = "(SELECT id FROM accounts WHERE name = ?)"
 """SQL for the id of an account."""
+CHARGE = "UPDATE accounts SET bytes = bytes + ?, change = CASE WHEN change < ? THEN ? ELSE change END WHERE id = ?"
 MAX_IN = 200
 
 
@@ -31,9 +32,6 @@ class Rows(Protocol):
     def run(self, sql: str, *values: Any) -> None:
         """Run a statement that returns nothing."""
 
-    def run_all(self, *statements: tuple[str, Row]) -> None:
-        """Run statements with their values, each on another table: in one round trip, where that costs less."""
-
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement once for each row of values."""
 
@@ -49,9 +47,23 @@ def all_in(rows: Rows, sql: str, values: Sequence[str]) -> list[Row]:
 
 
 class Transaction(Rows, Protocol):
-    """Transaction of some jobs, and what they need besides."""
+    """Transaction of some jobs, and what they need besides.
+
+    Attributes:
+        unseen: Bytes by account that were charged since a body's question was asked.
+    """
 
     settings: Settings
+    unseen: Mapping[int, int]
+
+    def run_later(self, *statements: tuple[str, Row]) -> None:
+        """Run INSERTs and UPDATEs, each of another row, at the latest before the next statement of another kind.
+
+        A store can then run those of many bodies at once. An UPDATE names its row last.
+        """
+
+    def charge(self, account: int, size: int, change: int) -> None:
+        """Add to the bytes of an account, and raise its change counter, when ``run_later`` does its part."""
 
     def check_disk(self, new: NewBody) -> None:
         """Refuse a body for which the disk has no room, as far as the store knows its disk."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, TypeVar
 
 from relay_worker.errors import RequestRefusedError
 
 T = TypeVar("T")
 Job: TypeAlias = "Callable[[Any], Any]"
-_Queued: TypeAlias = "tuple[Job, str, Future[Any]]"
+_Queued: TypeAlias = "tuple[Job, str, asyncio.Future[Any]]"
 MAX_BATCH = 512
 
 
@@ -58,17 +59,15 @@ class Writer:
 
     async def run(self, job: Callable[[Any], T], lock: str = "") -> T:
         """Run a job and return after its COMMIT. Cancelling the caller does not undo queued jobs."""
-        done: Future[T] = Future()
-        done.set_running_or_notify_cancel()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             with self._queueing:
                 self._waiting.append((job, lock, done))
                 if len(self._waiting) == 1:  # else the work that takes the others takes it too
                     self._thread.submit(self._work)
         except RuntimeError:  # the pool is closed
-            for *_, other in self._take():
-                other.set_exception(stopping())
-        return await asyncio.wrap_future(done)
+            _answer((other, stopping()) for *_, other in self._take())
+        return await done
 
     def close(self) -> None:
         """Finish all jobs."""
@@ -94,8 +93,24 @@ class Writer:
                     self._transact([job])
                 return
             results = [self._refusal(error)]
-        for (*_, done), result in zip(jobs, results, strict=True):
-            if isinstance(result, Exception):
-                done.set_exception(result)
-            else:
-                done.set_result(result)
+        _answer((done, result) for (*_, done), result in zip(jobs, results, strict=True))
+
+
+def _answer(results: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
+    """Pass results on, waking each event loop once: a wake-up costs as much as a small request."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for done, result in results:
+        loops.setdefault(done.get_loop(), []).append((done, result))
+    for loop, some in loops.items():
+        with contextlib.suppress(RuntimeError):  # it is closed, with all who waited
+            loop.call_soon_threadsafe(_set, some)
+
+
+def _set(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for done, result in results:
+        if done.done():  # the caller was cancelled
+            continue
+        if isinstance(result, Exception):
+            done.set_exception(result)
+        else:
+            done.set_result(result)

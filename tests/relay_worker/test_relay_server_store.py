@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -130,6 +131,20 @@ def test_at_once_no_more_is_stored_than_a_stream_may_hold(either):
 
     assert either.run(race()) == ["created"] * 20 + ["stream-full"] * 40
     assert either.state().count == 20
+
+
+def test_at_once_no_more_is_stored_than_an_account_may_hold(either):
+    async def race() -> list[str]:
+        bodies = [sealed(n, 300 if n % 3 else 400) for n in range(1, 41)]
+        done = await asyncio.gather(
+            *(either.putting(body, 1, stream=bytes([n]) * 16) for n, body in enumerate(bodies)), return_exceptions=True
+        )
+        return sorted(one.code if isinstance(one, RequestRefusedError) else str(one) for one in done)
+
+    either.store.settings = replace(either.store.settings, quota_bytes=5_000)
+    answers = either.run(race())
+    assert set(answers) == {"created", "account-full"}
+    assert 4_600 < either.store.usage().bytes <= 5_000
 
 
 def test_of_two_blobs_for_one_place_one_wins_and_the_other_hears_of_it(either):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -50,13 +50,17 @@ def test_of_two_event_loops_that_ask_at_once_both_are_answered(is_closed: bool) 
 
 def test_a_writer_that_is_closed_refuses_everyone_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = Writer(lambda jobs, _: [job(None) for job in jobs], lambda error: error)
-    other: Future[Any] = Future()
 
-    def submit(_: object) -> None:
-        writer._waiting.append((lambda _: 2, "", other))
-        raise RuntimeError
+    async def ask() -> None:
+        other: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(writer._thread, "submit", submit)
-    with pytest.raises(RequestRefusedError, match="stopping"):
-        asyncio.run(asyncio.wait_for(writer.run(lambda _: 1), 5))
-    assert isinstance(other.exception(1), RequestRefusedError)
+        def submit(_: object) -> None:
+            writer._waiting.append((lambda _: 2, "", other))
+            raise RuntimeError
+
+        monkeypatch.setattr(writer._thread, "submit", submit)
+        for one in (writer.run(lambda _: 1), other):
+            with pytest.raises(RequestRefusedError, match="stopping"):
+                await asyncio.wait_for(one, 5)
+
+    asyncio.run(ask())

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
 from relay_worker.store.database import migrations
-from relay_worker.store.rows import Row
 
 T = TypeVar("T")
 SCHEMA = "crystal_relay"
@@ -79,6 +79,7 @@ def connect(url: str, schema: str = SCHEMA) -> psycopg.Connection[Any]:
             exit_code=2,
         ) from None
     db.adapters.register_dumper(int, Int8BinaryDumper)
+    db.adapters.register_dumper(list, ListBinaryDumper)  # else as text, which is twice as long for bytes
     return db
 
 
@@ -226,12 +227,6 @@ def _with_placeholders(sql: str) -> str:
     return sql.replace("?", "%s")
 
 
-@lru_cache
-def _joined(statements: tuple[str, ...]) -> str:
-    *others, last = statements
-    return f"WITH {', '.join(f's{at} AS ({sql})' for at, sql in enumerate(others))} {last}"
-
-
 class PostgresRows:
     """Connection on which statements run; see ``relay_worker.store.rows``.
 
@@ -250,18 +245,9 @@ class PostgresRows:
         """Return all rows."""
         return self._execute(sql, values).fetchall()
 
-    def ask(self, sql: str, *values: Any) -> Callable[[], tuple[Any, ...] | None]:
-        """Send a statement; the function that is returned gives the first row. In a pipeline this does not wait."""
-        return self._execute(sql, values).fetchone
-
     def run(self, sql: str, *values: Any) -> None:
         """Run a statement that returns nothing."""
         self._execute(sql, values)
-
-    def run_all(self, *statements: tuple[str, Row]) -> None:
-        """Run statements with their values, each on another table, as one: each costs as much as a small insert."""
-        joined = _joined(tuple(sql for sql, _ in statements))
-        self._execute(joined, tuple(value for _, values in statements for value in values))
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """Run a statement once for each row of values."""

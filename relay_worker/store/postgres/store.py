@@ -1,8 +1,8 @@
 """Store of a relay in PostgreSQL, shared by any number of servers, on any number of machines.
 
-Every server has some ``Writer``s, each with a connection; jobs of one account go to the same one. A transaction first
-takes an advisory lock for each account that it changes, in order, so that the jobs see what other servers have
-committed. Bodies are in the database; large ones in a bucket, if there is one.
+Every server has two ``Writer``s, each with a connection: one for what takes long, so that the other need not wait for
+it. A transaction first takes an advisory lock for each account that it changes, in order, so that the jobs see what the
+other transactions have committed. Bodies are in the database; large ones in a bucket, if there is one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import contextlib
 import hashlib
 import logging
 import time
-import zlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from relay_worker.settings import Settings
 from relay_worker.store import accounts
 from relay_worker.store.files import INLINE_BYTES, StoredBody, lost
 from relay_worker.store.interface import DAY_MS, WHOLE_RELAY, Hear, RelayStore
-from relay_worker.store.postgres import unnamed
+from relay_worker.store.postgres import bulk, unnamed
 from relay_worker.store.postgres.bus import Bus, Message
 from relay_worker.store.postgres.connecting import (
     WRITING_LOCK,
@@ -38,7 +38,7 @@ from relay_worker.store.postgres.connecting import (
     refusal_of,
     refuse_while_moving,
 )
-from relay_worker.store.rows import Put, Row, answer, finish
+from relay_worker.store.rows import CHARGE, Put, Row, answer, finish
 from relay_worker.store.writer import Job, Writer, attempt, run_in
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LOG = logging.getLogger("relay_worker")
-READERS = WRITERS = 4
+READERS = 4
 SAVERS = 8
 START_SECONDS = 60
 MAX_TOKENS = 10_000
+MAX_LATER_BYTES = 4 << 20
 _LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
 TOKEN_SECONDS = 90.0
 """Age up to which a token is believed without asking again, should no message tell of its revocation.
@@ -63,6 +64,46 @@ class PostgresTransaction(PostgresRows):
     def __init__(self, db: psycopg.Connection[Any], settings: Settings) -> None:
         super().__init__(db)
         self.settings = settings
+        self.unseen: Counter[int] = Counter()
+        self._later: dict[str, list[Row]] = {}
+        self._charges: dict[int, tuple[int, int]] = {}
+        self._later_bytes = 0
+
+    def run_later(self, *statements: tuple[str, Row]) -> None:
+        """Keep statements until ``flush``."""
+        for sql, values in statements:
+            self._later.setdefault(sql, []).append(values)
+            self._later_bytes += sum(len(one) for one in values if isinstance(one, bytes))
+
+    def charge(self, account: int, size: int, change: int) -> None:
+        """Keep a charge until ``flush``."""
+        self.unseen[account] += size
+        before, latest = self._charges.get(account, (0, 0))
+        self._charges[account] = before + size, max(latest, change)
+        if self._later_bytes > MAX_LATER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Run what was kept, as one statement."""
+        if not self._charges:
+            return
+        charges = [(size, change, change, account) for account, (size, change) in self._charges.items()]
+        kept = [bulk.for_all(sql, rows) for sql, rows in (*self._later.items(), (CHARGE, charges))]
+        self._later, self._charges, self._later_bytes = {}, {}, 0
+        self._execute(*bulk.together(kept))
+
+    def ask_all(self, sql: str, rows: Sequence[Row]) -> dict[int, Row]:
+        """Return the first row by number of the values, from 0."""
+        return {number - 1: tuple(found) for number, *found in self._execute(*bulk.for_all(sql, rows)).fetchall()}
+
+    def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Run a statement once for each row of values."""
+        self.flush()
+        super().many(sql, rows)
+
+    def _execute(self, sql: str, values: tuple[Any, ...]) -> psycopg.Cursor[Any]:
+        self.flush()
+        return super()._execute(sql, values)
 
     def check_disk(self, new: NewBody) -> None:
         """Do nothing: the disk is the database server's."""
@@ -121,7 +162,7 @@ class PostgresStore(RelayStore):
         self._connections = Connections(settings.store)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="relay-reader")
         self._savers = ThreadPoolExecutor(SAVERS, thread_name_prefix="relay-saver")
-        self._writers = [Writer(self._commit, refusal_of) for _ in range(WRITERS)]
+        self._small, self._large = self._writers = [Writer(self._commit, refusal_of) for _ in range(2)]
         self._tokens: dict[str, tuple[Token, int, float]] = {}
         self._asked: set[str] = set()
         self._revocations = 0
@@ -137,7 +178,8 @@ class PostgresStore(RelayStore):
 
     async def write(self, lock: str, job: Callable[..., T], *values: Any) -> T:
         """Return ``job(transaction, *values)`` once it is durable."""
-        result = await self._writers[_writer_of(lock)].run(lambda transaction: job(transaction, *values), lock)
+        writer = self._large if lock == WHOLE_RELAY else self._small
+        result = await writer.run(lambda transaction: job(transaction, *values), lock)
         if job is accounts.revoke:  # here at once; the others hear of it
             self._forget_tokens()
         return result
@@ -155,7 +197,8 @@ class PostgresStore(RelayStore):
             await self._with_bucket(self._bucket.save, name, new.body)
             new = replace(new, file=name)
         work = _PutWork(place[0], start)
-        return await self._writers[_writer_of(new.account)].run(work, new.account)
+        writer = self._large if len(new.inline or b"") > self._inline_bytes else self._small
+        return await writer.run(work, new.account)
 
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
         """Return the body that a question finds; ``body-lost`` if it is missing, or not the one that was stored."""
@@ -275,6 +318,7 @@ class PostgresStore(RelayStore):
                 numbers = sorted(map(_number, locks))  # in one order, so that no two wait for each other
                 transaction.run(_LOCK, WRITING_LOCK, numbers)
                 results = _results(jobs, transaction)
+                transaction.flush()
         except psycopg.Error as error:
             if db.closed:
                 raise refusal_of(error) from error
@@ -284,28 +328,29 @@ class PostgresStore(RelayStore):
 
 
 def _results(jobs: list[Job], transaction: PostgresTransaction) -> list[Any]:
-    """Run jobs; the questions of bodies are sent together, so that they cost one round trip."""
+    """Run jobs; the questions of bodies are asked together, and so are they stored."""
     results = [None if isinstance(job, _PutWork) else attempt(job, transaction) for job in jobs]
     works = [(at, job) for at, job in enumerate(jobs) if isinstance(job, _PutWork)]
     first = {job.place: at for at, job in reversed(works)}
-    asked: dict[int, tuple[Put, Callable[[], Row | None]]] = {}
+    asked: dict[str, list[tuple[int, Put, Row]]] = {}
     for at, job in works:
         if first[job.place] == at:
             put = job.start(transaction)
             sql, values = next(put)
-            asked[at] = put, transaction.ask(sql, *values)
+            asked.setdefault(sql, []).append((at, put, values))
+    found = {sql: transaction.ask_all(sql, [values for *_, values in some]) for sql, some in asked.items()}
+    for sql, some in asked.items():
+        for number, (at, put, _) in enumerate(some):
+            results[at] = attempt(partial(_answered, put, found[sql].get(number)), transaction)
     for at, job in works:
-        # Where another body is stored in its place, the question comes after that.
-        results[at] = attempt(partial(_answered, *asked[at]) if at in asked else job, transaction)
+        if first[job.place] != at:  # the question comes after the body before it in its place
+            transaction.unseen.clear()
+            results[at] = attempt(job, transaction)
     return results
 
 
-def _answered(put: Put, found: Callable[[], Row | None], _: PostgresTransaction) -> bool:
-    return answer(put, found())
-
-
-def _writer_of(lock: str) -> int:
-    return zlib.crc32(lock.encode()) % WRITERS
+def _answered(put: Put, found: Row | None, _: PostgresTransaction) -> bool:
+    return answer(put, found)
 
 
 def _number(lock: str) -> int:
