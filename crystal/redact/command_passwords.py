@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from crystal.redact.judge import is_quoted_password, is_stand_in
-from crystal.redact.regex_engines import Lazy, compiled, scanner, stretches
+from crystal.redact.regex_engines import Lazy, alternatives, compiled, near_stretches, scanner, stretches
 from crystal.redact.spans import ADDRESS, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -39,7 +39,7 @@ _CALLS = (
     rb"(?:\b|\\[nrt])pass\s*[:=]\s*\\*[\"']?[^\s\"',;&\\]*[0-9!@#$%^*]|(?:\b|\\[nrt])send(?:_user)?\s+(?:--\s+)?\\*\"",
 )
 """Hints at passwords in calls, in other files of configuration and in sessions of a terminal."""
-COMMAND_WORDS = (
+_WORDS = (
     rb"sshpass|redis-cli|(?:\s|\\[nrt])-(?:u|-user|-proxy-user)|(?:mysql|mariadb)(?:-?dump|-?admin)?\s|login\s",
     rb"chpasswd|requirepass|\s-pass(?:in|out|word)?(?:\s|\\[nrt])+pass:",
     rb"(?:htpasswd|rabbitmqctl|wpa_passphrase|nmcli|ConvertTo-SecureString|sqlplus|expdp|impdp|sqlldr|lftp|cmdkey)\s",
@@ -50,8 +50,6 @@ COMMAND_WORDS = (
     rb"(?:auth\s*=\s*|BasicAuth)\(",
     *_CALLS,
 )
-"""Words: whatever ``COMMAND_HINTS`` find contains one of them. Their automaton stays small in any text."""
-
 _NO_PIPE = rb"(?:[^|;\r\n\\]|\\[^nr])*"
 """The rest of a command up to an option, in text whose escapes are not yet undone."""
 COMMAND_HINTS = (
@@ -63,9 +61,17 @@ COMMAND_HINTS = (
     rb"(?:auth\s*=\s*|BasicAuth)\((?:\s|\\+[nrt])*\\*[\"']",
     rb"sshpass|redis-cli|-stdin|--passphrase-fd|vncpasswd|\bkinit\b|cryptsetup|smbpasswd|secret\s+put",
     rb"\bPASSWORD\(\\*['\"]|::add-mask::|jdbc:oracle:|-generic-password|\b(?i:net)1?(?:\.exe)?\s+user?\s",
-    *COMMAND_WORDS[1:5],
+    *_WORDS[1:5],
     *_CALLS,
 )
+
+
+@cache
+def command_words() -> tuple[bytes, ...]:
+    """Return words of which whatever ``COMMAND_HINTS`` find has one. Their automaton stays small in any text."""
+    return alternatives(_WORDS)
+
+
 _VALUE = rb"(?P<v>[^\s\"'\\\x00\xff]+)"
 _UNUSUAL = rb"(?=[^\s\"']{0,80}[\d!@#$%^&*])"
 _COOKIE_NAME = rb"[^=;\s\"'\\]{1,64}="
@@ -134,9 +140,7 @@ _OWNER = Lazy(rb"(?:[\d.]+:)?\d+:\d+(?:/\w+)?|\w+:(?:users|staff|root|wheel|\w*g
 
 def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """Yield the passwords that are given to commands in short options."""
-    if scanner(COMMAND_HINTS)(text) is None:
-        return
-    for start, end in stretches(text, COMMAND_HINTS):
+    for start, end in _places(text):
         part, reach = text[start:end], text[max(0, start - _BEFORE_OPTION) : end]
         work.spend(CALL + 2 * len(part))
         for literal, commands, ends, pattern in command_rows():
@@ -153,6 +157,13 @@ def command_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
                 place = found.start("v"), _end_of_argument(text, found)
                 if _is_password(found, text[slice(*place)]):
                     yield Span(*place, "password", ADDRESS)
+
+
+def _places(text: bytes) -> Iterator[tuple[int, int]]:
+    for begin, stop in near_stretches(text, command_words()):
+        part = text[begin:stop]
+        if scanner(COMMAND_HINTS)(part) is not None:
+            yield from ((begin + start, begin + end) for start, end in stretches(part, COMMAND_HINTS))
 
 
 _IN_QUOTES = {quote: Lazy(rb"(?:[^%b\n\\\xff]|\\[^nr]){0,256}(?=%b)" % (quote, quote)) for quote in (b'"', b"'")}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from crystal.model.named_tuple import NamedTuple
 from crystal.redact.judge import looks_random
-from crystal.redact.regex_engines import Lazy, compiled, matcher, scanner
+from crystal.redact.regex_engines import Lazy, compiled, matcher, scanner, stretches
 from crystal.redact.spans import FORMAT, NEARBY, Span
 from crystal.redact.work_limit import CALL, FINDING, RedactionWork
 
@@ -70,7 +70,8 @@ _NEAR = 200
 _BASE64 = Lazy(rb"[A-Za-z0-9+/]+")
 _BLOB = Lazy(rb"[A-Za-z0-9+/]{64}")
 _PIECE = 8 * 1024
-_GAP = Lazy(rb"\s")
+_GAP = (rb"[\s\v]",)
+_MAX_HINT = 256
 
 
 _LOOK_AROUND = Lazy(rb"\(\?<?[=!](?:[^()\[\]]|\[[^\]]*\])*\)")
@@ -106,6 +107,9 @@ _OWN_HINTS = {
 }
 """For patterns that begin with anything at all: RE2 would follow each of them through every word."""
 
+_NEAR_HINTS = {b"-us": rb"-us\d", b"NRAL": b"NRAL", b"Q~": b"Q~", b":AA": rb":AA[\w-]{4}", b"eyJ": rb"eyJ[\w-]{8}"}
+"""Hints that need not be exact: a count before or after the letters makes a new state for nearly every byte."""
+
 MAX_SHORT = 3
 LONG_LITERALS = sorted({literal for row in FORMATS for literal in row.literals if len(literal) > MAX_SHORT})
 SHORT_LITERALS = sorted(
@@ -133,7 +137,7 @@ def format_literals() -> tuple[bytes, ...]:
     """
     literals = set(map(_raw, LONG_LITERALS))
     others = (row for row in FORMATS if row.literals[0] in _OWN_HINTS or min(map(len, row.literals)) <= MAX_SHORT)
-    return tuple(sorted(literals.union(map(_hint_of, others))))
+    return tuple(sorted(literals.union(_NEAR_HINTS.get(row.literals[0]) or _hint_of(row) for row in others)))
 
 
 def holds_format(text: bytes) -> bool:
@@ -169,7 +173,7 @@ def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
     """
     begin = 0
     while begin < len(text):
-        gap = _GAP.search(text, begin + _PIECE)
+        gap = scanner(_GAP)(text, begin + _PIECE) if begin + _PIECE < len(text) else None
         end = gap.end() if gap else len(text)
         yield from _formats_in(text, begin, end, work)
         begin = end
@@ -180,7 +184,10 @@ def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Iterator[Span]:
     work.spend((end - begin) * 2 + 2 * CALL)
-    for row in sorted(_rows_in()(text[begin:end]) or ()):
+    part = text[begin:end]
+    places = stretches(part, format_literals(), longest=_MAX_HINT)
+    rows = {row for start, stop in places for row in _rows_in()(part[start:stop]) or ()}
+    for row in sorted(rows):
         kind, _, pattern = FORMATS[row]
         work.spend((end - begin) // 2 + CALL)
         for found in compiled(pattern).finditer(text, begin, end):

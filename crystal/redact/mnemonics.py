@@ -72,7 +72,7 @@ def _languages_of(words: list[bytes]) -> Iterator[dict[bytes, int]]:
 
     Making them takes milliseconds: a language is left out if it has no word that every phrase would have to hold.
     """
-    needed = words[SIZES[-1] - 1 :: SIZES[-1]]
+    needed = words[_EACH]
     is_ascii = b"".join(needed).isascii()
     for language, known in enumerate(_as_written()):
         if not (is_ascii and known.isdisjoint(needed)) and not _places(language).keys().isdisjoint(needed):
@@ -122,11 +122,14 @@ def _places_in(text: bytes) -> list[tuple[int, int]]:
     if len(text) < MIN_PHRASE_BYTES or scanner(MNEMONIC_HINTS)(text) is None:
         return []
     text = _with_plain_spaces(text)
-    places = [*stretches(text, MNEMONIC_HINTS)]
+    places = [*stretches(text, MNEMONIC_HINTS, longest=_MAX_WORD)]
     return places if any(_holds_row(text[start:end]) for start, end in places) else []
 
 
 _MIN_HEAD = 512
+_MAX_WORD = 64
+_EACH = slice(SIZES[-1] - 1, None, SIZES[-1])
+"""Words of which every row of a phrase's length has one."""
 
 
 def _holds_row(part: bytes) -> bool:
@@ -134,12 +137,12 @@ def _holds_row(part: bytes) -> bool:
     head = len(part) // 8
     if head > _MIN_HEAD and _holds_row(part[:head]):
         return True  # a text full of such rows is read once, by the exact rule
-    for escape in (b"\\n", b"\\r", b"\\t"):
+    for escape in (b"\\n", b"\\r", b"\\t") if b"\\" in part else ():
         part = part.replace(escape, b"  ")
     part = part.translate(_TO_WORDS)
     words, known = part.split(), _ascii_words()
     if part.isascii():
-        return _ROW in bytes(map(known.__contains__, words))
+        return not known.isdisjoint(words[_EACH]) and _ROW in bytes(map(known.__contains__, words))
     maybe = _ROW in bytes([word in known or not word.isascii() for word in words])
     return maybe and _ROW in bytes(map(_words().__contains__, words))
 

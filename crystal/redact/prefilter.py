@@ -22,7 +22,7 @@ from crystal.redact.addresses import (
     url_spans,
 )
 from crystal.redact.blocks import BLOCK_HINTS, block_spans
-from crystal.redact.command_passwords import COMMAND_HINTS, COMMAND_WORDS, command_spans
+from crystal.redact.command_passwords import COMMAND_HINTS, command_spans, command_words
 from crystal.redact.encoded import DUMP_HINTS, dump_spans, encoded_spans, literal_hints, shape_hints
 from crystal.redact.formats import (
     LONG_LITERALS,
@@ -41,7 +41,7 @@ from crystal.redact.private import PRIVATE_HINT
 from crystal.redact.recalled import FENCE_NAME
 from crystal.redact.secret_columns import TABLE_HINTS, table_spans
 from crystal.redact.spans import Span
-from crystal.redact.spoken import SPOKEN_HINTS, SPOKEN_WORDS, spoken_spans
+from crystal.redact.spoken import SPOKEN_HINTS, spoken_spans
 from crystal.redact.views import COLOUR, MAX_LEVELS, percent_decoded
 from crystal.redact.work_limit import RedactionWork
 
@@ -58,10 +58,9 @@ _HINTS: dict[Rules, tuple[bytes, ...]] = {
     dump_spans: DUMP_HINTS,
     manifest_spans: MANIFEST_HINTS,
     insert_spans: INSERT_HINTS,
+    spoken_spans: SPOKEN_HINTS,
 }
 """Families of rules, and what must be in a text for each to find anything."""
-_WORDS: dict[Rules, tuple[bytes, ...]] = {command_spans: COMMAND_WORDS, spoken_spans: SPOKEN_WORDS}
-"""The same for families with many words: with the others in one automaton each word would meet each state of theirs."""
 _LOOKING = (table_spans, format_spans, named_spans, encoded_spans, mnemonic_spans)
 """Families that look for themselves: what they count in random letters would need an automaton of endless size."""
 
@@ -70,7 +69,7 @@ def families_in(text: bytes) -> Iterator[Rules]:
     """Yield the families of rules that may find something in a plain text; others only if these find little."""
     yield from _LOOKING
     yield from map(list(_HINTS).__getitem__, _matcher()(text) or ())
-    yield from (rules for rules, words in _WORDS.items() if _holds(words)(text))
+    yield command_spans
 
 
 @cache
@@ -105,12 +104,11 @@ def secret_hints() -> tuple[tuple[bytes, ...], ...]:
     One for all would need a state for each pair of what two groups have read, which in random letters is a new one
     for nearly every byte.
     """
-    formats = (*_CUT_HINTS, *format_hints())
-    return _OTHER_HINTS, _WORD_HINTS, NAMED_HINTS, TABLE_HINTS, literal_hints(), shape_hints(), formats
+    formats = (_CUT_HINTS[0], *format_hints())
+    return _OTHER_HINTS, COMMAND_HINTS, NAMED_HINTS, TABLE_HINTS, literal_hints(), shape_hints(), formats
 
 
-_WORD_HINTS = (*COMMAND_HINTS, *SPOKEN_HINTS)
-_OTHER_HINTS = (*_PRIVATE_HINTS, *chain(*_HINTS.values()))
+_OTHER_HINTS = (*_PRIVATE_HINTS, *_CUT_HINTS[1:], *chain(*_HINTS.values()))
 MIN_SECRET_BYTES = 7
 """Bytes of the shortest string in which a rule finds anything: ``pwd=abc``."""
 MIN_TOKEN_BYTES = 15
@@ -119,32 +117,27 @@ MIN_TABLE_BYTES = 9
 """The same for a table: two names of columns, and a row."""
 
 
-def _in_two_steps(near: tuple[bytes, ...], *exact: Look) -> Look:
-    """Return a look that is exact where a near hint is found: most text holds none, and is read once."""
-    search = regex_engines.scanner(near)
-    return lambda text: search(text) is not None and any(holds(text) for holds in exact)
-
-
 def _holds(hints: tuple[bytes, ...]) -> Look:
     """Return whether a text holds a hint. Its automaton is made when it is asked first."""
     return lambda text: regex_engines.scanner(hints)(text) is not None
 
 
+def _near(words: tuple[bytes, ...], exact: Look) -> Look:
+    """Return a look that is exact around words: most text holds none, and is read once."""
+    return lambda text: any(exact(text[start:end]) for start, end in regex_engines.near_stretches(text, words))
+
+
 @cache
 def secret_prefilter() -> Prefilter:
     """Return the prefilter for secrets, private spans and recalled text."""
-    words = tuple(chain(*_WORDS.values()))
-    command_words = _in_two_steps(words, _holds(_WORD_HINTS))
-    near_formats = (*_CUT_HINTS[1:], *format_literals())  # the first of _CUT_HINTS begins with a literal
-    formats = _in_two_steps(near_formats, holds_format, _holds(_CUT_HINTS))
-    named, other, tables = map(_holds, (NAMED_HINTS, _OTHER_HINTS, TABLE_HINTS))
+    named, cut, other, tables = map(_holds, (NAMED_HINTS, _CUT_HINTS[:1], _OTHER_HINTS, TABLE_HINTS))
     # Names, tables and formats first: a text dense with secrets is not read for anything else.
     looks = {
         named: MIN_SECRET_BYTES,
         tables: MIN_TABLE_BYTES,
-        formats: MIN_TOKEN_BYTES,
+        _near(format_literals(), lambda part: holds_format(part) or cut(part)): MIN_TOKEN_BYTES,
         other: MIN_SECRET_BYTES,
-        command_words: MIN_SECRET_BYTES,
+        _near(command_words(), _holds(COMMAND_HINTS)): MIN_SECRET_BYTES,
         _holds(literal_hints()): MIN_TOKEN_BYTES * 4 // 3,
         _holds(shape_hints()): MIN_TOKEN_BYTES * 4 // 3,
         holds_phrase: 0,  # each word may be a string

@@ -47,6 +47,9 @@ _MAX_ROUNDS = 50
 _LEAF = 15_000
 """Work for one text that may hold something, whatever it holds."""
 
+_MOST = 0.9
+"""The part of a line from which on a string is not asked whether it may hold something: the line was."""
+
 _MAX_REMEMBERED_BYTES = 512
 _MAX_REMEMBERED = 4096
 """Short texts whose findings are remembered: what is repeated thousands of times is examined once."""
@@ -201,7 +204,8 @@ class Redactor:
             try:
                 share = RedactionWork(len(text), work)
                 share.spend(FINDING if name else 0)
-                found = self._examine(text, len(text), {0: name} if name else {}, share, again)
+                looked_at = not again and len(inner) > _MOST * len(line)
+                found = self._examine(text, len(text), {0: name} if name else {}, share, again, looked_at)
             except TooDenseError:
                 found = [Cut(0, len(text), "dense", DENSE, text)]
             found = _moved(found, view, at)
@@ -221,7 +225,13 @@ class Redactor:
         return _moved(self._examine(text, longest, names, work, again), view, 0)
 
     def _examine(
-        self, text: bytes, longest: int, names: dict[int, bytes], work: RedactionWork, again: bool
+        self,
+        text: bytes,
+        longest: int,
+        names: dict[int, bytes],
+        work: RedactionWork,
+        again: bool,
+        looked_at: bool = False,
     ) -> list[Cut]:
         """Search a text; after the first time, only what is near a marker may have changed.
 
@@ -231,14 +241,16 @@ class Redactor:
             names: What tells of a secret in some of these, by number.
             work: What may be spent.
             again: All was looked at before.
+            looked_at: The text may hold something: it is most of a line of which this is known.
         """
         if MARKER.fullmatch(text):
             return []
         cuts: list[Cut] = []
-        if self._may_hold(masked(text), longest):
+        near = near_markers(text) if again else None
+        part = text if near is None else near.text
+        if looked_at or self._may_hold(masked(part), longest):
             work.spend(_LEAF)
-            near = near_markers(text) if again else None
-            cuts = _moved(self._text_cuts(text if near is None else near.text, work), near, 0)
+            cuts = _moved(self._text_cuts(part, work), near, 0)
         return cuts + _named_cuts(names, text, work) if names else cuts
 
     def _text_cuts(self, text: bytes, work: RedactionWork, level: int = 0) -> list[Cut]:
@@ -263,9 +275,10 @@ class Redactor:
 
     def _decoded_cuts(self, text: bytes, work: RedactionWork, level: int) -> list[Cut]:
         """Search the text with one level of escaping undone, or else with the encoding of URLs undone."""
-        near = near_escapes(text)
+        has_escapes = b"\\" in text or b"\x1b" in text
+        near = near_escapes(text) if has_escapes else None
         part = text if near is None else near.text
-        view = unescaped(part)
+        view = unescaped(part) if has_escapes else None
         if view is None and self._secrets:
             near, part, view = None, text, percent_decoded(text)
         if view is None:

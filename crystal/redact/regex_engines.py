@@ -52,6 +52,21 @@ def matcher(groups: Iterable[Iterable[bytes]]) -> Callable[[bytes], list[int] | 
     return match
 
 
+_PART = Lazy(rb"(?s)\\.|\[(?:\\.|[^\\\]])+\]|[^\\\[()|]+|.")
+
+
+def alternatives(hints: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return the alternatives of hints in order: RE2 joins what begins alike only where it is side by side."""
+    found, depth = [b""], 0
+    for part in _PART.findall(b"|".join(hints)):
+        depth += (part == b"(") - (part == b")")
+        if part == b"|" and not depth:
+            found.append(b"")
+        else:
+            found[-1] += part
+    return tuple(sorted(found))
+
+
 def _joined(hints: Iterable[bytes]) -> bytes:
     return b"|".join(b"(?:" + hint + b")" for hint in hints)
 
@@ -65,30 +80,46 @@ def _options() -> Any:
 
 
 _AROUND, _MAX_STRETCH = 400, 64 * 1024
+_REACH = 4096
+"""Bytes around words that are read exactly: rules read at most a tenth of it, but escapes make text longer."""
 _TOKEN_END = Lazy(rb"[^A-Za-z0-9_.+/=-]")
 
 
-def stretches(text: bytes, hints: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
+def stretches(
+    text: bytes, hints: tuple[bytes, ...], reach: int = _AROUND, longest: int = _MAX_STRETCH
+) -> Iterator[tuple[int, int]]:
     """Yield the stretches of a text that can hold what ``hints`` tell of: a short one whole, of a long one parts.
 
     Otherwise one hint would have all patterns read all of a long text. Hints close to each other share a stretch: the
     next one is looked for only where the last stretch ends, and the more of them follow, the farther on.
+
+    Args:
+        text: Where to look.
+        hints: What to look for.
+        reach: Bytes before and after a hint that its stretch has at least.
+        longest: Bytes of a word at its end that belong to it at most.
     """
-    if len(text) < 8 * _AROUND:
+    if len(text) < 8 * reach:
         yield 0, len(text)
         return
     search = scanner(hints)
     begin = stop = at = 0
-    around = _AROUND
+    around = reach
     while (hint := search(text, at)) is not None:
         end = min(hint.end(), hint.start() + _MAX_STRETCH)
-        around = min(2 * around, _MAX_STRETCH // 2) if stop and hint.start() <= stop else _AROUND
-        after = _TOKEN_END.search(text, end + around, end + _MAX_STRETCH)
-        if hint.start() - _AROUND > stop:
+        around = min(2 * around, _MAX_STRETCH // 2) if stop and hint.start() <= stop else reach
+        limit = min(end + _MAX_STRETCH, end + around + longest, len(text))
+        after = _TOKEN_END.search(text, end + around, limit)
+        if hint.start() - reach > stop:
             if stop:
                 yield begin, stop
-            begin = max(hint.start() - _AROUND, 0)
-        stop = max(stop, after.start() if after else min(end + _MAX_STRETCH, len(text)))
-        at = max(hint.end(), stop - _AROUND // 2)
+            begin = max(hint.start() - reach, 0)
+        stop = max(stop, after.start() if after else limit)
+        at = max(hint.end(), stop - reach // 2)
     if stop:
         yield begin, stop
+
+
+def near_stretches(text: bytes, words: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a text that are near one of ``words``; none of a text without any."""
+    return stretches(text, words, _REACH) if scanner(words)(text) is not None else iter(())

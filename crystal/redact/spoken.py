@@ -38,8 +38,6 @@ _NO_WORD = rb"(?:^|[^\w.$-]|\\[nrt])"
 _LATIN_RAW = rb"(?i:" + _raw(_LATIN) + rb")"
 _IS_RAW = rb"(?i:passw(?:or)?d)\s+(?:" + _raw(tuple(word for word in _IS if word != "to")) + rb")\s"
 _SHORT_RAW = _NO_WORD + rb"(?i:" + _raw(_SHORT) + rb")" + _APART_RAW
-SPOKEN_WORDS = (_raw(_OTHER), _LATIN_RAW, _IS_RAW, _SHORT_RAW)
-"""Words: whatever ``SPOKEN_HINTS`` find contains one of them."""
 SPOKEN_HINTS = (
     _raw(_OTHER),
     _LATIN_RAW + _APART_RAW,

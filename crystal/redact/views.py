@@ -117,12 +117,24 @@ COLOUR = Lazy(rb"\x1b\[[0-9;?]*[A-Za-z]")
 def _without_escapes(source: bytes) -> bytes:
     text = source
     if b"\\" in text:
-        text = text.replace(b"\\\\", _HELD + _REST)
-        for letter, plain in _AFTER_BACKSLASH.items():
-            text = text.replace(b"\\" + letter, plain + _REST)
+        after = _after_backslashes(text)
+        if b"" in after:
+            text = text.replace(b"\\\\", _HELD + _REST)
+        for letter in after & _AFTER_BACKSLASH.keys():
+            text = text.replace(b"\\" + letter, _AFTER_BACKSLASH[letter] + _REST)
     if b"\\u" in text or b"\x1b[" in text:
         text = _rewritten(_LONG, _LONG_FORMS, text)
     return text.replace(_HELD, b"\\")
+
+
+_RARE = 16
+
+
+def _after_backslashes(text: bytes) -> set[bytes]:
+    """Return which bytes are after backslashes, and nothing for a backslash, or more: to look for each takes long."""
+    if text.count(b"\\") * _RARE > len(text):
+        return {b"", *_AFTER_BACKSLASH}
+    return {part[:1] for part in text.split(b"\\")[1:]}
 
 
 def _rewritten(pattern: re.Pattern[bytes], forms: dict[bytes, bytes], text: bytes) -> bytes:
@@ -198,21 +210,26 @@ def _joined(source: bytes) -> bytes:
 
 _NEAR = 1024
 """Bytes on both sides of a joint or an escape that are read again: the rest has been read as it is."""
-_MIN_NEAR = 8 * _NEAR
+_MIN_NEAR = _MAX_WORD = 8 * _NEAR
 _GAPS = (b"\n", b" ", b";")
 _GAP = Lazy(rb"[\n ;]")
 
 
 def _near(source: bytes, marked: bytes, mark: bytes) -> bytes:
-    """Return the source with one byte for each stretch of whole words far from where ``marked`` has the mark."""
+    """Return the source with one byte for each stretch of words far from where ``marked`` has the mark.
+
+    The words are whole, but of a longer one than any token only its nearer part is kept.
+    """
     kept: list[bytes] = []
     at = 0
     while (last := marked.find(mark, at)) >= 0:
-        start = max(at, *(source.rfind(gap, at, max(at, last - _NEAR)) for gap in _GAPS))
+        far, until = max(at, last - _NEAR - _MAX_WORD), max(at, last - _NEAR)
+        start = max(far, *(source.rfind(gap, far, until) for gap in _GAPS))
         while (further := marked.rfind(mark, last + 1, last + 1 + _NEAR)) >= 0:
             last = further
-        after = _GAP.search(source, last + _NEAR)
-        end = after.end() if after else len(source)
+        far = min(last + _NEAR + _MAX_WORD, len(source))
+        after = _GAP.search(source, last + _NEAR, far)
+        end = after.end() if after else far
         kept += (_far(start - at), source[start:end])
         at = end
     return b"".join((*kept, _far(len(source) - at)))
