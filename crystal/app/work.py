@@ -56,7 +56,8 @@ class KnownCommand:
     Attributes:
         command: The command on one line, without secrets.
         about: What the agent said that it does.
-        certainty: Which share of the question it answers, 0 to 1; from 0.7 on it is seldom wrong.
+        certainty: Which share of the question it answers, 0 to 1, or how often just its words described this command;
+            from 0.7 on it is seldom wrong.
         runs: How often it succeeded.
         sessions: In how many sessions.
         call: The latest of these runs.
