@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, takewhile
+from itertools import islice
 
 from crystal.model.named_tuple import NamedTuple
 
 MAX_CALLS = 200
 """Calls of the agent that one in an export is compared with, if it quotes none: the first that are left of its tool."""
 MAX_QUOTES = 8
+MIN_ARGUMENT = 40
+"""Characters of a quote that is recognized as any argument of a call."""
 MIN_SHARE = 0.5
 """Share of a call's words that an export must have which does not quote it."""
 _WORD = re.compile(r"\w+")
+_ELLIPSIS = re.compile(r"(?:\.{3}|…)$")
 _ARGUMENT = re.compile(r"[\w.-]+: ")
 _QUOTE = re.compile(
-    r"(`{3,})[^\n`]*\n(?P<block>.*?)\n\1(?!`)|(?<!`)`(?P<code>[^`\n]+)`(?!`)|(?P<json>\"(?:[^\"\\]|\\.)*\")", re.DOTALL
+    r"(`{3,})(?P<info>[^\n`]*)\n(?P<block>.*?)\n\1(?!`)|(?<!`)`(?P<code>[^`\n]+)`(?!`)|(?P<json>\"(?:[^\"\\]|\\.)*\")",
+    re.DOTALL,
 )
 
 
@@ -35,23 +39,31 @@ class CallText(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A call of the agent: what was asked of the tool, in its first line, and the other lines of its text.
+    """A call of the agent.
 
-    ``file`` are the words in the name of the file that it names.
+    Attributes:
+        number: Its place.
+        call: Its line, tool and text.
+        main: The first line of the main argument, or all of the text if there is none.
+        rest: The other lines of the text.
+        words: Those of ``main``.
+        file: The words in the name of the file that it names.
+        has_main: Whether it has a main argument.
     """
 
     number: int
     call: CallText
     main: str
     rest: list[str]
+    words: frozenset[str]
     file: frozenset[str]
+    has_main: bool
 
     def share_in(self, said: Collection[str]) -> float:
         """Return the share of the call's words among some, 0 to 1; 1 if the name of its file is among them."""
-        words = {*_WORD.findall(self.main)}
-        if not words or (self.file and self.file.issubset(said)):
+        if not self.words or (self.file and self.file.issubset(said)):
             return 1.0
-        return len(words.intersection(said)) / len(words)
+        return len(self.words.intersection(said)) / len(self.words)
 
     def main_of(self, quote: str) -> str | None:
         """Return what was asked of the tool if it has as many lines as a quote; None if it has more of them."""
@@ -98,41 +110,38 @@ def _quoted(shown: Sequence[CallText], left: dict[int, _Known]) -> Iterator[tupl
 
 def _similar(call: CallText, left: Iterable[_Known]) -> Iterator[tuple[float, _Known]]:
     """Yield the agent's calls that an export may show in other words, each with the share of its words there."""
-    said, quote = {*_WORD.findall(call.text)}, next(_quotes(call.text), "")
+    said, quote = {*_WORD.findall(call.text)}, next(_quotes(call.text), "").rstrip()
+    beginning = _ELLIPSIS.sub("", quote)
     for known in islice((one for one in left if _is_of(call, one)), MAX_CALLS):
-        share = known.share_in(said)
-        if share >= MIN_SHARE and not (quote and known.main and _is_other(call.text, quote, known)):
+        if quote and known.has_main:  # all of it is there, or its end is cut off
+            is_cut = beginning != quote and known.main.startswith(beginning)
+            is_argument = len(quote) >= MIN_ARGUMENT and quote in known.call.text
+            share = float(is_cut or is_argument or f"`{known.main}`" in call.text)  # has marks of quotes in it
+        else:
+            share = known.share_in(said)
+        if share >= MIN_SHARE:
             yield share, known
-
-
-def _is_other(text: str, quote: str, known: _Known) -> bool:
-    """Return whether an export quotes a call that has all of another one, and more; or all of it but a part."""
-    main = known.main_of(quote)
-    if main is None:
-        return True
-    main = "\n".join(takewhile(lambda line: not _ARGUMENT.match(line), main.split("\n"))) or known.main
-    if f"`{main}`" in text or _is_cut(quote, main):  # with marks of quotes in it
-        return False
-    quoted, words = Counter(_WORD.findall(quote)), Counter(_WORD.findall(main))
-    return quoted != words and (quoted <= words or words <= quoted)
 
 
 def _known(number: int, call: CallText) -> _Known:
     head, *rest = call.text.split("\n")
     main = head.partition(": ")[2]
-    if not main:
+    has_main = bool(main)
+    if not has_main:
         main, rest = " ".join(rest), []
     file = main.rpartition("/")[2] if "/" in main and not re.search(r"\s", main) else ""
-    return _Known(number, call, main, rest, frozenset(_WORD.findall(file)))
+    words = frozenset(_WORD.findall(main))
+    return _Known(number, call, main, rest, words, frozenset(_WORD.findall(file)), has_main)
 
 
 def _is_of(call: CallText, known: _Known) -> bool:
     """Return whether an export may show a call: one of the same tool, or of one that the export does not name."""
-    return call.tool == known.call.tool or (call.tool is None and bool(_WORD.search(known.main)))
+    return call.tool == known.call.tool or (call.tool is None and bool(known.words))
 
 
 def _quotes(text: str) -> Iterator[str]:
-    for found in islice(_QUOTE.finditer(text), MAX_QUOTES):
+    """Yield what a text quotes, without the results of calls."""
+    for found in islice((one for one in _QUOTE.finditer(text) if one["info"] != "text"), MAX_QUOTES):
         yield json.loads(found["json"], strict=False) if found["json"] else found["block"] or found["code"] or ""
 
 
@@ -148,8 +157,3 @@ def _is_same(quote: str, main: str | None) -> bool:
         one == other or other.endswith("/" + one.removeprefix("./")) for one, other in zip(words, others, strict=False)
     )
     return len(words) == len(others) and all(same)
-
-
-def _is_cut(quote: str, main: str) -> bool:
-    shorter = re.sub(r"(?:\.{3}|…)$", "", quote.rstrip())
-    return len(shorter) < len(quote.rstrip()) and main.startswith(shorter)

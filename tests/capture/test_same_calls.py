@@ -55,6 +55,27 @@ def test_an_export_may_shorten_a_call_or_put_it_in_other_words(text: str, main: 
     assert match_calls([CallText("", "Bash", text)], own) == {0: call(main).line}
 
 
-@pytest.mark.parametrize("text", ["`git push && git status`", "```bash\ngit status\ngit push\n```", "`git`"])
+@pytest.mark.parametrize("text", ["a b c d e", "```text\na b c d e\n```", "x\n\n```text\na b\n\nc d e\n```"])
+def test_an_export_that_quotes_nothing_but_a_result_has_the_words_of_the_call(text: str) -> None:
+    assert match_calls([CallText("", "Bash", text)], [call("a b c d")]) == {0: call("a b c d").line}
+
+
+def test_what_is_written_to_a_file_tells_the_call() -> None:
+    content = "def port() -> int:\n    return 4711  # as the settings say"
+    own = [CallText(name, "Write", f"Write: /home/dev/shop/{name}.py\ncontent: {content}{name}") for name in "abc"]
+    shown = [CallText("", "Write", f"```python\n{content}{name}\n```\n\n```text\nok\n```") for name in "cb"]
+    assert match_calls(shown, own) == {0: "c", 1: "b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`git push && git status`",
+        "```bash\ngit status\ngit push\n```",
+        "`git`",
+        "`git log status`",
+        "`git status -s`\n\n```text\ngit status\n```",
+    ],
+)
 def test_a_call_that_only_an_export_has_is_no_other_one(text: str) -> None:
     assert match_calls([CallText("", "Bash", text)], [call("git status")]) == {}
