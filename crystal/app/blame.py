@@ -69,9 +69,12 @@ class Blame:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what the reader must know of the lines that no session is known to have written."""
+        """Return what the reader must know of the lines."""
         how = "this clone is shallow, and does not tell how old some lines are; fetch the rest: git fetch --unshallow"
-        return (how,) if self.is_shallow else ()
+        if self.is_shallow:
+            return (how,)
+        is_old = "git does not tell how old these lines are: an answer may be about an earlier line with the same words"
+        return (is_old,) if self.project is not None and not self.has_git else ()
 
 
 class _Committed(NamedTuple):
@@ -215,7 +218,9 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """
     folder = str(path.parent)
     words = ["blame", "--no-textconv", "-w", "-C", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
-    said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
+    said, is_whole = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
+    if not is_whole:  # as with blame.ignoreRevsFile in the user's settings, and no such file here
+        said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS), is_alone=True)
     found = list(_parsed(said.decode("utf-8", "replace")))
     shallow = shallow_commits(folder, GIT_SECONDS)
     found = [one._replace(at=NO_AGE) if one and one.commit in shallow else one for one in found]

@@ -35,17 +35,19 @@ class LoggedChange(NamedTuple):
 
 
 def run_git(
-    folder: str, words: Sequence[str], seconds: float, given: bytes = b"", emptied: Sequence[str] = ()
-) -> tuple[bytes, bool]:
+    folder: str, words: Sequence[str], seconds: float, given: bytes = b"", emptied: Sequence[str] = (), *,
+    is_alone: bool = False,
+) -> tuple[bytes, bool]:  # fmt: skip
     """Return what git prints, and whether that is all: it is ended after so many seconds, and may fail.
 
-    The settings that are ``emptied`` have no value for it.
+    The settings that are ``emptied`` have no value for it; alone, it has none but those of the repository.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
     env |= {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(emptied)}
     env |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(emptied))}
     env["GIT_CONFIG_COUNT"] = str(len(emptied))
+    env |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"} if is_alone else {}
     settings = [word for setting in _SAFE for word in ("-c", setting)]
     command = ["git", "--no-pager", "-C", folder, *settings, *words]
     pipe = subprocess.PIPE

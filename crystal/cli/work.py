@@ -110,8 +110,6 @@ def blame(
     if found.project is None:
         render.note("crystal knows no session in this folder")
         render.hint(f"if it is a copy of a project, run: crystal blame {quote(place)} --project NAME")
-    elif not found.has_git:
-        render.note("this file is not in git: an answer may be about an earlier line with the same words")
 
 
 def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:

@@ -113,7 +113,7 @@ def test_it_says_what_the_user_had_asked_for(repository: Path) -> None:
 
 def test_a_line_that_is_not_committed_is_in_git_like_its_file(repository: Path) -> None:
     told = crystal("blame", f"{repository}/cart.py:9")
-    assert (f"session {TWO[:8]}" in told.out, "not in git" in told.err) == (True, False)
+    assert (f"session {TWO[:8]}" in told.out, "how old these lines are" in told.err) == (True, False)
 
 
 def test_a_rename_and_other_spaces_change_nothing(repository: Path) -> None:
@@ -160,6 +160,15 @@ def test_without_git_lines_alone_tell(repository: Path, tmp_path: Path) -> None:
     with Crystal() as memory:
         found = memory.blame("cart.py:5-7")
     assert (found.has_git, [one.call and one.call.session_id for one in found.lines]) == (False, [ONE])
+    assert "git does not tell how old these lines are" in crystal("blame", "cart.py:5-7").err
+
+
+def test_revisions_that_git_is_told_to_ignore_and_cannot_find_hide_nothing(repository: Path) -> None:
+    (Path.home() / ".gitconfig").write_text("[blame]\nignoreRevsFile = .git-blame-ignore-revs\n")
+    with Crystal() as memory:
+        assert memory.blame("cart.py:5-7").has_git
+    git(repository, "config", "blame.ignoreRevsFile", "gone")
+    assert "git does not tell how old these lines are" in crystal("blame", "cart.py:5-7").err
 
 
 def test_what_cannot_be_blamed_is_said(repository: Path, tmp_path: Path) -> None:
