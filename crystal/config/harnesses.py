@@ -133,7 +133,7 @@ _ROWS = (
     ),
     _export("chatgpt", "ChatGPT", "conversations*.json"),
     _export("claude-ai", "Claude.ai", "conversations*.json"),
-    _export("specstory", "SpecStory", "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md")._replace(reader_version=2),
+    _export("specstory", "SpecStory", "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]_*.md")._replace(reader_version=3),
     _agent("opencode", "OpenCode", Place(".local/share", "opencode", ("opencode*.db",), form="database")),
     _agent(
         "openclaw",

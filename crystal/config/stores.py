@@ -7,7 +7,7 @@ from crystal.config.harness import Harness, Place
 
 
 def _store(name: str, title: str, *places: Place) -> Harness:
-    return Harness(name, title, places, is_export=True, is_store=True, reader_version=2)
+    return Harness(name, title, places, is_export=True, is_store=True, reader_version=3)
 
 
 def _memory_crystal(file: str, *, below: str = ".") -> tuple[Place, ...]:

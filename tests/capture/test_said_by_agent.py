@@ -291,6 +291,21 @@ def test_a_memory_that_has_both_is_mended_by_itself_and_nothing_forgotten_comes_
 
 
 @pytest.mark.slow
+def test_what_an_older_crystal_took_for_a_call_of_the_agent_comes_by_itself(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("crystal.ingest.said_by_agent.match_calls", lambda shown, _: dict.fromkeys(range(len(shown)), ""))
+        give_both(home)
+        assert len(said()) == len(BOTH) - 1
+    with open_machine() as machine:
+        drop_note(machine.store, READERS)
+    assert crystal("sync").code == 0
+    assert said() == BOTH
+    assert crystal("verify").code == 0
+
+
+@pytest.mark.slow
 def test_what_it_taught_was_taught_by_the_agents_line(home: Path) -> None:
     assert crystal("import", exported(home)).code == 0
     taught = f"specstory:{SESSION}-0-user"
