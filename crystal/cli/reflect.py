@@ -12,7 +12,7 @@ from crystal.app.context import open_machine, open_reader
 from crystal.app.reflect import Learned, call_wrong, keep_learned, never_learn, state_of, unreviewed
 from crystal.cli.json_output import iso_times, print_json, record
 from crystal.cli.options import AsJson, flag, option
-from crystal.cli.render import count_words, look_of, one_line, say
+from crystal.cli.render import count_words, look_of, one_line, price, say
 from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
 from crystal.model.recall import Remembered
 from crystal.store.memories.learned import ReflectorRun, sessions_to_reflect
@@ -55,11 +55,6 @@ def reflect(
         why, is_capped = f"{state}: {problem.message}", problem.message.startswith("the daily cap")
         fix = "wait until tomorrow, or raise reflect.daily_cap_usd" if is_capped else "check the model: crystal doctor"
         raise UnavailableError(why, hint=f"{fix}; then: crystal reflect --now")
-
-
-def price(usd: float) -> str:
-    """Return a price in words: to the cent from a dollar on."""
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:

@@ -261,6 +261,11 @@ def lasting(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 6000 else f"{round(seconds / 3600):,} h"
 
 
+def price(usd: float) -> str:
+    """Return a price in words: to the cent from a dollar on."""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
 def count_words(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 session``, ``2 sessions``, ``2 memories``."""
     plural = re.sub(r"(?<![aeiou])y$", "ie", noun) + "s"

@@ -11,8 +11,8 @@ from crystal.app.usage import Period
 from crystal.app.usage import usage as gather
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson
-from crystal.cli.reflect import asked_lines, price
-from crystal.cli.render import count_words, lasting, look_of, say, say_item
+from crystal.cli.reflect import asked_lines
+from crystal.cli.render import count_words, lasting, look_of, price, say, say_item
 
 
 def usage(as_json: AsJson = False) -> None:

@@ -16,7 +16,8 @@ from crystal.text.harmless import harmless
 
 WORDS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
-    "file_words": render.file_words, "validity": render.validity_words, "harmless": harmless,
+    "file_words": render.file_words, "lasting": render.lasting, "price": render.price,
+    "validity": render.validity_words, "harmless": harmless,
     "outcome": outcome, "plain": render.one_line, "proof_words": proof_words, "reason": REASONS.get,
     "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip

@@ -98,7 +98,7 @@ _MARKDOWN = _parser()
 def markdown(text: str, patience: TimeBudget) -> Markup:
     """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
     if patience.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
-        return Markup('<pre class="plain">{}</pre>').format(text)
+        return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text)
     return Markup(_MARKDOWN.render(text, {"patience": patience}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
 
 

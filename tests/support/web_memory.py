@@ -43,7 +43,7 @@ TOPICS = (
     ("notes", "Export to Markdown", "Write an exporter: one Markdown file per note, with front matter."),
 )
 BRIEF = str(uuid.uuid5(uuid.NAMESPACE_URL, "lessons"))
-"""Id of a session with short prompts, and a tool with a long name."""
+"""Id of a session with short prompts, a tool with a long name, and texts that need much room."""
 LESSONS = (
     "Never mock the payment service in tests.", "We pin dependencies exactly in shop.",
     "I prefer small commits over large ones.", "Always run the migrations before the tests.",
@@ -60,6 +60,7 @@ def write_year(home: Path, now: datetime, *, sessions: int = 90) -> str:
     asked = [("user", text) for text in LESSONS]
     tool = "mcp__project_tracker_of_the_company__search_issues_by_query"
     asked += [("assistant", call_block(tool, query="open")), ("user", result_block(tool, "none"))]
+    asked += [("assistant", text_block(text)) for text in ("> " * 40 + "deep", "- " * 40 + "deep", "[" * 2_000)]
     _write(home, "shop", "lessons", asked, now - timedelta(hours=5))
     return _write(home, "shop", "retry", list(retry("/home/ada/shop")), now - timedelta(hours=2), subagent=True)
 

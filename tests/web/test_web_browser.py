@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 from crystal.app.context import open_machine
 from crystal.store.capture.hook_runs import add_hook_runs
+from crystal.store.memories.learned import ReflectorRun, add_run
 from tests.support.browser import Watched, entered, find_browser, shift_of
 from tests.support.command import crystal
 from tests.support.exports import SESSION, remember, start_and_import
@@ -77,6 +78,7 @@ def make_year(home: Path) -> str:
     assert crystal("reflect", "--now").code == 0
     with open_machine() as machine:
         add_hook_runs(machine.store, [(at, "Stop", 20.0 + at % 7) for at in range(50)])
+        add_run(machine.store, ReflectorRun(machine.now(), 10**8, 9, 9, usd=2345.6, asked=12_345, unusable=1_234))
     return session
 
 

@@ -170,4 +170,4 @@ def test_what_a_model_was_asked_is_on_the_page_and_in_the_command(learned):
     with open_machine() as machine:
         add_run(machine.store, ReflectorRun(machine.now(), 1200, 1, 4, usd=0.0123, asked=3, unusable=1))
     assert "a model was asked 3 times, $0.0123; 1 answer of no use" in crystal("usage").out
-    assert "3, $0.0123, 1 useless" in Client().get("/usage").text
+    assert "3 for $0.0123" in Client().get("/usage").text

@@ -100,7 +100,7 @@ def test_a_page_of_hostile_code_takes_as_long_as_its_time():
 
 def test_without_time_texts_are_shown_as_they_are_written():
     over = TimeBudget(end=0.0)
-    assert str(markdown("**<b>**", over)) == '<pre class="plain">**&lt;b&gt;**</pre>'
+    assert str(markdown("**<b>**", over)) == '<pre class="plain" tabindex="0">**&lt;b&gt;**</pre>'
     assert str(code_of_file("import <os>", "x.py", over)) == "import &lt;os&gt;"
     call = "Edit: a\nold_string: one\ntwo\nnew_string: one"
     assert [line.sign for line in changes_of(call, over)[1]] == ["-", "-", "+"]
