@@ -10,10 +10,11 @@ from crystal.redact.regex_engines import Lazy
 from crystal.redact.spans import BLOCK, STRING_END, Span
 from crystal.redact.work_limit import FINDING, RedactionWork
 
-BLOCK_HINTS = (rb"PRIVATE KEY", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
+BLOCK_HINTS = (rb"PRIVATE KEY", rb"OpenVPN Static key", rb"SSH2 ENCRYPTED", rb"PuTTY-User-Key-File", rb"LS0tLS1CRUdJTi")
 
-_BEGIN = Lazy(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
-_END = Lazy(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY) ?-{4,5}")
+_KEY = rb"(?:PRIVATE KEY(?: BLOCK)?|SSH2 ENCRYPTED PRIVATE KEY|OpenVPN Static key V1)"
+_BEGIN = Lazy(rb"-{4,5} ?BEGIN (?:[A-Z0-9]+ ){0,3}?" + _KEY + rb" ?-{4,5}")
+_END = Lazy(rb"-{4,5} ?END (?:[A-Z0-9]+ ){0,3}?" + _KEY + rb" ?-{4,5}")
 _MAX_LENGTH = 64 * 1024
 _BETWEEN = rb"(?:[\s\"'`+,>|\\*#.:]|\\[nrt]|\d{1,5}(?:\t|\xe2\x86\x92|[:|])|\xe2\x80\xa6)"
 _BODY = Lazy(

@@ -92,6 +92,7 @@ def _hint(pattern: bytes) -> bytes:
 
 
 _OWN_HINTS = {
+    b'"d":"': rb"\"(?:d|k|p|q|d[pq]|qi)\\*\"\s*:\s*\\*\"[\w-]{2}",
     b"-us": rb"[0-9a-f]{4}-us\d",
     b"NRAL": rb"[0-9a-fA-F]{4}NRAL",
     b".atlasv1.": rb"\.atlasv1\.",

@@ -37,7 +37,7 @@ _OPERATOR = Lazy(
       | (?P<op>=>|:=|={1,3}|:(?!:)|>|,)
     )(?P<space>[\x20\t]*)"""
 )
-_OPENING = Lazy(rb"""\s{0,80}(?:[\[(]\s{0,80})?[rbfuNRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
+_OPENING = Lazy(rb"""\s{0,80}(?:(?:Some)?[\[(]\s{0,80})?[rbfuNRBFU]{0,2}(?P<q>\"{3}|'{3}|["'`])""")
 _BARE = Lazy(rb"""(?:[|>][+-]?[ \t]{0,80}\r?\n\s{1,80})?(?P<v>[^\s"'`\x00\xff]{1,256})""")
 _BARE_REST = Lazy(rb"""[^\s"'`\x00\xff]{0,4096}""")
 _LINE_HEAD = Lazy(rb"[ \t]*(?:\d+(?:\t|\xe2\x86\x92))?[ \t]*(?:[-+>|#] ?)?[ \t]*(?:export |set |ENV |-e |- )?[\"']?$")
@@ -49,7 +49,7 @@ _HASH = Lazy(rb"[0-9a-f]+|[0-9A-F]+|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-f
 _SHOUTED = Lazy(rb"[A-Z][A-Z0-9_]*")
 _OTHER = Lazy(
     rb"""(?xi)
-      (?:env|arg|setx?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
+      (?:env|arg|set(?:x|env)?|-x|-gx|secret\ set)\s+(?P<declared>[a-z0-9_]+)\s+(?:(?:-b|--body)[\s=])?["']?
     | (?:[\s"'`=])?--?(?P<flag>[a-z0-9_\-]+)["']?,?(?:\s+|(?<=,))["']?
     | (?:passw(?:or)?d|passphrase|passcode|pwd)\s+(?P<spoken>is|was|to|will\ be)\s*:?\s+["'`]?
     | (?:passw(?:or)?d|pwd|identified\s+by)\s+(?P<sql>'|"(?=\S*[\d!@\#$%^&*]))
@@ -172,7 +172,7 @@ def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> 
         return None
     work.spend(50 * min(len(value), _JUDGED))
     if found.strong != "password":
-        good = _fits(found.strong, value)
+        good = _fits(found.strong, value.strip())
     else:
         good = b"\n" not in value and (not is_listed or _DIGIT.search(value) is not None) and is_quoted_password(value)
     return (quoted.start, quoted.start + len(value)) if good else None

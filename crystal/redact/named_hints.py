@@ -33,7 +33,9 @@ _SQL = rb"(?i:passw(?:or)?d|pwd|identified" + _SPACE + rb"by)" + _SPACE + rb"\\*
 _NETRC = (
     rb"(?i:login" + _SPACE + rb"[\w.@+\-]+" + _SPACE + rb"(?:account" + _SPACE + rb"\S+" + _SPACE + rb")?passw(?:or)?d)"
 )
-_DECLARED = rb"(?:(?i:\b(?:env|arg|setx?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
+_DECLARED = (
+    rb"(?:(?i:\b(?:env|arg|set(?:x|env)?|secret set))|-x|-gx)\s+[A-Za-z0-9_]*" + ANY_NAME + rb"\s+\\*[\"']?[^=:\s]{3}"
+)
 _LISTED = rb"\\*[\"'`]\s*,\s*\\*[\"'`]" + _RUN + rb"*(?:[0-9]|" + _RUN + rb"{16})"
 _TAGGED = rb">[^<>\s]{3,}<"
 _PAIRED = rb"\"(?:[nN]ame|[kK]ey|variable)\"\s*:\s*\"[A-Za-z0-9_.\-]*" + ANY_NAME + rb"\"\s*,[^{}]*\"[vV]alue\"\s*:"
@@ -41,7 +43,7 @@ _NESTED = rb"[\"'\\]+\s*:\s*\{[^{}]*(?:[vV]alue|default)[\"'\\]+\s*:"
 _DECLARED_BLOCK = rb"[\"'\\]+\s*\{[^{}]*\bdefault\s*="
 _PASS = rb"\bpass\\*[\"']?\s*(?:[:=]|=>)\s*\\*[\"']"
 
-_QUOTED_BY = rb"(?:[=:]" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuNRBFU]{1,2}\\*[\"'])"
+_QUOTED_BY = rb"(?:[=:](?:\s?Some\()?" + _FILLER + rb"[\"'`]|[=:][^=]?" + _FILLER + rb"[rbfuNRBFU]{1,2}\\*[\"'])"
 _PAD = rb"(?:\s|\\+[nrt])*"
 _BARE_GAP = rb"(?:[\s\"'`\\\]]" + _ESCAPED + rb"*"
 _INDENTED = rb"(?:[|>][+\-]?(?:\s|\\+[nr])+)?"

@@ -42,7 +42,7 @@ SPOKEN_HINTS = (
     _raw(_OTHER),
     _LATIN_RAW + _APART_RAW,
     _IS_RAW + rb"\s*[^\s]*[0-9!@#$%^&*]",
-    _SHORT_RAW + rb"+[^\s\"'`]*[0-9]",
+    _SHORT_RAW + rb"+(?:(?:ist?|est|lautet)\s:?\s*)?[^\s\"'`]*[0-9]",
 )
 _PATTERN = (
     rb"(?:(?<![\w.$-])(?P<short>(?i:"

@@ -212,6 +212,7 @@ KINDS = (
     "OPENSSH PRIVATE KEY",
     "ENCRYPTED PRIVATE KEY",
     "PGP PRIVATE KEY BLOCK",
+    "OpenVPN Static key V1",
 )
 
 
