@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from tests.support.command import Done
 from tests.support.over_httpx import OverHttpx, down
 from tests.support.pairing_boxes import URL, Pairs
 from tests.support.relay_commands import check_json, deliver, in_stream, joined, on, pairs, poll, say, site, waiting
+from tests.support.web_client import Client
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,10 @@ def test_a_device_is_listed_with_how_it_stands(pairs: Pairs, on: On) -> None:
         0,
         None,
     )
+    assert re.search(r"<td>laptop</td><td>just now</td><td[^>]*>0</td><td>ok</td>", Client().get("/health").text)
+    with pairs.home.open() as machine:
+        machine.store.execute("UPDATE relay_in SET head = last_seq + 7, state = 'stopped', detail = 'x'")
+    assert re.search(r"<td[^>]*>7</td><td>stopped <small>x</small>", Client().get("/health").text)
     (home,) = check_json("crystal devices", on(pairs.device, "devices", "--json"))["devices"]
     assert (home["name"], home["side"], home["id"]) == ("mini", "home", one["id"])
     assert "home of this machine" in on(pairs.device, "devices").out
@@ -60,6 +66,8 @@ def test_a_name_that_would_do_something_on_a_terminal_is_shown_as_text(pairs: Pa
     done = on(pairs.home, "devices")
     assert "\x1b" not in done.out
     assert "\u202e" not in done.out
+    page = Client().get("/health").text
+    assert not {"\x1b", "\u202e"} & {*page}
 
 
 def test_renaming(pairs: Pairs, on: On) -> None:
