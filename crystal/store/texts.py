@@ -129,12 +129,14 @@ def _compressed(data: bytes, level: int) -> bytes:
 
 def _decompressed(body: bytes) -> bytes:
     """Return the decompressed bytes, empty if they are damaged."""
-    zstd = _zstd()
-    try:
-        data: bytes = zstd.decompress(MAGIC + body[1:], zstd_dict=_dictionary()) if body[:1] == ENGLISH else b""
-    except zstd.ZstdError:
+    if body[:1] != ENGLISH:
         return b""
-    return data
+    reader = _zstd().ZstdDecompressor(zstd_dict=_dictionary())
+    try:
+        data: bytes = reader.decompress(MAGIC + body[1:])
+    except _zstd().ZstdError:
+        return b""
+    return data if reader.eof and not reader.unused_data else b""
 
 
 def _decoded(data: bytes) -> str:
