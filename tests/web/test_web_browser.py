@@ -287,10 +287,12 @@ def test_a_session_is_copied_printed_and_linked_to(year, inside):
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("---\nid: ")
     assert "```python" in copied
-    page.emulate_media(media="print")
+    page.emulate_media(media="print", color_scheme="dark")
     assert not page.locator(".bar").is_visible()
+    background = "getComputedStyle(document.querySelector('.turn.user')).backgroundColor"
+    assert page.evaluate(background) == "rgb(228, 241, 239)", "paper is white, and text on it black"
     assert page.locator(".turn.user").first.is_visible()
-    page.emulate_media(media="screen")
+    page.emulate_media(media="screen", color_scheme="light")
     inside_subagent = page.locator(".inner article .facts a").last.get_attribute("href")
     page.goto(inside.base + inside_subagent)
     assert page.locator("article.focus").is_visible(), "a link unfolds the subagent"
