@@ -9,7 +9,14 @@ from typing import Literal
 
 from crystal.config.harnesses import HARNESSES
 from crystal.store import Store
-from crystal.store.capture.record_counts import SAID, CountedRecords, counted_records, drop_unknown
+from crystal.store.capture.record_counts import (
+    SAID,
+    CountedRecords,
+    counted_records,
+    drop_unknown,
+    has_role,
+    newest_roles,
+)
 from crystal.transcript.reader import reader_of
 from crystal.transcript.record_kinds import NOT_JSON, is_known
 
@@ -17,6 +24,11 @@ WINDOW = 500
 """Minimum number of newest records that are checked; files are counted as a whole."""
 MANY = 200
 """Number of records without a turn from which on the format counts as changed."""
+NEWEST_TURNS = 300
+"""Newest turns of an agent that are checked for parts that are missing."""
+MANY_WITHOUT = 50
+"""Number of calls without any result, or of prompts without any answer, from which on the format counts as changed."""
+_FOLLOWS = {"tool_call": ("tool_result", "calls of tools has a result"), "user": ("assistant", "prompts has an answer")}
 MIN_UNKNOWN = 3
 CHANGED_PERCENT = 5.0
 SHOWN_KINDS = 3
@@ -34,6 +46,7 @@ class FormatState:
         damaged: Lines of all files that are not JSON.
         damaged_path: The newest file with one of them.
         known_now: Kinds that were unknown when records of them were captured, with the number of these.
+        missing: What the newest turns lack that older ones have, in words.
     """
 
     records: int = 0
@@ -43,6 +56,7 @@ class FormatState:
     damaged: int = 0
     damaged_path: str | None = None
     known_now: Counter[str] = field(default_factory=Counter)
+    missing: list[str] = field(default_factory=list)
 
     @property
     def percent(self) -> float:
@@ -67,7 +81,17 @@ def format_states(store: Store) -> dict[str, FormatState]:
     for one in counted_records(store, WINDOW):
         if one.harness in HARNESSES:
             _add(found[one.harness], one)
+    for harness, roles in newest_roles(store, NEWEST_TURNS).items():
+        if harness in found and not HARNESSES[harness].is_export:
+            found[harness].missing += _missing(store, harness, roles)
     return found
+
+
+def _missing(store: Store, harness: str, roles: Counter[str]) -> Iterator[str]:
+    """Name what the newest turns lack that older ones have: their roles are counted."""
+    for role, (next_role, words) in _FOLLOWS.items():
+        if roles[role] >= MANY_WITHOUT and not roles[next_role] and has_role(store, harness, next_role):
+            yield f"none of the {roles[role]:,} newest {words}"
 
 
 def _add(state: FormatState, one: CountedRecords) -> None:
@@ -97,6 +121,12 @@ def describe_formats(
         elif state.has_changed:
             words = f"none of {title}'s {state.records:,} newest records has words that crystal can read"
             yield "warning", f"{words}; the archive keeps them", UPDATE
+        for words in state.missing:
+            yield (
+                "warning",
+                f"{title}: {words} that crystal can read, as earlier ones had; the archive keeps them",
+                UPDATE,
+            )
         if state.known_now:
             words = f"crystal can read {state.known_now.total():,} records of {title} now that were of unknown kinds"
             yield "note", words, "crystal verify --repair"

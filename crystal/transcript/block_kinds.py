@@ -21,7 +21,7 @@ _NEEDED = {
     "text": (("text", "data"),),
     "input_text": (("text",),),
     "output_text": (("text",),),
-    "thinking": (("thinking", "text", "data", "value", "signature"),),
+    "thinking": (("thinking", "text", "data", "value"),),
     "tool_use": (("name",), ("input",)),
     "tool_result": (("content",),),
     "toolCall": (("name",), ("arguments",)),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crystal.app.context import open_reader
-from crystal.app.transcript_formats import MANY, WINDOW
+from crystal.app.transcript_formats import MANY, NEWEST_TURNS, WINDOW
 from crystal.integrity.restore import archived_lines
 from crystal.store.capture.ledger import all_states
 from crystal.transcript.reader import reader_of
@@ -132,6 +132,24 @@ def test_a_format_in_which_nobody_says_anything_is_noticed(
     [check] = formats()
     assert check["verdict"] == "warning"
     assert words in check["message"]
+
+
+def test_results_that_calls_of_tools_no_longer_have_are_noticed(transcript: Path) -> None:
+    called = '[{"type":"tool_use","id":"t%s","name":"TodoRead","input":{}}]'
+    given = '[{"type":"tool_result","tool_use_id":"t%s","content":"all is done"}]'
+    calls, results = (LINE.replace('"Which port?"', one) for one in (called, given))
+    calls = calls.replace('"user"', '"assistant"')
+    lines = [calls % (1, SESSION, 1), results % (2, SESSION, 1)]
+    lines += [calls % (number, SESSION, number) for number in range(3, 3 + NEWEST_TURNS)]
+    transcript.write_text("".join(lines))
+    assert crystal("backfill").code == 0
+    [check] = formats()
+    assert check["verdict"] == "warning"
+    assert f"none of the {NEWEST_TURNS} newest calls of tools has a result" in check["message"]
+    with transcript.open("a") as file:
+        file.write(results % (9999, SESSION, 9))
+    assert crystal("sync").code == 0
+    assert formats() == []
 
 
 def test_only_the_newest_files_tell_of_a_format(transcript: Path) -> None:

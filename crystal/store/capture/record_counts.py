@@ -52,6 +52,26 @@ def counted_records(store: Store, newest: int) -> Iterator[CountedRecords]:
             yield CountedRecords(harness, os.fsdecode(path), kind, bool(is_unknown), number, is_newest)
 
 
+def newest_roles(store: Store, newest: int) -> dict[str, Counter[str]]:
+    """Return how many of the ``newest`` turns of each harness have each role, among the newest 20,000 of all."""
+    found: dict[str, Counter[str]] = {}
+    sql = (
+        "SELECT s.harness, t.role FROM (SELECT id, session, role FROM turns ORDER BY id DESC LIMIT 20000) t"
+        " JOIN sessions s ON s.id = t.session ORDER BY t.id DESC"
+    )
+    for harness, role in store.rows(sql):
+        roles = found.setdefault(harness, Counter())
+        if roles.total() < newest:
+            roles[role] += 1
+    return found
+
+
+def has_role(store: Store, harness: str, role: str) -> bool:
+    """Return whether any turn of a harness has a role. Reads all turns if none has."""
+    sql = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE s.harness = ? AND t.role = ? LIMIT 1"
+    return store.has(sql, (harness, role))
+
+
 def drop_unknown(store: Store, harness: str, kinds: Iterable[str]) -> None:
     """Count records of kinds that were unknown as known. Inside a transaction."""
     for kind in kinds:
