@@ -185,10 +185,7 @@ def format_spans(text: bytes, work: RedactionWork) -> Iterator[Span]:
 
 def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Iterator[Span]:
     work.spend((end - begin) * 2 + 2 * CALL)
-    part = text[begin:end]
-    places = stretches(part, format_literals(), longest=_MAX_HINT)
-    rows = {row for start, stop in places for row in _rows_in()(part[start:stop]) or ()}
-    for row in sorted(rows):
+    for row in sorted(_rows_of(text[begin:end])):
         kind, _, pattern = FORMATS[row]
         work.spend((end - begin) // 2 + CALL)
         for found in compiled(pattern).finditer(text, begin, end):
@@ -199,6 +196,14 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
             work.spend(FINDING)
             if not _in_base64(text, *span):
                 yield Span(*span, kind, FORMAT)
+
+
+def _rows_of(part: bytes) -> Iterable[int]:
+    """Return the formats that may be in a piece of a text; of one that is a long word only what is near is asked."""
+    if scanner(format_literals())(part) is None:
+        return ()
+    places = stretches(part, format_literals(), longest=_MAX_HINT) if len(part) > 2 * _PIECE else ((0, len(part)),)
+    return {row for start, stop in places for row in _rows_in()(part[start:stop]) or ()}
 
 
 def _in_base64(text: bytes, start: int, end: int) -> bool:

@@ -70,8 +70,10 @@ _KEY_OTHERS = frozenset(
 )
 """A key of this sort is none. Of any other it depends on the value."""
 
-_TOKEN_OTHERS = frozenset(b"page next continuation continue cursor sync pagination scroll start previous prev".split())
-"""A token of this sort says where a list goes on."""
+_TOKEN_OTHERS = frozenset(
+    b"page next continuation continue cursor sync pagination scroll start starting idempotency previous prev".split()
+)
+"""A token of this sort says where a list goes on, or that a request is sent again."""
 
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split(b"|"))
 

@@ -69,7 +69,8 @@ def families_in(text: bytes) -> Iterator[Rules]:
     """Yield the families of rules that may find something in a plain text; others only if these find little."""
     yield from _LOOKING
     yield from map(list(_HINTS).__getitem__, _matcher()(text) or ())
-    yield command_spans
+    if _holds(command_words())(text):
+        yield command_spans
 
 
 @cache
