@@ -26,7 +26,7 @@ from crystal.store.health import stats
 from crystal.store.health.stats import newest_turn
 from crystal.store.notes import READERS, count_unindexed, read_note
 from crystal.store.search import vectors
-from crystal.store.search.index_log import is_worth_while
+from crystal.store.search.index_log import has_changed_files, is_worth_while
 from crystal.store.search.vectors import Generation
 from crystal.store.sessions import waiting
 
@@ -39,6 +39,8 @@ SOON_SECONDS = 2.0
 """Maximum time that such a person waits."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
+WORDS_SECONDS = 10.0
+"""Maximum time of a round for the words of archived lines before vectors are made."""
 MAX_PAUSE_SECONDS = 10.0
 
 
@@ -93,6 +95,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _assist,
         _log,
         _index,
+        _some_words,
         _embed,
         _index,
         _reflect,
@@ -212,8 +215,8 @@ def embed_soon(machine: Machine) -> None:
 
 
 def _index(machine: Machine, work: Round) -> None:
-    """Update the index: before the vectors, which may take long, and after them."""
-    if is_worth_while(machine.store):
+    """Update the index: before the vectors, which may take long, and after them; judge files of another time."""
+    if is_worth_while(machine.store) or has_changed_files(machine.store):
         maintenance.index(
             machine.store, machine.now(), work.deadline, lambda done, all_: work.advance("index", done, all_)
         )
@@ -241,6 +244,11 @@ def _reflect(machine: Machine, work: Round) -> None:
     from crystal.app.reflect import reflect  # noqa: PLC0415 - once in a quarter of an hour
 
     reflect(machine, work.should_stop)
+
+
+def _some_words(machine: Machine, work: Round) -> None:
+    """Begin with ``_words``: vectors and summaries of a large import take hours, and use up every round."""
+    _words(machine, work._replace(deadline=min(work.deadline, time.monotonic() + WORDS_SECONDS)))
 
 
 def _words(machine: Machine, work: Round) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.app import background
 from crystal.app.background import enrich
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.forgetting.match import archive_lines, archive_words
@@ -69,6 +70,23 @@ def test_only_archives_that_may_have_the_words_are_read(desk: Desk, monkeypatch:
         read.clear()
         plan = desk.plan(query=query)
         assert (plan.is_empty, read) == (not is_there, [OTHER, OTHER] if is_there else [OTHER]), query
+
+
+def test_words_are_kept_before_vectors_and_summaries_which_take_long(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due: list[bool] = []
+    for step in ("_embed", "_summarize"):
+        monkeypatch.setattr(background, step, lambda machine, _: due.append(word_blocks.are_words_due(machine.store)))
+    desk.say(SESSION, said("the first says platypus"))
+    desk.capture()
+    with desk.open() as machine:
+        assert due[:2] == [False, False]
+        machine.store.execute("DELETE FROM archive_words")
+        monkeypatch.setattr(background, "WORDS_SECONDS", -1.0)  # no more than a part of each round
+        enrich(machine, budget_seconds=60)
+        assert due[-2:] == [True, True]
+        assert not word_blocks.are_words_due(machine.store)
 
 
 def test_of_forgotten_lines_no_filter_stays(desk: Desk) -> None:

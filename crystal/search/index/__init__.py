@@ -19,9 +19,7 @@ MAX_FRESH = 5_000
 MAX_ENTRIES = 50_000
 
 
-def folder_of(db: Path) -> Path:
-    """Return the folder of a store's index: for ``crystal.db`` it is ``index/crystal/`` beside it."""
-    return db.parent / "index" / db.stem
+folder_of = index_log.folder_of
 
 
 def bring_up_to_date(
@@ -38,7 +36,7 @@ def bring_up_to_date(
         StoreBusyError, StoreFullError, OSError: The index is as it was, or further; nothing else is touched.
     """
     folder = folder_of(store.path)
-    if not index_log.has_news(store) and _changed_file(store, folder) is None:
+    if not index_log.has_news(store) and not index_log.has_changed_files(store):
         return False
     from crystal.search.index.refresh import refresh
 
@@ -57,7 +55,7 @@ def why_unusable(store: Store, folder: Path) -> str | None:
         return "it was made by another version of crystal"
     if state.to_read is not None:
         return "it is being made"
-    return _why_behind(store) or _changed_file(store, folder)
+    return _why_behind(store) or _lost_file(store, folder)
 
 
 def _why_behind(store: Store) -> str | None:
@@ -69,17 +67,18 @@ def _why_behind(store: Store) -> str | None:
     return f"it is behind by {fresh:,} chunks" if fresh > MAX_FRESH else None
 
 
-def _changed_file(store: Store, folder: Path) -> str | None:
-    """Return the name of a file that is missing or was touched, and what is wrong with it; None if there is none."""
-    for name, size, mtime_ns in index_log.places(store):
+def _lost_file(store: Store, folder: Path) -> str | None:
+    """Return the name of a file that is missing or has another size, and what is wrong with it; None if none is.
+
+    Another time is no reason: a copied or restored file has one, and ``open_index`` compares its content then.
+    """
+    for name, size, _ in index_log.places(store):
         try:
             found = (folder / name).stat()
         except OSError as error:
             return f"{name}: {error.strerror}"
         if found.st_size != size:
             return f"{name} has {found.st_size} bytes instead of {size}"
-        if found.st_mtime_ns != mtime_ns:
-            return f"{name} was touched"
     return None
 
 

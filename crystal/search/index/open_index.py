@@ -17,7 +17,7 @@ from crystal.search.index import why_unusable
 from crystal.search.index.attributes import NAMES, distinct, within
 from crystal.search.index.bm25 import Best, Scorer, scorer_of
 from crystal.search.index.filtering import allowed
-from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError
+from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError, path_of, proven
 from crystal.search.index.index_parts import (
     IndexPart,
     Tail,
@@ -63,9 +63,9 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
     if reason is not None or state is None:
         return Absent(reason or "it is not made yet")
     tail = read_tail(store, state)
-    files = index_log.parts(store)
     spare_memory()
     try:
+        files = [proven(path_of(folder, file.name), file) for file in index_log.parts(store)]
         parts = [open_part(folder, file) for file in files if file.kind == "words"]
         forget_others(folder, [file.name for file in files])
         return Index(store, folder, state, files, parts, tail)

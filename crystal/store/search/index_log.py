@@ -7,6 +7,7 @@ every chunk that the log does not name. For a chunk that it names, the store cou
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 from crystal.model.named_tuple import NamedTuple
@@ -80,6 +81,11 @@ class Change(NamedTuple):
     waiting: frozenset[int] = frozenset()
 
 
+def folder_of(db: Path) -> Path:
+    """Return the folder of a store's index: for ``crystal.db`` it is ``index/crystal/`` beside it."""
+    return db.parent / "index" / db.stem
+
+
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
@@ -133,6 +139,19 @@ def places(store: Store) -> list[tuple[str, int, int]]:
     """Return name, size and time of the files in use, as on disk."""
     rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts")
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
+
+
+def has_changed_files(store: Store) -> bool:
+    """Return True if a file is missing, or has another size or time than recorded. Reads none of them."""
+    folder = folder_of(store.path)
+    for name, size, mtime_ns in places(store):
+        try:
+            found = (folder / name).stat()
+        except OSError:
+            return True
+        if (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
+            return True
+    return False
 
 
 def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
