@@ -39,8 +39,7 @@ SOON_SECONDS = 2.0
 """Maximum time that such a person waits."""
 ROUND_SECONDS = 60.0
 """Maximum time for vectors before new text goes into the index and summaries are written."""
-WORDS_SECONDS = 10.0
-"""Maximum time of a round for the words of archived lines before vectors are made."""
+WORDS_SECONDS = 10.0  # of each round, before the vectors
 MAX_PAUSE_SECONDS = 10.0
 
 
@@ -95,7 +94,7 @@ def _enrich(machine: Machine, work: Round) -> list[str]:
         _assist,
         _log,
         _index,
-        _some_words,
+        partial(_words, seconds=WORDS_SECONDS),
         _embed,
         _index,
         _reflect,
@@ -246,16 +245,12 @@ def _reflect(machine: Machine, work: Round) -> None:
     reflect(machine, work.should_stop)
 
 
-def _some_words(machine: Machine, work: Round) -> None:
-    """Begin with ``_words``: vectors and summaries of a large import take hours, and use up every round."""
-    _words(machine, work._replace(deadline=min(work.deadline, time.monotonic() + WORDS_SECONDS)))
-
-
-def _words(machine: Machine, work: Round) -> None:
+def _words(machine: Machine, work: Round, seconds: float = ROUND_SECONDS) -> None:
     """Keep which words archived lines may have, so that a preview of forgetting need not read them all."""
     if are_words_due(machine.store):
         from crystal.forgetting.match.archive_words import bring_up_to_date  # noqa: PLC0415 - once in some megabytes
 
+        work = work._replace(deadline=min(work.deadline, time.monotonic() + seconds))
         bring_up_to_date(machine.store, machine.places.ldm_home, work.should_stop)
 
 
