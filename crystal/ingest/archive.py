@@ -75,6 +75,7 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
         UnavailableError: The file cannot be written.
     """
     with _translated(path):
+        _replace_link(path)
         is_new = not path.exists()
         if is_new:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,6 +87,25 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
             sync_folder(path.parent)
     written.setdefault(path, frames[0].offset)
     return frames
+
+
+def _replace_link(path: Path) -> None:
+    """Put a copy in the place of a link: what another program keeps elsewhere is read, and never written."""
+    if not path.is_symlink():
+        return
+    if not path.is_file():
+        path.unlink()
+        return
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb"
+    ) as copy:
+        copy.write(path.read_bytes())
+        copy.flush()
+        os.fsync(copy.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def make_durable(written: Written) -> None:
@@ -152,6 +172,8 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
     """
     placed: list[Frame] = []
     with _translated(path):
+        if path.is_symlink():
+            path.unlink()
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
         try:
             at = 0

@@ -187,3 +187,22 @@ def test_lines_that_a_compaction_replaced_at_once_are_read_from_the_kept_file(ma
     drain(machine.capture(), machine.spool)
     assert machine.texts() == ["after", "captured", "kept", "said just before the compaction"]
     assert list(machine.spool.iterdir()) == []
+
+
+def test_an_archive_that_became_a_link_is_copied_and_never_written_through(
+    machine: CaptureMachine, tmp_path: Path
+) -> None:
+    path = machine.transcript("s")
+    path.write_bytes(line("the first"))
+    machine.capture().sweep()
+    archived = next((machine.home / "agents").rglob("*.zst"))
+    elsewhere = tmp_path / "elsewhere"
+    archived.rename(elsewhere)
+    archived.symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    path.write_bytes(path.read_bytes() + line("the second"))
+    machine.capture().sweep()
+    assert elsewhere.read_bytes() == before
+    assert not archived.is_symlink()
+    assert archived.read_bytes().startswith(before)
+    assert len(archived.read_bytes()) > len(before)
