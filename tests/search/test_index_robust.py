@@ -288,6 +288,6 @@ def test_a_lasting_problem_is_told_once(monkeypatch):
     monkeypatch.setattr(background, "is_worth_while", lambda _: True)
     others = "_forget _retain _import _read_again _work _assist _log _embed _summarize _reflect _words _tidy"
     for name in others.split():
-        monkeypatch.setattr(background, name, lambda *_: None)
+        monkeypatch.setattr(background, name, lambda *_, **__: None)
     machine = SimpleNamespace(store=None, now=lambda: NOW)
     assert len(background._enrich(machine, background.Round(float("inf"), lambda *_: None))) == 1
