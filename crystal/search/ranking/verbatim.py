@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index, Mask, Ordinals
 from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, normalised, query_terms
 from crystal.store import Store
-from crystal.store.search.candidates import texts_of
+from crystal.store.search.candidates import text_hashes, texts_of
 from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import UNSPACED, Query
 
@@ -109,7 +109,7 @@ def with_phrases(
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
     for phrase in wanted:
         places = phrase.among(index, places)
-    found = _found(_texts(store, index, places, terms), tier_of, enough, good=1)
+    found = _found(_tiers(store, index, [places], terms, tier_of), enough, good=1)
     return index.having(found), {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
 
 
@@ -131,26 +131,25 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
     # A text with ``x.getUser`` also has the words get and user: it is read before those with ``x.getuser``.
     parts = query_terms(store, " ".join(camel_parts(name)))
     is_likely = np.isin(places, index.with_all(parts, mask)) if parts else np.ones(len(places), np.bool_)
-    read = (_texts(store, index, some, [(variants[0].stems, 1.0)]) for some in (places[is_likely], places[~is_likely]))
-    found = _found(chain.from_iterable(read), tier_of, limit, good=0)
+    some = (places[is_likely], places[~is_likely])
+    found = _found(_tiers(store, index, some, [(variants[0].stems, 1.0)], tier_of), limit, good=0)
     return dict(sorted(found.items(), key=lambda one: one[1])[:limit])
 
 
-def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: int) -> dict[int, int]:
+def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, good: int) -> dict[int, int]:
     """Return the chunks that have a tier, in the order of reading, but the first of each text before its copies.
 
     Reading ends when enough different texts have tier 0, or after many texts a quarter one up to ``good``.
     """
     found: dict[int, int] = {}
     copies: dict[int, int] = {}
-    texts: tuple[set[str], ...] = (set(), set(), set())
-    for count, (ident, text) in enumerate(read, 1):
-        tier = tier_of(text)
+    different = [0, 0, 0]
+    for count, (ident, tier, is_copy) in enumerate(read, 1):
         if tier is not None:
-            (copies if text in texts[tier] else found)[ident] = tier
-            texts[tier].add(text)
-        is_enough = count >= MANY_READ and 4 * sum(map(len, texts[: good + 1])) >= enough
-        if is_enough or len(texts[0]) >= enough or len(found) + len(copies) >= ENOUGH_CHUNKS:
+            (copies if is_copy else found)[ident] = tier
+            different[tier] += not is_copy
+        is_enough = count >= MANY_READ and 4 * sum(different[: good + 1]) >= enough
+        if is_enough or different[0] >= enough or len(found) + len(copies) >= ENOUGH_CHUNKS:
             break
     return found | copies
 
@@ -158,9 +157,12 @@ def _found(read: Iterable[tuple[int, str]], tier_of: TierOf, enough: int, good: 
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
     """Return the newest chunks that have a name of the question as it is written, in any case."""
     variants, lower = _variants(store, name), name.lower()
-    read = _texts(store, index, _having(index, variants, mask), [])
-    found = (ident for ident, text in read if lower in text.lower() and any(one.is_in(text) for one in variants))
-    return list(islice(found, limit))
+
+    def tier_of(text: str) -> int | None:
+        return 0 if lower in text.lower() and any(one.is_in(text) for one in variants) else None
+
+    read = _tiers(store, index, [_having(index, variants, mask)], [], tier_of)
+    return list(islice((ident for ident, tier, _ in read if tier == 0), limit))
 
 
 def _variants(store: Store, name: str) -> list[Phrase]:
@@ -175,11 +177,33 @@ def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordi
     return distinct(np.concatenate(found))
 
 
-def _texts(store: Store, index: Index, places: Ordinals, terms: Terms) -> Iterator[tuple[int, str]]:
-    """Yield the chunks of some documents with their texts, those that some words fit best first, else the newest."""
+def _tiers(
+    store: Store, index: Index, places: Iterable[Ordinals], terms: Terms, tier_of: TierOf
+) -> Iterator[tuple[int, int | None, bool]]:
+    """Yield the chunks of some documents, each with its tier, and whether an equal text came before.
+
+    Of each of ``places`` those that some words fit best come first, else the newest. A text is unpacked once.
+    """
+    known: dict[bytes, int | None] = {}
+    for some in places:
+        for ids in _pages(index, some, terms):
+            hashes = dict(text_hashes(store, ids))
+            first = {text_hash: ident for ident in reversed(ids) if (text_hash := hashes.get(ident)) not in known}
+            texts = dict(texts_of(store, list(first.values())))
+            for ident in ids:
+                text_hash = hashes.get(ident)
+                if text_hash is None:  # gone
+                    continue
+                is_copy = text_hash in known
+                if not is_copy:
+                    known[text_hash] = tier_of(texts.get(ident, ""))
+                yield ident, known[text_hash], is_copy
+
+
+def _pages(index: Index, places: Ordinals, terms: Terms) -> Iterator[list[int]]:
+    """Yield the chunks of some documents, those that some words fit best first, else the newest."""
     scores, newest = index.own_scores(terms, places), -index.take("id", places)
     ids, at, size = (-newest[np.lexsort((newest, -scores))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
-        page = dict(texts_of(store, ids[at : at + size]))
-        yield from ((ident, page[ident]) for ident in ids[at : at + size] if ident in page)
+        yield ids[at : at + size]
         at, size = at + size, 2 * size

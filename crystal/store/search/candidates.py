@@ -54,6 +54,11 @@ def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
     return store.rows(sql, (ids,))
 
 
+def text_hashes(store: Store, ids: Sequence[int]) -> list[tuple[int, bytes]]:
+    """Return the hashes of the texts of some chunks, by which equal texts are told without reading them."""
+    return store.rows("SELECT id, text_sha256 FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (ids,))
+
+
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
     """Yield the newest chunks that a filter leaves, with their texts."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
