@@ -65,8 +65,8 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
 
     Args:
         path: The archive file; it and its folders are created (0600, 0700) if missing.
-        recorded_end: End of the last frame known to the ledger. Bytes after it were left by a crash before the commit:
-            they are removed if the new bytes begin with the same text, and kept otherwise.
+        recorded_end: End of the last frame known to the ledger. Frames after it were left by a crash before the commit,
+            or by a database that lost its log: what they have of the new text is removed, and all else kept.
         stretches: Clean lines, each stretch not empty.
         written: Gets the file.
 
@@ -76,13 +76,16 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
     """
     with _translated(path):
         _replace_link(path)
-        is_new = not path.exists()
+        is_new, text = not path.exists(), b"".join(stretches)
+        left = None if is_new else _left_behind(path, recorded_end)
+        if left is not None and len(left) > len(text) and left.startswith(text) and left.endswith(b"\n"):
+            return _divide_end(path, recorded_end, stretches, left[len(text) :])
         if is_new:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         # Unbuffered: a failed write is not tried again at the close.
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
-            frames = _write(file, _usable_end(path, recorded_end, stretches[0]), stretches)
+            frames = _write(file, None if left is None or not text.startswith(left) else recorded_end, stretches)
         if is_new:
             sync_folder(path.parent)
     written.setdefault(path, frames[0].offset)
@@ -124,9 +127,9 @@ def make_durable(written: Written) -> None:
                 raise
 
 
-def _write(file: FileIO, end: int, stretches: Sequence[bytes]) -> list[Frame]:
-    """Write the frames from ``end`` on, or truncate the file to that length."""
-    file.seek(end)
+def _write(file: FileIO, end: int | None, stretches: Sequence[bytes]) -> list[Frame]:
+    """Write the frames from ``end`` on (None: the file's), or truncate the file to that length."""
+    end = file.seek(0, os.SEEK_END) if end is None else file.seek(end)
     file.truncate()
     frames = []
     at = end
@@ -211,25 +214,30 @@ def _translated(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _usable_end(path: Path, recorded_end: int, coming: bytes) -> int:
-    """Return where to write: after the recorded frames if the following bytes are a crash's copy of the new ones."""
-    size = path.stat().st_size
-    if size <= recorded_end:
-        return size
+def _left_behind(path: Path, recorded_end: int) -> bytes | None:
+    """Return the text of the frames after the recorded ones, of which the last may be torn; None if it is no text."""
     with path.open("rb") as file:
         file.seek(recorded_end)
-        left = _decoded_prefix(file.read(size - recorded_end))
-    return recorded_end if left is not None and coming.startswith(left) else size
-
-
-def _decoded_prefix(data: bytes) -> bytes | None:
-    """Return the text of a whole or torn frame, None if these bytes are not a single frame."""
-    decoder = zstd.ZstdDecompressor()
+        data, parts = file.read(), []
     try:
-        text = decoder.decompress(data)
+        while data:
+            decoder = zstd.ZstdDecompressor()
+            parts.append(decoder.decompress(data))
+            data = decoder.unused_data if decoder.eof else b""
     except zstd.ZstdError:
         return None
-    return None if decoder.eof and decoder.unused_data else text
+    return b"".join(parts) if parts else None
+
+
+def _divide_end(path: Path, recorded_end: int, stretches: Sequence[bytes], rest: bytes) -> list[Frame]:
+    """Replace the frames after the recorded ones, which have the same text, by some stretches and the rest."""
+    with path.open("rb") as file:
+        recorded = file.read(recorded_end)
+    temporary = path.with_name(f"{path.name}.tmp")
+    _, *frames, _ = write_anew(temporary, [recorded, *map(compressed, stretches), compressed(rest)])
+    temporary.replace(path)
+    sync_folder(path.parent)
+    return frames
 
 
 def read_frame(path: Path, frame: Frame) -> bytes:

@@ -4,17 +4,53 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from crystal.ingest import archive
 from crystal.store import Store
 from tests.support.capture_machine import CaptureMachine, line
 from tests.support.capture_steps import backfill
 from tests.support.examples import examples
 from tests.support.killed import Killed, killed_at
+
+# -- frames that the ledger does not know -----------------------------------------------------------------------------
+
+LINES = [b"%d %s\n" % (number, b"x" * number) for number in range(14)]
+
+
+@example(left=[2, 1], coming=[1, 2, 1], torn=0)
+@examples(60)
+@given(
+    left=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    coming=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    torn=st.integers(0, 20),
+)
+def test_what_a_lost_log_left_in_an_archive_is_neither_lost_nor_doubled(
+    tmp_path_factory: pytest.TempPathFactory, left: list[int], coming: list[int], torn: int
+) -> None:
+    """Frames that the ledger has forgotten, of which the last may be torn, and their lines again in other pieces."""
+    path = tmp_path_factory.mktemp("a") / "s.jsonl.zst"
+    frames = archive.append(path, 0, LINES[:1], {})
+    end = frames[0].length
+    for at, stop in pairwise(accumulate([1, *left])):
+        frames = archive.append(path, path.stat().st_size, [b"".join(LINES[at:stop])], {})
+    is_torn = 0 < torn < frames[-1].length
+    if is_torn:
+        path.write_bytes(path.read_bytes()[:-torn])
+    for at, stop in pairwise(accumulate([1, *coming])):
+        (frame,) = archive.append(path, end, [b"".join(LINES[at:stop])], {})
+        assert archive.read_frame(path, frame) == b"".join(LINES[at:stop])
+        end = frame.offset + frame.length
+    said = b"".join(text for _, text in archive.placed_frames(path) if text is not None).splitlines(keepends=True)
+    assert said[: 1 + sum(coming)] == LINES[: 1 + sum(coming)] or is_torn
+    assert set(said) >= set(LINES[: 1 + sum(coming)])
+    assert len(said) == max(1 + sum(coming), 1 + sum(left)) or is_torn
+
 
 # -- crashes and races ------------------------------------------------------------------------------------------------
 
