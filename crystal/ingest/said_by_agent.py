@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from crystal.config.harnesses import EXPORTS
 from crystal.ingest import archive
-from crystal.ingest.same_calls import CallText, match_calls
 from crystal.model.capture import Origin, Turn
 from crystal.store import Store
 from crystal.store.capture import ledger, turns
@@ -88,6 +87,8 @@ def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState)
 
 def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[tuple[str, int], str]]:
     """Yield each exported turn that matches a turn of the agent, with the id of the agent's line."""
+    from crystal.ingest.same_calls import CallText, match_calls  # noqa: PLC0415 - for an export alone
+
     texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[CallText]()
     exports = {turn.uuid for turn in exported}
     for one in (one for one in own if one.uuid not in exports):  # their rows may say no more whose they are

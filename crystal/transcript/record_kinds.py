@@ -15,7 +15,6 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.block_kinds import is_known_block, unknown_block
 from crystal.transcript.line_context import parse_completed, text_of
 from crystal.transcript.reader import TranscriptReader
-from crystal.work.calls import unread_arguments
 
 NOT_JSON = "not JSON"
 OTHER = "other"
@@ -36,8 +35,13 @@ class RecordCounts(NamedTuple):
 
 def unread_calls(turns: Iterable[Turn]) -> dict[int, str]:
     """Return what nothing knows of the arguments of tools that edit files or run commands, by the records' offsets."""
-    calls = ((turn.offset, unread_arguments(turn.tool, turn.text)) for turn in turns if turn.role == "tool_call")
-    return {offset: unread for offset, unread in calls if unread is not None}
+    calls = [turn for turn in turns if turn.role == "tool_call"]
+    if not calls:
+        return {}
+    from crystal.work.calls import unread_arguments  # noqa: PLC0415 - only where a tool was called
+
+    found = ((turn.offset, unread_arguments(turn.tool, turn.text)) for turn in calls)
+    return {offset: unread for offset, unread in found if unread is not None}
 
 
 def count_records(

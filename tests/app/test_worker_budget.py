@@ -30,8 +30,8 @@ NOTHING_NEW = set(
 NEVER_FOR_NOTHING = {"tomllib", "re2", "hashlib", "datetime", "threading"}
 NEVER = {"dataclasses", "inspect", "ast", "orjson", "uuid", "platform"}
 NEVER |= {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", "difflib", "logging", "asyncio", "rich"}
-MAX_MODULES = 136
-"""Modules of ours for a turn; today 136."""
+MAX_MODULES = 137
+"""Modules of ours for a turn; today 137."""
 
 PROGRAM = """
 import sys

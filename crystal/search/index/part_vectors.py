@@ -10,7 +10,7 @@ Signs are taken from half the mean of the rows: from the whole mean, a sign tell
 the mean's own part of the cosine; half was measured to be best.
 
 A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
-wherever it runs, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
+wherever it is stored, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
 """
 
 from __future__ import annotations
