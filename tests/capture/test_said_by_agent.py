@@ -295,7 +295,7 @@ def test_what_an_older_crystal_took_for_a_call_of_the_agent_comes_by_itself(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as older:
-        older.setattr("crystal.ingest.said_by_agent.match_calls", lambda shown, _: dict.fromkeys(range(len(shown)), ""))
+        older.setattr("crystal.ingest.same_calls.match_calls", lambda shown, _: dict.fromkeys(range(len(shown)), ""))
         give_both(home)
         assert len(said()) == len(BOTH) - 1
     with open_machine() as machine:
