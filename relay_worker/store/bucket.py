@@ -19,7 +19,7 @@ from obstore.store import S3Store
 
 from relay_worker.errors import CannotServeError
 
-PROBE = "probe"
+PROBE, MARK = "probe", "relay"
 DOWN_SECONDS = 1.0
 REQUEST_SECONDS, CONNECT_SECONDS, RETRIES = 20, 3, 2
 PAGE = 1000
@@ -90,23 +90,24 @@ class Bucket:
         """Write a test object durably."""
         self.save(PROBE, b"crystal-relay")
 
-    def check(self, *, is_used: bool) -> None:
+    def check(self) -> None:
         """Do once everything that a relay does with it.
 
-        Args:
-            is_used: Rows name bodies in it.
-
         Raises:
-            CannotServeError: It cannot be reached, refuses something, or has no body although some are named.
+            CannotServeError: It cannot be reached, or refuses something.
         """
         self.probe()
         self.read(PROBE)
-        if not self.names(1) and is_used:
-            raise CannotServeError(
-                f"{self.address} has none of the bodies that the database names",
-                hint="name the bucket and prefix that have them: s3://bucket/prefix",
-            )
+        self.names(1)
         self.remove([PROBE])
+
+    def is_marked(self) -> bool:
+        """Return whether a relay uses this folder."""
+        return self.read(MARK) is not None
+
+    def mark(self) -> None:
+        """Mark the folder as one that a relay uses."""
+        self.save(MARK, b"crystal-relay")
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -48,7 +48,7 @@ def check(settings: Settings) -> None:
     if settings.store:
         _optional("postgres.connecting").connect_patiently(settings.store, COMMAND_SECONDS).close()
     if bucket_of:
-        bucket_of("check").check(is_used=False)
+        bucket_of("check").check()
 
 
 def source_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:

@@ -7,6 +7,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from relay_worker.store import choice, objects
 from relay_worker.store.bucket import DOWN_SECONDS, Bucket
 from relay_worker.store.interface import DAY_MS
 from relay_worker.store.postgres import store as postgres_store
+from relay_worker.store.postgres import unnamed
 from tests.relay_conformance.targets import OPEN, in_process, make_blob, new_stream, refused
 from tests.support.relay_server import DAY, NOW, OpenStore, sealed
 from tests.support.s3 import SECRET, S3Server, serving_s3
@@ -143,6 +145,21 @@ def test_a_relay_that_was_started_without_the_bucket_says_503_and_its_acknowledg
         without.ack(1)
         place.sweep_now(opened)
         assert place.stored() == set()
+
+
+def test_a_server_with_another_bucket_than_the_others_is_refused_also_without_bodies(place, monkeypatch):
+    monkeypatch.setattr(unnamed, "MARK_SECONDS", 0.3)
+    elsewhere = Place(place.folder, place.url, f"{place.bodies}-elsewhere")
+    for one, other in ((place, elsewhere), (elsewhere, place)):  # between the two, all were stopped
+        with one.open(), one.open(), pytest.raises(CannotServeError, match="is not the bucket of the servers that run"):
+            other.open()
+
+
+def test_many_servers_that_start_at_once_agree_on_the_bucket(place):
+    with ThreadPoolExecutor(6) as pool:
+        opened = list(pool.map(lambda _: place.open(), range(6)))
+    for one in opened:
+        one.store.close()
 
 
 # -- crashes

@@ -41,11 +41,8 @@ def _try_lock(rows: PostgresRows) -> bool:
 
 
 def _bodies(rows: PostgresRows, url: str, bucket_of: Callable[[str], Bucket] | None) -> ReservedBodies | None:
-    bucket, is_used = open_bucket(rows, url, bucket_of)
-    if bucket is None:
-        return None
-    bucket.check(is_used=is_used)
-    return ReservedBodies(bucket, rows)
+    bucket = open_bucket(rows, url, bucket_of, SECONDS)
+    return ReservedBodies(bucket, rows) if bucket else None
 
 
 @contextlib.contextmanager

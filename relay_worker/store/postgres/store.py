@@ -33,7 +33,6 @@ from relay_worker.store.postgres.connecting import (
     Connections,
     PostgresRows,
     connect_patiently,
-    patiently,
     prepare,
     refusal_of,
     refuse_while_moving,
@@ -154,9 +153,7 @@ class PostgresStore(RelayStore):
         with contextlib.closing(connect_patiently(settings.store, START_SECONDS)) as db:
             prepare(settings.store, db)
             refuse_while_moving(settings.store, db)
-            self._bucket, is_used = unnamed.open_bucket(PostgresRows(db), settings.store, bucket_of)
-        if self._bucket is not None:
-            patiently(partial(self._bucket.check, is_used=is_used), START_SECONDS, "the bucket")
+            self._bucket = unnamed.open_bucket(PostgresRows(db), settings.store, bucket_of, START_SECONDS)
         self._inline_bytes = INLINE_BYTES
         self._compared_at: int | None = None
         self._connections = Connections(settings.store)

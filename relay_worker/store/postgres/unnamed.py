@@ -9,11 +9,13 @@ database's.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from relay_worker.errors import CannotServeError, RequestRefusedError
 from relay_worker.settings import without_password
+from relay_worker.store.postgres.connecting import SERVING_LOCK, patiently
 from relay_worker.store.rows import Put, Row, Rows, Transaction, answer
 
 if TYPE_CHECKING:
@@ -24,25 +26,55 @@ UPLOAD_MS = 3_600_000
 UNREAD_MS = 30_000
 """Time for which a body stays after its row, for who has just read the row."""
 PAGE = 1000
+MARK_SECONDS = 3.0
+"""Time for another server to mark the bucket, or for the session of one that was stopped to end."""
 NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move a relay: --from-bodies or --to-bodies)"
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+_OTHERS = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
+    " AND (CAST(classid AS BIGINT) << 32) + CAST(objid AS BIGINT) = ?"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FROM objects WHERE file IS NOT NULL"
 
 
-def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None) -> tuple[Bucket | None, bool]:
-    """Return the bucket of a relay, and whether rows name bodies in it.
+def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None, seconds: float) -> Bucket | None:
+    """Return the bucket of a relay, None without one. It is waited for so many seconds.
 
     Raises:
-        CannotServeError: Rows name bodies, and no bucket is configured.
+        CannotServeError: Rows name bodies, and no bucket is configured; or it cannot be used, or is not the relay's.
     """
     (is_used,) = rows.one(f"SELECT EXISTS ({_NAMED})") or (False,)
     if bucket_of is None:
         if is_used:
             raise CannotServeError(f"{without_password(url)} has bodies in a bucket", hint=NAME_IT, exit_code=2)
-        return None, False
-    rows.run("INSERT INTO bucket (id, folder) VALUES (1, ?) ON CONFLICT DO NOTHING", secrets.token_hex(8))
+        return None
+    sql = "INSERT INTO bucket (id, folder) VALUES (1, ?) ON CONFLICT DO NOTHING RETURNING id"
+    is_new = rows.one(sql, secrets.token_hex(8)) is not None
     (folder,) = rows.one("SELECT folder FROM bucket") or ("",)
-    return bucket_of(folder), is_used
+    bucket = bucket_of(folder)
+    patiently(bucket.check, seconds, "the bucket")
+    has_bodies = bool(bucket.names(1))
+    if is_used and not has_bodies:
+        raise CannotServeError(
+            f"{bucket.address} has none of the bodies that the database names",
+            hint="name the bucket and prefix that have them: s3://bucket/prefix",
+        )
+    ends_at = time.monotonic() + MARK_SECONDS
+    while not bucket.is_marked():
+        if is_new or has_bodies:
+            bucket.mark()
+        elif rows.one(_OTHERS, SERVING_LOCK) is None:  # alone with another bucket: the old one's mark counts no more
+            (folder,) = rows.one("UPDATE bucket SET folder = ? RETURNING folder", secrets.token_hex(8)) or ("",)
+            bucket, is_new = bucket_of(folder), True
+        elif time.monotonic() > ends_at:
+            raise CannotServeError(
+                f"{bucket.address} is not the bucket of the servers that run on this database",
+                hint="name the same bucket and prefix for all; to change it, stop them all first",
+            )
+        else:
+            time.sleep(0.2)
+    return bucket
 
 
 def new_name() -> str:
