@@ -1,4 +1,4 @@
-"""All SQL of crystal, one file per group of queries."""
+"""Hold all SQL of crystal, one file per group of queries."""
 
 from crystal.store.connection import Store
 

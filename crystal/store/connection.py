@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def _is_empty(path: Path) -> bool:
-    """Return True if there is no file, or one without content."""
+    """Return True if the file is missing or empty."""
     try:
         return path.stat().st_size == 0
     except (FileNotFoundError, NotADirectoryError):
@@ -58,12 +58,12 @@ _LISTS = (dict, frozenset, list, range, set, tuple, type(TRANSLATION.keys()))
 
 
 def as_json(names: Iterable[Any]) -> str:
-    """Return some names as the JSON array that ``json_each`` reads; in order, if they have none."""
+    """Return names as the JSON array that ``json_each`` reads; sorted if they come from a set."""
     return json.dumps([*names] if isinstance(names, list | tuple) else sorted(names))
 
 
 def _bound(values: Sequence[Any]) -> Sequence[Any]:
-    """Return the values of a statement, with lists and sets among them as JSON."""
+    """Return the values of a statement, with lists and sets converted to JSON."""
     if any(isinstance(value, _LISTS) for value in values):
         return [as_json(value) if isinstance(value, _LISTS) else value for value in values]
     return values
@@ -75,7 +75,7 @@ class Store:
     Attributes:
         path: The file.
         db: The driver's connection, for this package only.
-        before_commit: Called at the end of each transaction, inside it; None for nothing.
+        before_commit: Called at the end of each transaction, inside it, or None.
         changed_memories: The ids of memories that this transaction has changed, each with its new rows of history.
         deleted_memories: The ids of memories that this transaction has deleted.
     """
@@ -86,18 +86,18 @@ class Store:
         self.before_commit: Callable[[], None] | None = None
         self.changed_memories: dict[str, list[int]] = {}
         self.deleted_memories: set[str] = set()
-        self.hidden: Hidden | None = None  # what it does not see: isolation.py
+        self.hidden: Hidden | None = None  # content that this connection hides, see isolation.py
         self._recorder = recorder
 
     @classmethod
     def open(cls, path: Path, record: Path | None = None, *, complete: bool = True) -> Store:
-        """Open the store for reading and writing; create it, or upgrade its schema, first.
+        """Open the store for reading and writing; create it or upgrade its schema first.
 
         Args:
             path: The file.
             record: The record of private lines to keep beside the archive, see ``private_record``; None for a store
                 that is not the machine's own memory.
-            complete: Whether a record that is created now lists all that was ever private.
+            complete: Whether a record that is created now lists everything that was ever private.
 
         Raises:
             ForeignStoreError: The file belongs to another program or to a newer crystal. Nothing is changed.
@@ -127,7 +127,7 @@ class Store:
     def open_existing(cls, path: Path) -> Store:
         """Open an existing store for reading only.
 
-        A store of an older crystal is upgraded first, if it cannot be written a copy of it.
+        The schema of an older crystal is upgraded first: in the file, or in a copy if the file cannot be written.
 
         Raises:
             NotConfiguredError: There is no store at ``path`` yet.
@@ -174,7 +174,7 @@ class Store:
         self.close()
 
     def _commit(self) -> None:
-        """Commit, or raise the error for which the private record refuses it."""
+        """Commit, or raise the private record's error if it has refused the commit."""
         try:
             self.db.execute("COMMIT")
         except apsw.ConstraintError as error:
@@ -185,7 +185,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Hold the only write lock; commit at the end, undo everything on any exception."""
+        """Hold the only write lock; commit at the end, or roll back after any exception."""
         with driver_errors(self.path):
             self.db.execute("BEGIN IMMEDIATE")
             self.changed_memories.clear()
@@ -202,7 +202,7 @@ class Store:
 
     @contextlib.contextmanager
     def importing(self) -> Iterator[None]:
-        """Commit without waiting for the disk each time; all commits are durable when the block has ended.
+        """Commit without waiting for the disk each time; all commits are durable when the block ends.
 
         For work that the ledger makes resumable: a power failure can undo the last commits, whole and in order.
         """
@@ -217,7 +217,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Read one snapshot of the store in several queries, whatever writers do meanwhile."""
+        """Run several queries on one snapshot of the store, unaffected by writers."""
         with driver_errors(self.path):
             self.db.execute("BEGIN")
             try:
@@ -232,7 +232,7 @@ class Store:
             return list(self.db.execute(sql, _bound(values)))
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Row]:
-        """Yield the rows of a query one by one, for those that are too many to be held."""
+        """Yield the rows of a query one by one, for results too large for memory."""
         with translated(self.path):
             yield from self.db.execute(sql, _bound(values))
 
@@ -242,7 +242,7 @@ class Store:
             return self.db.execute(sql, _bound(values)).fetchone()
 
     def find(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> T | None:
-        """Return ``kind`` of the columns of the first row; None if there is none, or it begins with NULL."""
+        """Return ``kind(*columns)`` of the first row; None if there is no row or its first column is NULL."""
         row = self.row(sql, values)
         return None if row is None or row[0] is None else kind(*row)
 
@@ -251,7 +251,7 @@ class Store:
         return (self.row(sql, values) or (None,))[0]
 
     def all(self, kind: Callable[..., T], sql: str, values: Sequence[Any] = ()) -> list[T]:
-        """Return ``kind`` of the columns of each row."""
+        """Return ``kind(*columns)`` of each row."""
         return [kind(*row) for row in self.rows(sql, values)]
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
@@ -260,40 +260,40 @@ class Store:
             self.db.execute(sql, _bound(values))
 
     def insert(self, table: str, columns: str, *values: Any, on_conflict: str = "") -> int:
-        """Insert a row, and return its row id; ``on_conflict`` as in ``insert_many``."""
+        """Insert a row and return its id; ``on_conflict`` as in ``insert_many``."""
         self.insert_many(table, columns, [values], on_conflict=on_conflict)
         return self.db.last_insert_rowid()
 
     def insert_many(self, table: str, columns: str, rows: Iterable[Sequence[Any]], on_conflict: str = "") -> None:
-        """Insert rows with values for some columns; ``on_conflict`` says what to do where a key is known."""
+        """Insert rows with values for some columns; ``on_conflict`` follows ``ON CONFLICT`` in the statement."""
         marks = ", ".join("?" * len(columns.split()))
         more = f" ON CONFLICT {on_conflict}" if on_conflict else ""
         self.execute_many(f"INSERT INTO {table} ({columns}) VALUES ({marks}){more}", rows)
 
     def upsert(self, table: str, key: str, row: Mapping[str, Any]) -> None:
-        """Insert a row, or change the one that has the same values in the columns of ``key``."""
+        """Insert a row, or update the row with the same values in the columns of ``key``."""
         sets = ", ".join(f"{column} = excluded.{column}" for column in row if column not in key.split(", "))
         more = f"({key}) DO UPDATE SET {sets}"
         self.insert(table, ", ".join(row), *row.values(), on_conflict=more)
 
     def count_of_others(self) -> int:
-        """Return a number that changes when another process, or another connection, commits."""
+        """Return a number that changes when another connection commits."""
         return int(self.value("PRAGMA data_version"))
 
     def has(self, sql: str, values: Sequence[Any] = ()) -> bool:
-        """Return True if a query has a row."""
+        """Return True if a query returns a row."""
         return self.row(sql, values) is not None
 
     def execute_many(self, sql: str, many: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for each sequence of values."""
+        """Run a statement once for each sequence of values."""
         with translated(self.path):
             self.db.executemany(sql, many)
 
 
 def _connect_for_reading(path: Path) -> apsw.Connection:
-    """Open a store for reading, also where nothing can be written beside it and its log therefore cannot be shared.
+    """Open a store for reading, also if its folder is read-only and its log therefore cannot be shared.
 
-    Then nobody else writes either: a file without a log is read in place; with one, a copy of both is read.
+    In such a folder nobody writes: a file without a log is read in place, else a copy of both is read.
     """
     with contextlib.suppress(*_UNWRITABLE), contextlib.ExitStack() as failed:
         db = failed.enter_context(contextlib.closing(connect(path)))
@@ -301,14 +301,14 @@ def _connect_for_reading(path: Path) -> apsw.Connection:
         failed.pop_all()
         return db
     log = path.with_name(path.name + "-wal")
-    if not log.is_file() or log.stat().st_size == 0:  # nobody changes it: neither locks nor log files are needed
+    if not log.is_file() or log.stat().st_size == 0:  # nobody changes the file: neither locks nor log files are needed
         uri, flags = f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return prepared(apsw.Connection(uri, flags=flags))
     return _connect_to_copy(path)
 
 
 def _connect_to_copy(path: Path) -> apsw.Connection:
-    """Open an upgraded copy of a store with its log. Its files are unlinked, so closing it frees them."""
+    """Open an upgraded copy of a store with its log. Its files are unlinked, so closing it frees their space."""
     import shutil  # noqa: PLC0415 - every hook's worker opens the store, and nearly none reads a copy
     import tempfile  # noqa: PLC0415
 
@@ -326,7 +326,7 @@ def _connect_to_copy(path: Path) -> apsw.Connection:
 
 
 def _switch_to_wal(db: apsw.Connection) -> None:
-    """Turn on the write-ahead log; SQLite does not wait by itself when another process is doing the same."""
+    """Turn on the write-ahead log, and wait if another process is doing the same: SQLite does not wait itself."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

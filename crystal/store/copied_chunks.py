@@ -1,4 +1,4 @@
-"""Write a database of the form of OpenClaw's context-embeddings, for tables that are in no database."""
+"""Write chunks into a new database with the schema of OpenClaw's context-embeddings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The cost ledger: a row for every paid call, written before the call and corrected after it.
+"""Keep the cost ledger: a row for every paid call, written before the call and corrected after it.
 
 A call is *reserved* at its estimated price in the transaction that checks the cap, so concurrent processes cannot
-spend the same money twice. A process killed between the two leaves the estimate: the ledger then overstates the cost,
-never understates it. A day is a UTC day.
+spend the same money twice. A process killed between the two leaves the estimate: the ledger may overstate the cost,
+but never understates it. A day is a UTC day.
 """
 
 from crystal.model.named_tuple import NamedTuple
@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
 
 
 class Cost(NamedTuple):
-    """One paid call. ``purpose`` is ``summary`` or ``embedding``; ``usd`` is 0 where the model runs for free."""
+    """One paid call. ``purpose`` is ``summary`` or ``embedding``; ``usd`` is 0 if the model is free."""
 
     at: int
     purpose: str
@@ -29,16 +29,16 @@ def day_start(now: int) -> int:
 
 
 def add_cost(store: Store, cost: Cost) -> int:
-    """Record a call that was made, and return the row's id."""
+    """Record a call that was made; return the row's id."""
     return store.insert("costs", ", ".join(Cost._fields), *cost)
 
 
 def reserve(store: Store, estimate: Cost, *, daily_cap_usd: float) -> int | None:
-    """Record a call that is about to be made, at its estimated price, in a transaction of its own.
+    """Record a call before it is made, at its estimated price, in a separate transaction.
 
     Returns:
-        The row's id for ``settle`` or ``release``; None if the estimate exceeds what is left of the cap on the
-        purpose's spending of the estimate's UTC day. A call that costs nothing always fits.
+        The row's id for ``settle`` or ``release``; None if the estimate exceeds what is left of the cap for the purpose
+        on the estimate's UTC day. A call that costs nothing always fits.
     """
     with store.transaction():
         spent = spent_since(store, day_start(estimate.at), purpose=estimate.purpose)

@@ -26,7 +26,7 @@ from crystal.store import texts, upgrade
 BUSY_TIMEOUT_MS = 15_000
 FULL_BELOW_BYTES = 128 << 10
 
-# By what a user can do. Missing: damage (sqlite-vec tells its own as an error in SQL) and bugs, which keep a traceback.
+# Grouped by what a user can do. Not listed: damage that sqlite-vec reports as an SQL error, and bugs.
 TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
     StoreBusyError: (apsw.BusyError, apsw.LockedError, apsw.ProtocolError),
     StoreFullError: (apsw.FullError,),
@@ -48,7 +48,7 @@ HINTS: dict[type[CrystalError], str] = {
 
 
 class driver_errors:  # noqa: N801 - used as a function; a generator costs each statement 2 µs
-    """Translate errors around work that is not only the driver's."""
+    """Translate errors of the driver, for blocks that also run other code."""
 
     __slots__ = ("path",)
 
@@ -66,14 +66,14 @@ class driver_errors:  # noqa: N801 - used as a function; a generator costs each 
             try:
                 raise ours from error
             finally:
-                del ours, error  # they hold this frame, which would hold them and the connection until a collection
+                del ours, error  # they refer to this frame, which would keep the connection alive
 
     def _translation(self, error: BaseException) -> CrystalError | None:
         return _translation(error, self.path) if isinstance(error, apsw.Error) else None
 
 
 class translated(driver_errors):  # noqa: N801 - as above
-    """Translate the driver's errors into crystal's, also that of a text that cannot be decoded."""
+    """Translate the driver's errors into crystal's, and the error of a text that cannot be decoded."""
 
     __slots__ = ()
 
@@ -84,26 +84,26 @@ class translated(driver_errors):  # noqa: N801 - as above
 
 
 def _translation(error: apsw.Error, path: Path) -> CrystalError | None:
-    """Return the error that is raised for one of the driver's; None for a bug, and for what crystal interrupted."""
+    """Return crystal's error for one of the driver's; None for bugs and for queries that crystal interrupted."""
     if isinstance(error, apsw.InterruptError):
         return None
     ours = next((ours for ours, kinds in TRANSLATION.items() if isinstance(error, kinds)), None)
     if ours is None:
         changed = changed_definition(path) or (str(error) if str(error).startswith("vec0 ") else None)
         return StoreDamagedError(f"{path}: {changed}", hint=HINTS[StoreDamagedError]) if changed else None
-    # The file that WAL readers share cannot grow: an input/output error to SQLite.
+    # SQLite reports an I/O error if the file that WAL readers share cannot grow.
     if ours is StoreFullError or (isinstance(error, apsw.IOError) and _is_full(path.parent)):
         return StoreFullError(f"the disk of {path.parent} is full", hint=HINTS[StoreFullError])
     if ours is UnavailableError:
-        return _closed_way(error, path)
+        return _unavailable_error(error, path)
     hint = HINTS[ours]
     if ours is NotConfiguredError:
         hint = f"{hint}: {_config('packages').reinstall_command('sqlite-vec')}"
     return ours(f"{path}: {error}", hint=hint)
 
 
-def _closed_way(error: apsw.Error, path: Path) -> CrystalError:
-    """Return the error for a store that cannot be opened or written where it is."""
+def _unavailable_error(error: apsw.Error, path: Path) -> CrystalError:
+    """Return the error for a store that cannot be opened or written."""
     folder = upgrade.folder_in_place_of_log(path)
     if folder is not None:
         return StoreDamagedError(f"{folder} is a folder", hint=HINTS[StoreDamagedError])
@@ -111,7 +111,7 @@ def _closed_way(error: apsw.Error, path: Path) -> CrystalError:
 
 
 def _config(name: str) -> ModuleType:
-    """Return a module of ``crystal.config``: every hook's worker opens the store, and nearly none asks for one."""
+    """Import a module of ``crystal.config`` only when it is needed: every hook's worker opens the store."""
     return importlib.import_module(f"crystal.config.{name}")
 
 
@@ -135,14 +135,14 @@ def sqlite_vec_library() -> str:
 
 
 def changed_definition(path: Path) -> str | None:
-    """Return which definition in a store is not as crystal wrote it, in words, or None."""
+    """Describe the first definition in a store's schema that crystal did not write, or return None."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     with contextlib.closing(prepared(db)):
         return changed_definition_in(db)
 
 
 def changed_definition_in(db: apsw.Connection) -> str | None:
-    """Return the same of a store that is open."""
+    """Do the same for an open store."""
     try:
         return upgrade.changed_definition(db)
     except apsw.SQLError as error:
@@ -161,7 +161,7 @@ def prepared(db: apsw.Connection) -> apsw.Connection:
     db.load_extension(sqlite_vec_library())
     db.enable_load_extension(False)
     texts.register(db)
-    # One at a time: APSW stops at a statement that returns a row, as that of secure_delete does.
+    # One at a time: APSW stops at a statement that returns a row, such as secure_delete.
     for setting in "foreign_keys=1 secure_delete=1 synchronous=FULL cache_size=-32768 temp_store=MEMORY".split():
         db.execute(f"PRAGMA {setting}")
     return db

@@ -1,12 +1,12 @@
-"""Describe what a connection does not see; crystal/store/isolation.py hides it."""
+"""Define which content a connection does not see; crystal/store/isolation.py hides it."""
 
 from crystal.model.named_tuple import NamedTuple
 
 
 class Hidden(NamedTuple):
-    """Content that an agent does not see: what was said in these agents, and in these folders of projects.
+    """Content that an agent cannot see: conversations of these agents, and of these projects' folders.
 
-    ``only``: the folders of projects that it sees, if it sees no other ones, nor what belongs to no project.
+    ``only``: the folders of the only projects that it can see; content without a project is then hidden too.
     """
 
     agents: tuple[str, ...]

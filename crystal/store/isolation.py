@@ -1,7 +1,7 @@
 """Hide the conversations of isolated agents and projects from a connection that reads for another agent.
 
-Views of the connection take the names of the tables, so every query of every reader is filtered inside, also one that
-is written tomorrow: see docs/adr/0040-isolation-by-agent.md. A store for which nothing is hidden has none of them.
+Temporary views with the names of the tables filter every query of the connection, also queries added later: see
+docs/adr/0040-isolation-by-agent.md. Without hidden content the connection has no views.
 """
 
 from collections.abc import Iterable
@@ -39,25 +39,25 @@ SHADOWS = {
     "injection_logs": _OF_KNOWN_SESSION,
     "problems": "FALSE",
 }
-"""For each table that tells of conversations, which of its rows stay. Messages of problems may name files."""
+"""Condition for the visible rows of each table with conversation data. Messages of problems may contain paths."""
 FILE_SHADOWS = {
     "source_collections": "TRUE{owned}",
     "source_files": "EXISTS (SELECT 1 FROM source_collections c WHERE c.id = x.collection)",
 }
-"""The same for files, which are hidden only from who sees some projects alone."""
+"""The same for tables of files, which are hidden only if ``only`` restricts the projects."""
 
 
 def source_via(source: str, agent: str | None) -> str:
-    """Return the source of a memory that an agent asked for: with its name at the end, by which it is hidden."""
+    """Return the source of a memory with the name of the agent that requested it appended, so that it can be hidden."""
     return source if agent is None else f"{source[:MAX_SOURCE]} {agent}"
 
 
 def hide(store: Store, hidden: Hidden | None) -> None:
-    """Hide conversations of some places from a connection, by views. The connection is then read-only."""
+    """Hide content from a connection by temporary views. The connection is then read-only."""
     if hidden is None:
         return
-    names = ", ".join(f"'{name}'" for name in hidden.agents)  # of the table in crystal/config/harnesses.py
-    # Only Claude Code's prompts ask to remember; the session of such a memory may not be stored yet, or no longer.
+    names = ", ".join(f"'{name}'" for name in hidden.agents)  # names from the table in crystal/config/harnesses.py
+    # Only Claude Code's prompts request memories; the session of such a memory may not be stored.
     sources = [*hidden.agents, *(["prompt"] if CLAUDE_CODE in hidden.agents else [])]
     words = {"names": names, "not_theirs": "".join(f" AND ' ' || x.source NOT LIKE '% {name}'" for name in sources),
              "strayed": "", "elsewhere": "", "owned": "", "known": "", "listed": ""}  # fmt: skip
@@ -79,7 +79,7 @@ def hide(store: Store, hidden: Hidden | None) -> None:
 
 
 def _list_projects(store: Store, folders: Iterable[str], only: Iterable[str] | None) -> None:
-    """List the projects that may be seen: one that comes meanwhile may not; and sessions that went into others."""
+    """List the visible projects, so that new projects stay hidden, and the sessions that also worked in hidden ones."""
     store.db.execute("CREATE TEMP TABLE seen_projects (id INTEGER PRIMARY KEY)")
     store.db.execute("CREATE TEMP TABLE strayed_sessions (id INTEGER PRIMARY KEY)")
     store.db.execute(
@@ -94,7 +94,7 @@ def _list_projects(store: Store, folders: Iterable[str], only: Iterable[str] | N
 
 
 def hidden_rows(store: Store) -> tuple[list[int], list[int]]:
-    """Return the rows that a connection cannot see: sessions, and chunks of memories and files."""
+    """Return the hidden rows: sessions, and chunks of memories and files."""
     sessions = "SELECT id FROM main.sessions EXCEPT SELECT id FROM sessions"
     chunks = "SELECT id FROM main.chunks WHERE turn IS NULL EXCEPT SELECT id FROM chunks WHERE turn IS NULL"
     return store.all(int, sessions), store.all(int, chunks)

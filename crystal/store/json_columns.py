@@ -1,6 +1,6 @@
-"""Columns whose text is JSON: the shape that each has, and the one place that reads them.
+"""Define the shape of each column that contains JSON, and read all of them.
 
-A text of another shape was damaged, or written by another program: JSON itself is valid, and SQLite's checks pass.
+Text of another shape was damaged or written by another program: JSON itself is valid, and SQLite's checks pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crystal.store.upgrade import REPAIR_HINT
 
 
 class JsonColumn(NamedTuple):
-    """A column: ``kind`` of its value, of ``items`` or of values by name; ``is_optional``: it may be NULL, or null."""
+    """A column: ``kind`` is the type of its value, ``items`` that of its elements; ``is_optional``: NULL is allowed."""
 
     table: str
     name: str
@@ -37,10 +37,10 @@ JSON_COLUMNS = (CHOSEN, WHY, FORGOTTEN_NAMES, FORGET_WORK, SERIALS_IN, STALE, TO
 
 
 def read_json(column: JsonColumn, text: object) -> Any:
-    """Return the value of a column's text.
+    """Parse the text of a column.
 
     Raises:
-        StoreDamagedError: It is not what crystal writes there.
+        StoreDamagedError: The value does not have the column's type.
     """
     value = _parsed(text)
     if not _fits(column, value):
@@ -63,13 +63,13 @@ def _fits(column: JsonColumn, value: object) -> bool:
 
 
 def misfits(store: Store, column: JsonColumn) -> list[int]:
-    """Return the rows whose text ``read_json`` refuses."""
+    """Return the row ids whose text ``read_json`` refuses."""
     rows = store.rows(f"SELECT rowid, {column.name} FROM {column.table}")
     return [int(row) for row, text in rows if not _fits(column, _parsed(text))]
 
 
 def json_faults(store: Store) -> Iterator[str]:
-    """Yield for each column how many of its rows are not as crystal writes them, and the first."""
+    """Yield for each column the number of its invalid rows, and the first of them."""
     for column in JSON_COLUMNS:
         if wrong := misfits(store, column):
             more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""

@@ -1,4 +1,4 @@
-"""Notes that the store keeps about itself, by key: progress of long work, and decisions not carried out yet."""
+"""Store notes by key: the progress of long work, and decisions that are not carried out yet."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from crystal.store.connection import Store
 T = TypeVar("T")
 
 MEMORY_RECORD_SIZE = "memory_record_size"
-"""Key of the size in bytes that the record of memories has when it matches this store; see crystal/memories."""
+"""Key of the size in bytes of the record of memories when it matches this store; see crystal/memories."""
 
 
 ALIAS = "memory_alias "
-"""Prefix of the key for an id that the user was given for text that was stored already; the value is the known id."""
+"""Prefix of the key for an id given to the user for text that was stored already; the value is the stored id."""
 
 
 READERS = "readers"
@@ -23,44 +23,44 @@ READERS = "readers"
 
 
 WORK_CURSOR = "work_cursor"
-"""Key of ``FORM:TURN``: every turn up to it is in the work index, as this form of it finds what was done."""
+"""Key of ``FORM:TURN``: the work index contains every turn up to TURN, extracted by version FORM."""
 WORK_FORM = 14
-"""Counted up when the same turns give other rows of the index: it is made again then."""
+"""Version of the extraction; increase it when the same turns give other rows, and the index is rebuilt."""
 
 
 MODEL_ANSWER = "model answer "
-"""Prefix of the keys of answers that a model gave to the reflector; the row of their session and a colon follow."""
+"""Prefix of the keys of answers that a model gave to the reflector; the session's row id and a colon follow."""
 ANSWER_ALONE = (
     "substr(key, 1, length(?1)) = ?1 AND CAST(substr(key, length(?1) + 1) AS INTEGER) NOT IN (SELECT id FROM sessions)"
 )
-"""SQL for the answers whose session is gone; the parameter is ``MODEL_ANSWER``."""
+"""SQL condition for answers whose session is gone; the parameter is ``MODEL_ANSWER``."""
 
 
 def work_cursor(store: Store) -> int:
-    """Return the last turn that the work index knows; 0 if another form of it made what is there."""
+    """Return the last turn in the work index; 0 if another version of the extraction wrote it."""
     form, _, turn = (read_note(store, WORK_CURSOR) or "").partition(":")
     return int(turn) if form == str(WORK_FORM) else 0
 
 
 def count_unindexed(store: Store) -> int:
-    """Return how many calls of tools and results the work index lacks."""
+    """Return how many tool calls and results are not in the work index yet."""
     sql = "SELECT count(*) FROM turns WHERE id > ? AND role IN ('tool_call', 'tool_result')"
     return int(store.value(sql, (work_cursor(store),)))
 
 
 def read_note(store: Store, key: str) -> str | None:
-    """Return a note, or None."""
+    """Return the value of a note, or None."""
     return store.find(str, "SELECT value FROM meta WHERE key = ?", (key,))
 
 
 def read_fields(store: Store, key: str, kind: Callable[..., T]) -> T | None:
-    """Return ``kind`` of the fields of a note in JSON, or None."""
+    """Return ``kind(**fields)`` of a note's JSON object, or None."""
     value = read_note(store, key)
     return None if value is None else kind(**json.loads(value))
 
 
 def write_note(store: Store, key: str, value: str) -> None:
-    """Write a note; replaces an existing one."""
+    """Write a note, replacing an existing one."""
     store.upsert("meta", "key", {"key": key, "value": value})
 
 
@@ -70,6 +70,6 @@ def drop_note(store: Store, key: str) -> None:
 
 
 def drop_notes(store: Store, prefix: str, value: str | None = None) -> None:
-    """Delete the notes whose key begins with ``prefix``: all, or those with a value."""
+    """Delete the notes whose key begins with ``prefix``; with ``value``, only those with this value."""
     sql = "DELETE FROM meta WHERE substr(key, 1, length(?1)) = ?1 AND ifnull(?2, value) = value"
     store.execute(sql, (prefix, value))

@@ -1,9 +1,8 @@
-"""A record of what is private, in a file beside the archive: for a database that is lost or restored from a backup.
+"""Keep a record of what is private in a file beside the archive, for a database that is lost or restored.
 
-The file has one JSON array per line: a mark (a time in which capture was off) or the id of a line that was left out.
-It holds no text of the user. Triggers of the connection write it, whatever code changes the tables, and each line is
-durable before the transaction commits. ``meta`` holds the file's length at that time; if it differs, file and tables
-are compared once.
+The file has one JSON array per line: a private period, or the id of a private line. It contains no text of the user.
+Triggers of the connection write it, whatever code changes the tables, and each line is durable before the
+transaction commits. ``meta`` holds the file's length at that time; if it differs, file and tables are compared once.
 """
 
 import json
@@ -44,9 +43,9 @@ class PrivateRecord(NamedTuple):
     """The content of a record file.
 
     Attributes:
-        marks: By session, reason, beginning and folder: when it ended, None while it lasts.
-        lines: Ids of lines that were left out.
-        complete: False if something before the file's beginning is not known.
+        marks: Private periods by session, reason, beginning and folder; the value is the end, None while it lasts.
+        lines: Ids of private lines.
+        complete: False if the file does not contain everything from before it was created.
     """
 
     marks: dict[tuple[str | None, str, int, str | None], int | None]
@@ -55,9 +54,9 @@ class PrivateRecord(NamedTuple):
 
 
 def read_record(path: Path) -> PrivateRecord | None:
-    """Read a record file; None if it is missing or not one.
+    """Read a record file; return None if it is missing or not a record.
 
-    Blank lines are skipped, and what cannot be parsed: a killed process may have left a part of a line.
+    Blank and invalid lines are skipped: a killed process may have written a part of a line.
 
     Raises:
         CrystalError: The operating system refuses to read it.
@@ -98,12 +97,12 @@ def _is_mark(values: list[Any]) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    """Return True if a value is text that a database can hold."""
+    """Return True if a value is text that a database can store."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 class Recorder:
-    """Writes what one connection adds to the privacy tables into the record file, before each commit."""
+    """Write what one connection adds to the privacy tables into the record file, before each commit."""
 
     def __init__(self, db: apsw.Connection, path: Path) -> None:
         self._db, self._path = db, path
@@ -111,10 +110,10 @@ class Recorder:
         self._error: CrystalError | None = None
 
     def start(self, *, complete: bool = True) -> None:
-        """Reconcile file and tables if they differ, then follow every change.
+        """Reconcile file and tables if they differ, then record every change.
 
         Args:
-            complete: Whether a file that is created now lists all that was ever private.
+            complete: Whether a file that is created now lists everything that was ever private.
 
         Raises:
             CrystalError: The file cannot be read or written.
@@ -198,12 +197,12 @@ class Recorder:
         )
 
     def _add(self, *row: Any) -> str:
-        """Add a row to the next commit; return the file's length after it."""
+        """Queue a row for the next commit; return the file's length after it."""
         self._pending.append(_line(row))
         return str(self._size() + len(b"\n") + sum(map(len, self._pending)))
 
     def _flush(self) -> bool:
-        """Write the pending rows durably. True refuses the commit."""
+        """Write the pending rows durably. Return True to refuse the commit."""
         if not self._pending:
             return False
         try:
@@ -217,7 +216,7 @@ class Recorder:
     def _append(self, rows: bytes) -> None:
         handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         with os.fdopen(handle, "ab", buffering=0) as file:
-            data = memoryview(b"\n" + rows)  # ends what a killed process may have left of a line
+            data = memoryview(b"\n" + rows)  # the newline ends an incomplete line of a killed process
             while data:
                 data = data[file.write(data) :]
             os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""The last failure of each component: written when something outside fails, deleted when it works again.
+"""Store the last failure of each component: written when something external fails, deleted when it works again.
 
-A component that waits before it tries again keeps its ``retry_at`` here, so that a hook during an outage costs nothing.
+A component that waits before the next try keeps its ``retry_at`` here, so that a hook during an outage costs nothing.
 Messages follow the rule for error messages: never a secret, never transcript text.
 """
 
@@ -34,7 +34,7 @@ COLUMNS = "room, message, since, at, tries, retry_at, cause"
 def record_problem(
     store: Store, part: str, message: str, now: int, retry_at: int | None = None, cause: str | None = None
 ) -> None:
-    """Record that ``part`` failed at ``now``; a failure that goes on keeps the time of its first occurrence."""
+    """Record that ``part`` failed at ``now``; a lasting failure keeps the time of its first occurrence."""
     store.execute(
         f"INSERT INTO problems ({COLUMNS}) VALUES (?, ?, ?, ?, 1, ?, ?)"
         " ON CONFLICT (room) DO UPDATE SET message = excluded.message, at = excluded.at,"
@@ -46,7 +46,7 @@ def record_problem(
 
 
 def clear_problem(store: Store, part: str) -> None:
-    """Delete the failure of ``part``: it works again. Writes nothing if there is none."""
+    """Delete the failure of ``part``, which works again. Writes nothing if there is none."""
     if find_problem(store, part) is not None:
         store.execute("DELETE FROM problems WHERE room = ?", (part,))
 
@@ -57,7 +57,7 @@ def find_problem(store: Store, part: str) -> LastingProblem | None:
 
 
 def find_waiting_retry(store: Store, part: str, now: int) -> LastingProblem | None:
-    """Return the failure of ``part`` if it is not tried again yet, or None."""
+    """Return the failure of ``part`` if its next try is not due yet, or None."""
     found = find_problem(store, part)
     return found if found is not None and (found.retry_at or 0) > now else None
 
@@ -68,7 +68,7 @@ def list_problems(store: Store) -> list[LastingProblem]:
 
 
 def asked_seconds(error: CrystalError) -> float:
-    """Return how many seconds a provider asks to wait, 0 if it does not say."""
+    """Return how many seconds a provider asks to wait, or 0."""
     return (error.seconds or 0.0) if isinstance(error, ModelUnavailableError) else 0.0
 
 
@@ -76,10 +76,10 @@ def rest_ms(error: CrystalError, tries: int, first: int, most: int) -> int:
     """Return how long to wait after a failed run, in ms: doubled with each failure, or as a provider asks, up to a day.
 
     Args:
-        error: What failed.
-        tries: How often it has failed in a row, this one included.
+        error: The failure.
+        tries: Number of consecutive failures, including this one.
         first: The wait after the first failure.
-        most: The longest wait, if the provider does not ask for a longer one.
+        most: The longest wait, unless the provider asks for a longer one.
     """
     doubled = min(most, first << min(tries - 1, 20))
     return max(doubled, min(DAY_MS, int(asked_seconds(error) * 1000)))

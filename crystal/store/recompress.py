@@ -1,4 +1,4 @@
-"""Rewrite what an older crystal stored, as part of a migration: compress texts, store vectors as signed bytes.
+"""Rewrite the rows of an older crystal during a migration: compress texts, store vectors as signed bytes.
 
 The blocks of sqlite-vec are rewritten as a whole: row by row would take a hundred times as long.
 """
@@ -12,7 +12,7 @@ import apsw
 from crystal.store.vector_bytes import rounded
 
 SPARSE = "pages_are_sparse"
-"""Key of the note that the file is to be rewritten later: its pages are half empty. See space.py."""
+"""Key of the note that the file must be rewritten later because its pages are half empty. See space.py."""
 
 _PARTS = ("chunks", "rowids", "vector_chunks00")
 _COLUMNS = {

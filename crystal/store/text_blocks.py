@@ -1,7 +1,7 @@
-"""Keep the texts of chunks in blocks, which are compressed as one.
+"""Store the texts of chunks in blocks, each compressed as a whole.
 
-The texts of one transaction become blocks at once; small blocks are put together later. A block is never changed:
-where a chunk is deleted, the texts of the others get a new block.
+The texts of one transaction become blocks; small blocks are combined later. A block is never changed: when a chunk is
+deleted, the other texts get a new block.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from crystal.store.notes import read_note, write_note
 from crystal.store.texts import BLOCK_SIZE, pack_block, reference
 
 PACKED_TO, SEEN_TO = "texts_packed_to", "texts_seen_to"
-"""Keys in ``meta`` of the chunks to which texts are in large blocks, and were looked at."""
+"""Keys in ``meta`` of the chunks up to which texts are in large blocks, and were examined."""
 
 MIN_CHUNKS = 64
-"""Fewer new chunks are not looked at."""
+"""Minimum number of new chunks to examine."""
 
 MANY = 2_000
 """Number of chunks that are read for one transaction."""
 
 
 def put_texts(store: Store, texts: Iterable[tuple[int, str]]) -> None:
-    """Store the texts of chunks, which have none yet, in blocks. Inside a transaction."""
+    """Store the texts of new chunks in blocks. Inside a transaction."""
     block: list[tuple[int, str]] = []
     size = 0
     for one in texts:
@@ -54,12 +54,12 @@ def take_texts(store: Store, ids: Sequence[int]) -> None:
 
 
 def is_due(store: Store) -> bool:
-    """Return True if the small blocks of new chunks may be enough for a large one. Cheap: it reads two numbers."""
+    """Return True if new chunks may have enough small blocks for a large one. Fast: it reads two numbers."""
     return int(store.value("SELECT max(id) FROM chunks") or 0) - _number(store, SEEN_TO) >= MIN_CHUNKS
 
 
 def pack_texts(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Put small blocks together until too little is left for another one, in short transactions. False if stopped."""
+    """Combine small blocks in short transactions until too few are left for a large one. Return False if stopped."""
     is_done = False
     while not is_done:
         if should_stop():
@@ -70,7 +70,7 @@ def pack_texts(store: Store, should_stop: Callable[[], bool]) -> bool:
 
 
 def texts_alone(store: Store) -> int:
-    """Return how many texts in blocks belong to no chunk."""
+    """Return the number of texts in blocks that belong to no chunk."""
     used = "SELECT count(*) FROM chunks WHERE block_of(body) IN (SELECT id FROM text_blocks)"
     return int(store.value(f"SELECT (SELECT coalesce(sum(texts), 0) FROM text_blocks) - ({used})"))
 
@@ -80,7 +80,7 @@ def _number(store: Store, note: str) -> int:
 
 
 def _pack_some(store: Store) -> bool:
-    """Make the next large blocks; return True if nothing is left for another one."""
+    """Make the next large blocks; return True if too little is left for another one."""
     sql = f"SELECT id, text FROM chunks WHERE id > ? ORDER BY id LIMIT {MANY}"
     rows = store.rows(sql, (_number(store, PACKED_TO),))
     is_last = len(rows) < MANY

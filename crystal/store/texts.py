@@ -1,9 +1,9 @@
-"""The form in which the texts of chunks are stored: compressed, alone or together with others.
+"""Convert texts of chunks to and from their stored form: compressed, alone or together with others.
 
 ``chunks.body`` refers to a text of a block in ``text_blocks``: one byte that names the dictionary, then a zstd frame
-without its magic number, of many texts. What an older crystal wrote is a text, or such a frame of one. ``chunks.text``
-is computed from it by the SQL function ``text_of``. The dictionary is part of the program and never changes: it must
-hold no words of a user, who may want them forgotten.
+without its magic number, of many texts. An older crystal wrote plain text, or such a frame of one text.
+The SQL function ``text_of`` computes ``chunks.text`` from it. The dictionary is part of the program and never changes;
+it must not contain a user's words, which may have to be forgotten.
 """
 
 # ruff: noqa: PLC0415 - every hook's worker opens the store, and one that finds nothing new reads no text
@@ -25,19 +25,19 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 ENGLISH = b"\x01"
 LEVEL = 6
 MIN_BYTES = 48
-"""Compression does not make shorter texts smaller."""
+"""Shorter texts do not become smaller by compression."""
 
 REFERENCE = b"\x02"
 BLOCK_SIZE = 32_000
-"""Characters of a block: more take little less space, and reading one text reads the whole block."""
+"""Characters of a block. Larger blocks save little space, and reading one text reads the whole block."""
 BLOCK_LEVEL = 9
 MAX_BLOCKS = 256
-"""Number of blocks that are remembered: a search reads the texts of some of its candidates twice."""
+"""Number of cached blocks: a search reads the texts of some of its candidates twice."""
 
 _PLACE = struct.Struct(">IH")
 _LENGTH = struct.Struct("<I")
 Block = tuple[bytes, tuple[int, ...]]
-"""Its bytes, and the length of each text in them."""
+"""A block's bytes, and the length of each of its texts."""
 
 _FILE = Path(__file__).with_name("texts-1.dictionary")
 
@@ -66,7 +66,7 @@ def pack_block(texts: Sequence[str]) -> bytes:
 
 
 def reference(block: int, place: int) -> bytes:
-    """Return what is stored with a chunk whose text is in a block."""
+    """Return the value of ``body`` for a chunk whose text is in a block."""
     return REFERENCE + _PLACE.pack(block, place)
 
 
@@ -78,14 +78,14 @@ def block_of(body: Any) -> int | None:
 
 
 class TextReader:
-    """Reads texts for the queries of one connection, and remembers the blocks that it read last."""
+    """Read texts for the queries of one connection, with a cache of the last blocks."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = weakref.ref(db)
         self._blocks: dict[int, Block] = {}
 
     def text_of(self, body: Any) -> Any:
-        """Return the stored text; an empty one if it is damaged, which ``crystal verify`` detects by its hash."""
+        """Return the stored text; empty if it is damaged, which ``crystal verify`` detects by its hash."""
         if not isinstance(body, bytes):
             return body
         block = block_of(body)
@@ -104,7 +104,7 @@ class TextReader:
             found = list(db.execute("SELECT body FROM text_blocks WHERE id = ?", (block,)))
             known = _unpacked(found[0][0]) if found else (b"", ())
             if db.txn_state("main") == apsw.SQLITE_TXN_WRITE:
-                return known  # a transaction that is undone gives the number away again
+                return known  # not cached: a transaction that is rolled back frees the number for another block
         self._blocks[block] = known or (b"", ())
         if len(self._blocks) > MAX_BLOCKS:
             del self._blocks[next(iter(self._blocks))]
@@ -112,7 +112,7 @@ class TextReader:
 
 
 def register(db: apsw.Connection) -> None:
-    """Register the SQL functions that read and write texts on a connection."""
+    """Register the SQL functions that read and write texts."""
     functions: tuple[tuple[str, Any, int], ...] = (
         ("text_of", TextReader(db).text_of, apsw.SQLITE_INNOCUOUS),
         ("packed", packed, 0),
@@ -148,7 +148,7 @@ def _decoded(data: bytes) -> str:
 
 @lru_cache(maxsize=2)
 def _unpacked(body: bytes) -> Block:
-    """Return a block as it was packed. SQLite asks for each text while the block is being written."""
+    """Return a block as it was packed. SQLite requests each text while the block is being written."""
     data = _decompressed(body)
     try:
         return data, struct.unpack_from(f"<{_LENGTH.unpack_from(data)[0]}I", data, _LENGTH.size)

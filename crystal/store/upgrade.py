@@ -19,18 +19,18 @@ from crystal.errors import ForeignStoreError, NewerStoreError, StoreDamagedError
 from crystal.store import texts
 
 APPLICATION_ID = 0x43525953
-"""``CRYS``: marks a database file as ours, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
+"""``CRYS``: marks a database file as crystal's, see https://www.sqlite.org/fileformat2.html, section 1.3.17."""
 
 REWRITES = "see recompress.py"
-"""Marks the migration after which Python rewrites rows, because SQL alone cannot."""
+"""Marks a migration after which Python rewrites rows, because SQL alone cannot."""
 
 HEADER = b"SQLite format 3\x00"
 REPAIR_HINT = "run: crystal verify --repair"
 FOREIGN_HINT = "move it away, or point CRYSTAL_DATA_DIR at another folder"
 EXPECTED_HEADER = b"\x10\0\0\x40\x20\x20\0\0\0\x04\0\0\0\x01"
-"""Page size, fractions, format and encoding in the header of every store: with others SQLite cannot read or write."""
+"""Page size, fractions, format and encoding in the header of every store; SQLite cannot use a file with others."""
 MAX_VERSION = 999
-"""A schema number above this was not written by crystal: the header is damaged."""
+"""Largest plausible schema number; a larger one means a damaged header."""
 
 _FOLDER = Path(__file__).with_name("migrations")
 
@@ -43,20 +43,20 @@ def steps() -> tuple[tuple[int, str], ...]:
 
 @cache
 def newest() -> int:
-    """Return the schema version that this crystal writes, without reading a migration: every hook's worker asks."""
+    """Return the schema version that this crystal writes, without reading a migration: every hook's worker needs it."""
     return max(int(name[:4]) for name in os.listdir(_FOLDER) if name.endswith(".sql"))  # noqa: PTH208 - the quickest
 
 
 def version_of(db: apsw.Connection) -> int:
-    """Return the schema version of an open file, 0 for an empty one."""
+    """Return the schema version of an open file; 0 for an empty one."""
     return int(db.execute("PRAGMA user_version").get)
 
 
 def changed_definition(db: apsw.Connection) -> str | None:
-    """Return which definition of a store differs from those of a store of its schema, in words, or None.
+    """Describe the first definition of a store that differs from a new store of the same schema, or return None.
 
     A name with a changed letter is valid to SQLite: its own checks pass, and only a statement that uses it fails. A
-    table that not every store has, as those of vectors, must at least be readable.
+    table that not every store has, such as one of vectors, must at least be readable.
 
     Raises:
         apsw.SQLError: A definition cannot be parsed.
@@ -80,7 +80,7 @@ _OF_VECTORS = {
     "_rowids": "rowid, id, chunk_id, chunk_offset",
     "_vector_chunks00": "rowid, vectors",
 }
-"""The columns of sqlite-vec's own tables, by the end of their names."""
+"""The columns of sqlite-vec's own tables, by the suffix of the table's name."""
 
 
 @cache
@@ -96,18 +96,18 @@ _NO_MATTER = r'--[^\n]*|[\s"]+'
 
 
 def _definitions(db: apsw.Connection) -> dict[str, tuple[str, str]]:
-    """Return kind and SQL of everything that a database defines, by name; comments, quotes and spaces do not count."""
+    """Return kind and SQL of all definitions in a database, by name; comments, quotes and spaces are ignored."""
     rows = db.execute("SELECT name, type, coalesce(sql, '') FROM sqlite_schema")
     return {name: (kind, re.sub(_NO_MATTER, "", sql)) for name, kind, sql in rows if not name.startswith("sqlite_stat")}
 
 
 def one_line(error: apsw.SQLError) -> str:
-    """Return SQLite's message for an unreadable definition, without the bytes that are not text."""
+    """Return SQLite's message about an unreadable definition, without bytes that are not text."""
     return " ".join(str(error).replace("\ufffd", "?").split())
 
 
 def refuse_foreign(path: Path) -> None:
-    """Check the header alone, before SQLite opens (and may change) the file.
+    """Check only the header, before SQLite opens (and may change) the file.
 
     Raises:
         ForeignStoreError: The file is not a crystal store, or has a newer schema.
@@ -128,9 +128,9 @@ def refuse_foreign(path: Path) -> None:
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the first 100 bytes of a store; none if there is no file."""
+    """Return the first 100 bytes of a store; empty if there is no file."""
     try:
-        if not stat.S_ISREG(mode := path.stat().st_mode):  # before it is opened: a pipe would never answer
+        if not stat.S_ISREG(mode := path.stat().st_mode):  # checked before opening: reading a pipe would block forever
             kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
             raise ForeignStoreError(f"{path} is {kind}", hint=FOREIGN_HINT)
         with path.open("rb") as file:
@@ -144,7 +144,7 @@ def _read_header(path: Path) -> bytes:
 
 
 def _refuse_newer(path: Path, version: int) -> NoReturn:
-    """Refuse a store whose schema number is above the newest: it is damaged, or of a newer crystal."""
+    """Refuse a store whose schema number is above the newest: it is damaged, or from a newer crystal."""
     if _defines_no_more(path):
         raise StoreDamagedError(f"{path}: the schema number in its header is damaged", hint=REPAIR_HINT)
     import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
@@ -157,9 +157,9 @@ def _refuse_newer(path: Path, version: int) -> NoReturn:
 
 
 def _defines_no_more(path: Path) -> bool:
-    """Return True if a database has the definitions of the newest schema, or none that can be read.
+    """Return True if a database has no other definitions than the newest schema, or none that can be read.
 
-    That of a newer crystal has others, because each migration changes one.
+    A database of a newer crystal has others, because each migration changes one.
     """
     with contextlib.closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as db:
         try:
@@ -172,13 +172,13 @@ def _defines_no_more(path: Path) -> bool:
 
 
 def folder_in_place_of_log(path: Path) -> str | None:
-    """Return the path of a folder that has the name of a log of SQLite beside a database, or None."""
+    """Return the path of a folder that has the name of one of SQLite's logs for a database, or None."""
     names = (f"{path}{suffix}" for suffix in ("-wal", "-shm", "-journal"))
     return next((name for name in names if os.path.isdir(name)), None)  # noqa: PTH112 - never raises
 
 
 def _is_without_tables(header: bytes) -> bool:
-    """Return True if a database never had a table: a process is creating the store, or died at the start of that."""
+    """Return True if a database never had a table: a process is creating it, or died before its first table."""
     pages, schema_changes = struct.unpack(">I8xI", header[28:44]) if len(header) == 100 else (0, 0)
     return header.startswith(HEADER) and pages == 1 and schema_changes == 0
 
@@ -186,10 +186,10 @@ def _is_without_tables(header: bytes) -> bool:
 def upgrade(db: apsw.Connection, path: Path) -> bool:
     """Apply the missing migrations in one transaction; an existing store is copied first.
 
-    Processes that start at once are serialised by the write lock; the later ones find nothing to do.
+    The write lock serialises processes that start together; the later ones find nothing to do.
 
     Returns:
-        Whether anything was applied. Then reopen the file: what was read during a migration is cached.
+        Whether a migration was applied. Then reopen the file: data read during a migration is cached.
     """
     found = version_of(db)
     if found >= newest():
@@ -203,7 +203,7 @@ def upgrade(db: apsw.Connection, path: Path) -> bool:
 
 
 def _apply(db: apsw.Connection, until: int) -> None:
-    """Apply the migrations up to a number that are missing, in one transaction."""
+    """Apply the missing migrations up to a number, in one transaction."""
     found = version_of(db)
     db.execute("BEGIN IMMEDIATE")
     try:

@@ -1,4 +1,4 @@
-"""The stored form of vectors: rotated, then rounded to one signed byte per number.
+"""Convert vectors to and from their stored form: rotated, then rounded to one signed byte per number.
 
 A vector is divided by its largest number, so that its bytes use their whole range; only its direction is kept.
 Rotating it first (an orthogonal map, so cosines are unchanged) spreads its information over all numbers: of 256 numbers
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 BLOCK = 64
 MAX_SIZE = 127
 WHOLE = 1 << 22
-"""Scale of a query: its largest number is rounded to this."""
+"""Scale of a query: its largest number is rounded to this value."""
 
 FEW = 8
-"""Up to this many vectors are rounded without NumPy, whose import takes longer, unless it is imported already."""
+"""Up to this many vectors are rounded without NumPy unless it is loaded, because its import takes longer."""
 
 
 def rounded(vectors: Sequence[bytes], dimension: int) -> list[bytes]:
-    """Return little-endian float32 vectors as signed bytes; zeros for one without a direction."""
+    """Return little-endian float32 vectors as signed bytes; zeros for a vector without a direction."""
     if len(vectors) <= FEW and "numpy" not in sys.modules:
         return [_rounded_one(vector, dimension) for vector in vectors]
     import numpy as np
@@ -69,7 +69,7 @@ def turned(rows: npt.NDArray[Any], *, back: bool = False) -> npt.NDArray[np.floa
     dimension = rows.shape[-1]
     if dimension % BLOCK:
         return np.asarray(rows, np.float64)
-    flips = np.array([_flips(dimension, turn) for turn in (1, 2)], np.float64)
+    flips = np.array([_signs(dimension, turn) for turn in (1, 2)], np.float64)
     blocks, mix = dimension // BLOCK, _hadamard_matrix()
     if not back:
         mixed = (rows * flips[0]).reshape(-1, BLOCK) @ mix
@@ -81,7 +81,7 @@ def turned(rows: npt.NDArray[Any], *, back: bool = False) -> npt.NDArray[np.floa
 
 
 def cosines(query: bytes, rows: Sequence[bytes]) -> list[float]:
-    """Return the cosines of a little-endian float32 vector with rounded ones; equal rows have equal cosines."""
+    """Return the cosines between a little-endian float32 vector and rounded ones; equal rows have equal cosines."""
     import numpy as np
 
     if not rows:
@@ -100,18 +100,18 @@ def _rounded_one(vector: bytes, dimension: int) -> bytes:
         numbers.byteswap()
     row = numbers.tolist()
     if not dimension % BLOCK:
-        mixed = _mixed([number * flip for number, flip in zip(row, _flips(dimension, 1), strict=True)])
+        mixed = _hadamard([number * flip for number, flip in zip(row, _signs(dimension, 1), strict=True)])
         blocks = dimension // BLOCK
         dealt = [mixed[block * BLOCK + at] for at in range(BLOCK) for block in range(blocks)]
-        row = _mixed([number * flip for number, flip in zip(dealt, _flips(dimension, 2), strict=True)])
+        row = _hadamard([number * flip for number, flip in zip(dealt, _signs(dimension, 2), strict=True)])
     largest = max(map(abs, row), default=0.0)
     if not (largest > 0.0 and all(map(math.isfinite, row))):
         return bytes(dimension)
     return array("b", [round(number * (MAX_SIZE / largest)) for number in row]).tobytes()
 
 
-def _mixed(row: list[float]) -> list[float]:
-    """Return the blocks of a row times a Hadamard matrix."""
+def _hadamard(row: list[float]) -> list[float]:
+    """Return the blocks of a row multiplied by a Hadamard matrix."""
     width = 1
     while width < BLOCK:
         mixed: list[float] = []
@@ -134,7 +134,7 @@ def _hadamard_matrix() -> npt.NDArray[np.float64]:
 
 
 @cache
-def _flips(dimension: int, turn: int) -> tuple[float, ...]:
-    """Return ``dimension`` numbers, each 1 or -1 and always the same: bits of a hashed counter."""
+def _signs(dimension: int, turn: int) -> tuple[float, ...]:
+    """Return ``dimension`` fixed signs, 1 or -1: bits of a hashed counter."""
     mixed = ((at + (turn << 32)) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF for at in range(dimension))
     return tuple(1.0 - 2.0 * ((number ^ (number >> 29)) * 0xBF58476D1CE4E5B9 >> 63 & 1) for number in mixed)

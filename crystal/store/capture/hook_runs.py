@@ -1,4 +1,4 @@
-"""Durations of the hook on this machine, as it measured itself."""
+"""Store how long the hook's runs on this machine took."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Latency(NamedTuple):
 
 
 def latency(durations: Sequence[float]) -> Latency:
-    """Sum up durations in ms, given shortest first."""
+    """Summarize durations in ms, given shortest first."""
     if not durations:
         return Latency()
     last = len(durations) - 1
@@ -42,11 +42,11 @@ def latency(durations: Sequence[float]) -> Latency:
 
 
 def last_runs(store: Store, limit: int) -> list[tuple[int, float]]:
-    """Return (time, duration), both in ms, of the latest runs, the oldest first."""
+    """Return (time, duration), both in ms, of the latest runs, oldest first."""
     rows = store.rows("SELECT at, ms FROM hook_runs ORDER BY rowid DESC LIMIT ?", (limit,))
     return [(int(at), float(ms)) for at, ms in reversed(rows)]
 
 
 def last_turn_run(store: Store) -> int | None:
-    """Return when a hook last ran for another event than a session's start, ms."""
+    """Return the time in ms of the latest run for any event but a session's start."""
     return store.find(int, "SELECT max(at) FROM hook_runs WHERE event NOT IN ('SessionStart', '-')")

@@ -1,4 +1,4 @@
-"""The byte ledger and the watermarks: which bytes of which transcript are in which state.
+"""Store the byte ledger and the watermarks: the state of every byte of every transcript.
 
 Every byte before a transcript's watermark is in exactly one row of ``segments``. Rows are only written inside the
 transaction that uses them; a claim fails if another process was there first.
@@ -28,7 +28,7 @@ class TranscriptState(NamedTuple):
 
 
 FORKED_FROM = 1_000_000
-"""First of the generations that a home machine assigns to files that two copies of a device continued differently."""
+"""First generation number for the files that a device and its copy continued differently, assigned by home."""
 
 _COLUMNS = (
     "id, agent, device, session_id, subagent, harness, path, transcript, offset, dev, inode, generation, tail_hash,"
@@ -69,19 +69,19 @@ def count_transcripts(store: Store, device: str) -> int:
 
 
 def first_rows(store: Store) -> dict[int, int]:
-    """Return the first row of each transcript: a session that repeats another one was captured after it."""
+    """Return the id of each transcript's first ledger row; the transcript that repeats another has the larger one."""
     return dict(store.rows("SELECT transcript, min(id) FROM segments GROUP BY transcript"))
 
 
 def read_to(store: Store, device: str) -> dict[str, tuple[int, int, int, int]]:
-    """Return (offset, dev, inode, written) of every file that was read on one device, by path."""
-    # In the table's own order: an index would cost a look at the table for each row, and sorting.
+    """Return (offset, dev, inode, written) of each transcript file of a device, by path."""
+    # A scan in the table's own order is faster than an index, which needs a look-up for each row, and sorting.
     sql = "SELECT path, offset, dev, inode, written FROM capture_state NOT INDEXED WHERE device = ? ORDER BY id"
     return {os.fsdecode(row[0]): row[1:] for row in store.rows(sql, (device,))}
 
 
 def raw_hashes(store: Store, state: TranscriptState) -> list[tuple[int, int, bytes]]:
-    """Return (first byte, end, hash) of what was captured of the present file and not forgotten."""
+    """Return (first byte, end, hash) of the captured ranges of the present file, without forgotten ones."""
     return store.rows(
         "SELECT start, stop, raw_hash FROM segments WHERE transcript = ? AND generation = ? AND state = 'captured'"
         " AND raw_hash > x'' ORDER BY start",
@@ -90,7 +90,7 @@ def raw_hashes(store: Store, state: TranscriptState) -> list[tuple[int, int, byt
 
 
 def frames_of_lines(store: Store, uuids: Collection[str]) -> list[tuple[str, int, int]]:
-    """Return (archive, offset, length) of the frames in which lines with turns are."""
+    """Return (archive, offset, length) of the frames that contain lines which have turns."""
     return store.rows(
         "SELECT DISTINCT c.archive, s.archive_offset, s.archive_length FROM turns t JOIN segments s ON s.id = t.segment"
         " JOIN capture_state c ON c.id = s.transcript"
@@ -100,19 +100,19 @@ def frames_of_lines(store: Store, uuids: Collection[str]) -> list[tuple[str, int
 
 
 def frames_of(store: Store, transcript: int) -> list[tuple[int, int]]:
-    """Return (offset, length) of each frame in a transcript's archive, in the order in which they were captured."""
+    """Return (offset, length) of each frame in a transcript's archive, in the order of capture."""
     sql = "SELECT archive_offset, archive_length FROM segments WHERE transcript = ? AND archive_length > 0 ORDER BY id"
     return store.rows(sql, (transcript,))
 
 
 def states_of_session(store: Store, session_id: str, harnesses: Collection[str]) -> list[TranscriptState]:
-    """Return the states of a session's transcripts that some programs wrote, its subagents' as well."""
+    """Return the states of a session's transcripts, with its subagents', that these harnesses wrote."""
     where = "WHERE session_id = ? AND harness IN (SELECT value FROM json_each(?)) ORDER BY id"
     return store.all(_state, f"SELECT {_COLUMNS} FROM capture_state {where}", (session_id, harnesses))
 
 
 def paths_of_session(store: Store, session_id: str) -> list[tuple[str, str]]:
-    """Return (harness, path) of the transcripts of a session, where they were seen last."""
+    """Return (harness, last known path) of the transcripts of a session."""
     rows = store.rows("SELECT harness, path FROM capture_state WHERE session_id = ?", (session_id,))
     return [(harness, str(path)) for harness, path in rows]
 
@@ -136,7 +136,7 @@ def has_private(store: Store, session_id: str, *, except_for: str) -> bool:
 
 
 def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]]:
-    """Return the byte ranges [start, stop) of the present file from before crystal that were left out, in order."""
+    """Return the byte ranges [start, stop) of the present file that were skipped as older than crystal, in order."""
     return store.rows(
         "SELECT start, stop FROM segments WHERE transcript = ? AND generation = ? AND state = 'skipped'"
         " AND rule = ? ORDER BY start",
@@ -145,7 +145,7 @@ def skipped_ranges(store: Store, state: TranscriptState) -> list[tuple[int, int]
 
 
 class LeftOut(NamedTuple):
-    """Bytes of a file that were left out: up to which one, when (ms), and under which rule."""
+    """Describe the skipped bytes of a file: where they end, when they were skipped (ms), and the rule."""
 
     stop: int
     at: int
@@ -153,9 +153,9 @@ class LeftOut(NamedTuple):
 
 
 def left_out(store: Store, state: TranscriptState) -> LeftOut | None:
-    """Return what is left out of the present file until somebody asks for it, None for nothing.
+    """Return the skipped bytes of the present file that an import can still read, or None.
 
-    Where both rules left out a part, all counts as that which may be private: its name is the last in the alphabet.
+    If both rules apply to parts of it, ``rule`` is the one for bytes that may be private: ``max`` returns it.
     """
     return store.find(
         LeftOut,
@@ -166,7 +166,7 @@ def left_out(store: Store, state: TranscriptState) -> LeftOut | None:
 
 
 def transcripts_with_skipped(store: Store, rule: str = BEFORE_CRYSTAL) -> dict[int, int]:
-    """Return the bytes left out under ``rule``, by transcript id, of the files' present generation."""
+    """Return how many bytes of each transcript's present file are skipped under ``rule``, by transcript id."""
     sql = (
         "SELECT s.transcript, sum(s.stop - s.start) FROM segments s JOIN capture_state c ON c.id = s.transcript"
         " AND c.generation = s.generation WHERE s.state = 'skipped' AND s.rule = ? GROUP BY s.transcript"
@@ -204,7 +204,7 @@ def move_mark(store: Store, transcript: int, path: str, mark: Watermark, now: in
 
 
 def claim_skipped(store: Store, segment: Segment, now: int) -> int:
-    """Take a segment's bytes out of a range skipped under before-crystal; the watermark stays. Inside a transaction.
+    """Claim bytes of a range that was skipped under before-crystal; the watermark stays. Inside a transaction.
 
     Raises:
         WatermarkMovedError: No skipped range starts where the segment does, or the file was replaced meanwhile.
@@ -233,16 +233,16 @@ def claim_skipped(store: Store, segment: Segment, now: int) -> int:
 def claim_sent(store: Store, segment: Segment, now: int) -> int:
     """Claim a segment's bytes that another machine captured and sent. Inside a transaction.
 
-    Segments may come in any order, so the watermark is not checked: it is at the end of what has come, and what has
-    not come before it counts as skipped until it comes. The bytes must not be covered yet.
+    Segments may arrive in any order, so the watermark is not checked: it is at the end of the last bytes that arrived,
+    and earlier bytes count as skipped until they arrive. The bytes must not be covered yet.
 
     Raises:
-        WatermarkMovedError: Another process took some of these bytes.
+        WatermarkMovedError: Another process claimed some of these bytes.
     """
     start, stop, generation = segment.pieces[0].start, segment.pieces[-1].end, segment.after.generation
     known = state_of(store, segment.origin.device, segment.before.transcript)
     if known is None:
-        # A file of a copy is no file of the device: its watermark is at the beginning of one that never came.
+        # A file of a device's copy is not the device's: its watermark is at the beginning of a file that never arrived.
         is_fork = generation >= FORKED_FROM
         mark = Watermark(segment.after.transcript) if is_fork else _mark_at(segment, stop)
         ident = _insert_state(store, segment.origin, segment.path, mark, now)
@@ -268,13 +268,13 @@ def _mark_at(segment: Segment, stop: int) -> Watermark:
 _OPEN = (
     "state = 'skipped' AND rule = ?5 OR state = 'captured' AND archive_length IS NULL AND start >= ?3 AND stop <= ?4"
 )
-"""Condition for rows whose bytes, or lines, are still to come, for a segment of [?3, ?4)."""
+"""Condition for rows whose bytes or lines may still arrive, in a segment of [?3, ?4)."""
 
 
 def covered(store: Store, transcript: int, generation: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """Return the rows, in order, that hold bytes of [start, stop) in a final state: (row id, first byte, end).
+    """Return (row id, first byte, end) of the rows with bytes of [start, stop) in a final state, in order.
 
-    A row whose lines are not kept here is not final: it is replaced when its lines come.
+    A row whose lines are not kept on this machine is not final: it is replaced when its lines arrive.
     """
     return store.rows(
         "SELECT id, start, stop FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4 AND stop > ?3"
@@ -284,7 +284,7 @@ def covered(store: Store, transcript: int, generation: int, start: int, stop: in
 
 
 def _carve(store: Store, transcript: int, generation: int, start: int, stop: int) -> None:
-    """Remove [start, stop) from the rows that count as skipped, or that have their lines elsewhere."""
+    """Remove [start, stop) from the rows that count as skipped, or whose lines are on another machine."""
     rows = store.rows(
         "SELECT id, start, stop, captured_at FROM segments WHERE transcript = ?1 AND generation = ?2 AND start < ?4"
         f" AND stop > ?3 AND ({_OPEN})",
@@ -315,7 +315,7 @@ def mark_seen(store: Store, origin: Origin, path: str, mark: Watermark, now: int
 
 
 def moved(store: Store, state: TranscriptState, path: str, mark: Watermark) -> None:
-    """Note that the same file is now at another path or inode, or was written without a change."""
+    """Record that a file is at another path or inode, or was written without a change."""
     sql = "UPDATE capture_state SET path = ?, dev = ?, inode = ?, written = ? WHERE id = ?"
     store.execute(sql, (stored_path(path), mark.dev, mark.inode, mark.written, state.id))
 
@@ -329,7 +329,7 @@ def add_row(
 
 
 class CapturedRange(NamedTuple):
-    """A captured byte range and the place of its clean lines in the archive; None if only home keeps these."""
+    """A captured byte range and the place of its clean lines in the archive; None if only home keeps them."""
 
     start: int
     stop: int
@@ -354,7 +354,7 @@ def add_relayed(store: Store, transcript: int, generation: int, piece: SegmentPi
 
 
 def forget_relayed(store: Store, device: str) -> None:
-    """Count bytes whose lines only home has as not captured, so that they can come back. Inside a transaction."""
+    """Mark bytes whose lines only home has as not captured, so that they can be received. Inside a transaction."""
     store.execute(
         "UPDATE segments SET state = 'skipped', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL"
@@ -364,7 +364,7 @@ def forget_relayed(store: Store, device: str) -> None:
 
 
 def set_archive(store: Store, transcript: int, archive: str | None) -> None:
-    """Note the transcript's archive file, relative to the LDM home; None for none."""
+    """Record the transcript's archive file, relative to the LDM home; None if it has no archive."""
     store.execute("UPDATE capture_state SET archive = ? WHERE id = ?", (archive, transcript))
 
 
@@ -374,18 +374,18 @@ def has_archive(store: Store, archive: str) -> bool:
 
 
 def archive_end(store: Store, transcript: int) -> int:
-    """Return the end of the last frame that the ledger knows of, in bytes, or 0."""
+    """Return the end of the last frame in the ledger, in bytes, or 0."""
     sql = "SELECT max(archive_offset + archive_length) FROM segments WHERE transcript = ?"
     return store.value(sql, (transcript,)) or 0
 
 
 def met_roots(store: Store) -> set[str]:
-    """Return the transcript folders that crystal has seen."""
+    """Return the transcript folders that crystal has scanned."""
     return {os.fsdecode(path) for (path,) in store.rows("SELECT path FROM capture_roots")}
 
 
 def meet_root(store: Store, root: Path, now: int) -> None:
-    """Note a transcript folder as seen. Inside a transaction."""
+    """Record that a transcript folder was scanned. Inside a transaction."""
     store.insert("capture_roots", "path, met_at", stored_path(root), now, on_conflict="DO NOTHING")
 
 

@@ -1,4 +1,4 @@
-"""Rebuild the ledger of transcripts that only the archive has, or whose private parts are unknown."""
+"""Rebuild the ledger of transcripts that are only in the archive, or whose private parts are unknown."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from crystal.store.connection import Store
 
 
 def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
-    """Return the transcript whose archive is this file, relative to the LDM home."""
+    """Return the state of the transcript with this archive file, relative to the LDM home."""
     row = store.row("SELECT device, transcript FROM capture_state WHERE archive = ?", (archive,))
     return None if row is None else ledger.state_of(store, *row)
 
 
 def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: str, now: int) -> TranscriptState:
-    """Note a transcript of which only the archive is known. Inside a transaction.
+    """Add a transcript of which only the archive is known. Inside a transaction.
 
-    One whose key belongs to another archive gets a key of its own.
+    If the key is in use for another archive, the transcript gets a new key.
     """
     known = ledger.state_of(store, origin.device, key)
     if known is not None and known.archive not in (None, archive):
@@ -32,7 +32,7 @@ def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: s
 
 
 def forget_rows(store: Store, transcript: int) -> None:
-    """Delete the ledger rows of a transcript, so that its archived lines can be counted again. Inside a transaction."""
+    """Delete a transcript's ledger rows, so that its archived lines can be claimed again. Inside a transaction."""
     store.execute("DELETE FROM snapshot_records WHERE transcript = ?", (transcript,))
     rows = "SELECT id FROM segments WHERE transcript = ?"
     store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN ({rows})", (transcript,))
@@ -46,7 +46,7 @@ def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, no
 
 
 def leave_out(store: Store) -> int:
-    """Exclude all that backfill would import, until ``let_in``; return how many bytes that is."""
+    """Exclude the bytes that backfill would import, until ``let_in``; return their number."""
     with store.transaction():
         _rename_rule(store, BEFORE_CRYSTAL, PRIVACY_LOST)
         snapshots.set_lost(store, lost=True)

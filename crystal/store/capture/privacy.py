@@ -1,4 +1,4 @@
-"""Queries about privacy: private periods, lines left out, and the key for keyed hashes."""
+"""Store private periods, ids of private lines, and the key for keyed hashes."""
 
 import os
 from collections.abc import Iterable
@@ -8,9 +8,9 @@ from crystal.store.connection import Store
 
 
 class PrivatePeriod(NamedTuple):
-    """A private period: ``from_at`` to ``until_at`` (None: still open), in one session or all.
+    """A private period from ``from_at`` to ``until_at`` (None: still open), in one session or in all.
 
-    With a ``folder`` only what is said in it or below.
+    If ``folder`` is set, only conversation in it or below is private.
     """
 
     session_id: str | None
@@ -21,13 +21,13 @@ class PrivatePeriod(NamedTuple):
 
 
 def marks(store: Store) -> tuple[PrivatePeriod, ...]:
-    """Return all marks, oldest first."""
+    """Return all private periods, oldest first."""
     columns = ", ".join(PrivatePeriod._fields)
     return tuple(store.all(PrivatePeriod, f"SELECT {columns} FROM private_marks ORDER BY id"))
 
 
 def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bool:
-    """Begin a private period, or confirm the open one. False if it was open already."""
+    """Begin a private period, or confirm the open one. Return False if one was open."""
     with store.transaction():
         was_open = store.value(
             "UPDATE private_marks SET last_at = max(last_at, ?) WHERE session_id IS ? AND reason = ?"
@@ -41,12 +41,12 @@ def open_mark(store: Store, session_id: str | None, reason: str, now: int) -> bo
 
 
 def close_mark(store: Store, session_id: str | None, reason: str, until: int) -> bool:
-    """End a private period at ``until``. False if none was open."""
+    """End a private period at ``until``. Return False if none was open."""
     return _close(store, "max(from_at, ?)", (until, session_id, reason))
 
 
 def close_mark_as_seen(store: Store, session_id: str, reason: str) -> bool:
-    """End a session's private period at the time when it was last confirmed. False if none was open."""
+    """End a session's private period at the time of its last confirmation. Return False if none was open."""
     return _close(store, "last_at + 1", (session_id, reason))
 
 
@@ -60,17 +60,17 @@ def _close(store: Store, until: str, values: tuple[object, ...]) -> bool:
 
 
 def add_private_lines(store: Store, uuids: Iterable[str]) -> None:
-    """Record lines that were left out. Inside a transaction."""
+    """Record the ids of private lines. Inside a transaction."""
     store.insert_many("private_lines", "uuid", [(uuid,) for uuid in uuids], "DO NOTHING")
 
 
 def has_private_lines(store: Store) -> bool:
-    """Return True if any line was ever left out."""
+    """Return True if any private line is recorded."""
     return store.has("SELECT 1 FROM private_lines LIMIT 1")
 
 
 def is_private_line(store: Store, uuid: str) -> bool:
-    """Return True if this line was left out on the machine where it was said."""
+    """Return True if the line is private on the machine that wrote it."""
     return store.has("SELECT 1 FROM private_lines WHERE uuid = ?", (uuid,))
 
 
@@ -86,18 +86,18 @@ def redaction_counts(store: Store) -> dict[str, int]:
 
 
 def is_key(value: object) -> bool:
-    """Return True if ``store_key`` wrote a stored value."""
+    """Return True if a stored value has the form of ``store_key``."""
     return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
 
 
 def store_key(store: Store) -> bytes:
-    """Return the 32 random bytes of this store's keyed hashes; created at the first call.
+    """Return the 32 random bytes of this store's keyed hashes; create them at the first call.
 
-    They are kept in the store so that hash and key are lost together, never one without the other.
+    The key is in the store so that hashes and key are always lost together.
     """
     value = store.value("SELECT value FROM meta WHERE key = 'hash_key'")
     if value is None and (store.db.readonly("main") or store.value("PRAGMA query_only")):
-        return os.urandom(32)  # nothing in it was hashed yet
+        return os.urandom(32)  # no hash is stored yet
     if value is None:
         with store.transaction():
             store.insert("meta", "key, value", "hash_key", os.urandom(32).hex(), on_conflict="DO NOTHING")

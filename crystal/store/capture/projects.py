@@ -1,7 +1,7 @@
-"""Rows of ``projects``: one for each folder; rows with the same root or the same identity are one project.
+"""Store projects: one row for each folder; rows with the same root or the same identity are one project.
 
 The identity is kept in the column ``remote``: the address of ``origin``; else ``marker:ID`` from a marker file; else
-``commit:ID``, the first commit; ``joined:ID`` if a person joined folders that have none of these.
+``commit:ID``, the first commit; else ``joined:ID`` if a person joined folders.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ LOCAL_IDENTITIES = ("commit:", "marker:", "joined:")
 
 
 class KnownProject(NamedTuple):
-    """A project with everything that is kept of it.
+    """A project, with counts of what is stored about it.
 
     Attributes:
         name: Its name.
-        folders: Where its work went on, the root first, then by last use, newest first.
-        identity: What identifies it when its folder moves; None if nothing does.
+        folders: Its folders, the root first, then by last use, newest first.
+        identity: What identifies the project when its folder moves, or None.
         rows: Ids of its rows.
         sessions: Number of sessions that began in it.
-        memories: Number of memories that hold in it.
+        memories: Number of memories that apply in it.
         last_at: Time of its latest turn, ms since the epoch.
         joined: True if a person joined folders into it.
     """
@@ -41,13 +41,13 @@ class KnownProject(NamedTuple):
 def project_row(store: Store, project: Project) -> int:
     """Insert or update a folder's row and return its id. Inside a transaction.
 
-    A folder that is gone keeps what git reported when it existed; a name or an identity that a person chose is kept,
-    and holds for new folders of the same project.
+    A folder that was deleted keeps what git reported. A name or an identity that a person chose is kept, and applies to
+    new folders of the same project.
     """
     if project.former is not None and project.remote is not None:
-        _take_along(store, project, project.former)
+        _move_identity(store, project, project.former)
     known = store.row("SELECT own_name, joined_to FROM projects WHERE cwd = ?", (project.cwd,))
-    own_name, joined_to = known or _chosen(store, project)
+    own_name, joined_to = known or _chosen_names(store, project)
     store.execute(
         "INSERT INTO projects (cwd, git_root, remote, name, own_name, joined_to)"
         " VALUES (?1, ?2, coalesce(?6, ?3), coalesce(?5, ?4), ?5, nullif(?6, ?3)) ON CONFLICT (cwd) DO UPDATE SET"
@@ -63,8 +63,8 @@ def project_row(store: Store, project: Project) -> int:
     return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
 
 
-def _take_along(store: Store, project: Project, former: str) -> None:
-    """Give a project's identity to all that had the former one, but not if a clone still has the former address."""
+def _move_identity(store: Store, project: Project, former: str) -> None:
+    """Replace the identity ``former`` by the project's in all rows, unless another clone has the former address."""
     sql = "SELECT 1 FROM projects WHERE remote = ? AND joined_to IS NULL AND coalesce(git_root, cwd) <> ? LIMIT 1"
     if former.startswith(LOCAL_IDENTITIES) or not store.rows(sql, (former, project.git_root)):
         store.execute(
@@ -74,7 +74,7 @@ def _take_along(store: Store, project: Project, former: str) -> None:
 
 
 def former_identity(store: Store, root: str, identity: str) -> str | None:
-    """Return another identity than this one that is stored for a repository's root, unless a person chose it."""
+    """Return a stored identity of a repository's root that differs from ``identity`` and that no person chose."""
     sql = (
         "SELECT remote FROM projects WHERE (git_root = ?1 OR cwd = ?1) AND remote <> ?2"
         " AND (joined_to IS NULL OR joined_to LIKE 'joined:%') LIMIT 1"
@@ -83,19 +83,19 @@ def former_identity(store: Store, root: str, identity: str) -> str | None:
 
 
 def identity_of_root(store: Store, git_root: str) -> str | None:
-    """Return the identity that is stored for a repository's root, if any."""
+    """Return the stored identity of a repository's root, or None."""
     sql = "SELECT remote FROM projects WHERE git_root = ? AND remote IS NOT NULL LIMIT 1"
     return store.find(str, sql, (git_root,))
 
 
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
-    """Return the root and the name of the project with an identity; of several roots the newest."""
+    """Return the root and the name of the newest project with an identity."""
     sql = "SELECT coalesce(git_root, cwd), name FROM projects WHERE remote = ? ORDER BY id DESC LIMIT 1"
     return store.find(lambda *found: found, sql, (identity,))
 
 
 def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
-    """Return the rows and all others that share the root or the identity of one of them, in order."""
+    """Return the ids of the rows and of all others that share a root or an identity with them, in order."""
     if not rows:
         return []
     return store.all(
@@ -108,7 +108,7 @@ def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:
 
 
 def places_of(store: Store, folder: str) -> list[tuple[int, str, str | None]]:
-    """Return the rows of the project of a folder: each with its root and its identity, newest first."""
+    """Return (row id, root, identity) of the rows of a folder's project, newest first."""
     own = store.all(int, "SELECT id FROM projects WHERE ?1 IN (cwd, git_root)", (folder,))
     sql = "SELECT id, coalesce(git_root, cwd), remote FROM projects WHERE id IN (SELECT value FROM json_each(?))"
     return store.rows(f"{sql} ORDER BY id DESC", (with_same_identity(store, own),))
@@ -127,26 +127,26 @@ def known_projects(store: Store) -> list[KnownProject]:
     for row in rows:
         root, identity = row[2] or row[1], row[3]
         groups.setdefault(identities.get(root) or identity or root, []).append(tuple(row))
-    found = [_known(one) for one in groups.values()]
+    found = [_combine_rows(one) for one in groups.values()]
     return sorted(found, key=lambda one: (-(one.last_at or 0), one.name.casefold()))
 
 
 def folders(store: Store, limit: int) -> list[str]:
-    """Return the folders of projects: where their repository begins, else where an agent worked; newest first."""
+    """Return the folders of projects, newest first: the root of the repository, else the working folder."""
     sql = "SELECT coalesce(git_root, cwd) FROM projects GROUP BY 1 ORDER BY max(id) DESC LIMIT ?"
     return store.all(str, sql, (limit,))
 
 
 def rename(store: Store, rows: Sequence[int], name: str) -> None:
-    """Give a project another name, also for folders of it that are added later. Inside a transaction."""
-    drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories names their projects
+    """Rename a project; folders added later get the new name too. Inside a transaction."""
+    drop_note(store, MEMORY_RECORD_SIZE)  # the record of memories contains project names
     store.execute(
         "UPDATE projects SET name = ?1, own_name = ?1 WHERE id IN (SELECT value FROM json_each(?2))", (name, rows)
     )
 
 
 def join(store: Store, rows: Sequence[int], into: Sequence[int], name: str, identity: str) -> None:
-    """Make two projects one, under a name and an identity. Inside a transaction."""
+    """Combine two projects under one name and identity. Inside a transaction."""
     drop_note(store, MEMORY_RECORD_SIZE)
     store.execute(
         "UPDATE projects SET remote = ?1, joined_to = ?1, name = ?2, own_name = ?2"
@@ -166,7 +166,7 @@ def folders_of(store: Store, rows: Sequence[int]) -> list[str]:
 
 
 def split(store: Store, rows: Sequence[int], found: Sequence[Project]) -> None:
-    """Undo ``join`` for rows whose folders are now different projects according to ``found``. Inside a transaction."""
+    """Undo ``join``: give each row the project in ``found`` that git reports for its folder. Inside a transaction."""
     for row, project in zip(rows, found, strict=True):
         store.execute(
             "UPDATE projects SET remote = ?, joined_to = NULL, name = ?, own_name = NULL WHERE id = ?",
@@ -175,12 +175,12 @@ def split(store: Store, rows: Sequence[int], found: Sequence[Project]) -> None:
 
 
 def joined_rows(store: Store, folder: str) -> list[int]:
-    """Return the joined rows of a folder: those of its repository, or of the folder itself."""
+    """Return the joined rows of a folder or of the repository with that root."""
     sql = "SELECT id FROM projects WHERE joined_to IS NOT NULL AND (git_root = ?1 OR cwd = ?1) ORDER BY id"
     return store.all(int, sql, (folder,))
 
 
-def _chosen(store: Store, project: Project) -> tuple[str | None, str | None]:
+def _chosen_names(store: Store, project: Project) -> tuple[str | None, str | None]:
     """Return the name and the identity that a person chose for another folder of the same project."""
     found = store.row(
         "SELECT own_name, joined_to FROM projects WHERE (git_root = ?1 OR remote = ?2)"
@@ -190,8 +190,8 @@ def _chosen(store: Store, project: Project) -> tuple[str | None, str | None]:
     return (None, None) if found is None else (found[0], found[1])
 
 
-def _known(rows: Sequence[tuple[object, ...]]) -> KnownProject:
-    """Combine the rows of one project; the newest comes first."""
+def _combine_rows(rows: Sequence[tuple[object, ...]]) -> KnownProject:
+    """Combine the rows of one project, newest first."""
     folders = dict.fromkeys(str(row[2] or row[1]) for row in rows)
     times = [int(str(row[8])) for row in rows if row[8] is not None]
     return KnownProject(

@@ -1,4 +1,4 @@
-"""Count the records of each transcript that gave turns, say nothing, or are of unknown kinds."""
+"""Count each transcript's records: with turns, without turns, and of unknown kinds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAID, SILENT = "said", "silent"
 
 
 class CountedRecords(NamedTuple):
-    """Records of one transcript: those of one unknown kind, those that gave turns, or those that gave none."""
+    """The number of records of one transcript that have turns, that have none, or that are of one unknown kind."""
 
     harness: str
     path: str
@@ -34,9 +34,9 @@ def add_counts(store: Store, transcript: int, said: int, silent: int, unknown: I
 
 
 def counted_records(store: Store, newest: int) -> Iterator[CountedRecords]:
-    """Yield the counts of each harness's newest transcripts, and those of unknown kinds of all, the newest first.
+    """Yield the counts of each harness's newest transcripts, and all counts of unknown kinds, newest first.
 
-    ``newest`` is how many records the newest transcripts have together, at least; each counts as a whole.
+    ``newest`` is the minimum number of records of the newest transcripts together; each transcript counts as a whole.
     """
     rows = store.rows(
         "SELECT c.harness, c.path, r.kind, r.is_unknown, r.number FROM record_counts r"
@@ -53,7 +53,7 @@ def counted_records(store: Store, newest: int) -> Iterator[CountedRecords]:
 
 
 def newest_roles(store: Store, newest: int) -> dict[str, Counter[str]]:
-    """Return how many of the ``newest`` turns of each harness have each role, among the newest 20,000 of all."""
+    """Return the number of turns by role, by harness: of its ``newest`` turns among the newest 20,000 of all."""
     found: dict[str, Counter[str]] = {}
     sql = (
         "SELECT s.harness, t.role FROM (SELECT id, session, role FROM turns ORDER BY id DESC LIMIT 20000) t"
@@ -67,13 +67,13 @@ def newest_roles(store: Store, newest: int) -> dict[str, Counter[str]]:
 
 
 def has_role(store: Store, harness: str, role: str) -> bool:
-    """Return whether any turn of a harness has a role. Reads all turns if none has."""
+    """Return whether a harness has a turn with this role. Reads all turns if not."""
     sql = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE s.harness = ? AND t.role = ? LIMIT 1"
     return store.has(sql, (harness, role))
 
 
 def drop_unknown(store: Store, harness: str, kinds: Iterable[str]) -> None:
-    """Count records of kinds that were unknown as known. Inside a transaction."""
+    """Delete the counts of kinds that are no longer unknown. Inside a transaction."""
     for kind in kinds:
         store.execute(
             "DELETE FROM record_counts WHERE is_unknown AND kind = ?"

@@ -1,4 +1,4 @@
-"""Records last seen in files that are rewritten and in databases, and whether they changed since."""
+"""Store the last known state of records in files that are rewritten and in databases, to find changes."""
 
 import os
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from crystal.store.capture.ledger import stored_path
 from crystal.store.connection import Store
 
 SUPERSEDED = "superseded"
-"""The state of bytes that a record had before it changed."""
+"""State of bytes that a record had before it changed."""
 
 
 class SeenRecord(NamedTuple):
-    """A record as it was seen last.
+    """The last known state of a record.
 
     Attributes:
         record: Its id.
-        state: ``captured``, ``private``, ``skipped`` (it was there before crystal), ``recovered`` (its archived line
-            is known, but not whether that is its newest state), or ``lost`` (nobody knows whether it was private).
+        state: ``captured``, ``private``, ``skipped`` (older than crystal), ``recovered`` (its archived line is known,
+            but not whether that is its newest state), or ``lost`` (unknown whether it was private).
         hash: Keyed hash of its content, or None.
         size: Its length in bytes.
         superseded: The length of its earlier states, in bytes.
@@ -40,7 +40,7 @@ def seen_records(store: Store, transcript: int) -> dict[str, SeenRecord]:
 
 
 def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) -> None:
-    """Note records as seen, in place of what was noted of them. Inside a transaction."""
+    """Store the states of records, replacing earlier ones. Inside a transaction."""
     again = (
         "DO UPDATE SET state = excluded.state, hash = excluded.hash, size = excluded.size,"
         " superseded = superseded + excluded.superseded"
@@ -50,7 +50,7 @@ def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) ->
 
 
 def close_records(store: Store, transcript: int, records: Sequence[str]) -> None:
-    """Note records as private, without the hash that would confirm a guess. Inside a transaction."""
+    """Mark records as private and delete their hashes, which would confirm a guess. Inside a transaction."""
     store.execute_many(
         "UPDATE snapshot_records SET state = 'private', hash = NULL WHERE transcript = ? AND record = ?",
         [(transcript, record) for record in records],
@@ -58,7 +58,7 @@ def close_records(store: Store, transcript: int, records: Sequence[str]) -> None
 
 
 def claim_records(store: Store, segment: Segment, now: int, *, records: Sequence[tuple[int, SeenRecord]]) -> int:
-    """Claim a segment of records: move the watermark, and note the records as its pieces say. Inside a transaction.
+    """Claim a segment of records: move the watermark, and store each record's state. Inside a transaction.
 
     Args:
         store: The store.
@@ -83,31 +83,31 @@ def claim_records(store: Store, segment: Segment, now: int, *, records: Sequence
 
 
 def stamps(store: Store, path: Path) -> dict[str, str]:
-    """Return the stamps of a file's conversations, by their keys; that of the whole file has an empty one."""
+    """Return the stamps of a file's conversations by key; the key of the whole file is empty."""
     sql = "SELECT conversation, stamp FROM snapshot_stamps WHERE path = ?"
     return dict(store.rows(sql, (stored_path(path),)))
 
 
 def file_stamps(store: Store) -> dict[str, str]:
-    """Return the stamps of whole files, by their paths."""
+    """Return the stamps of whole files by path."""
     sql = "SELECT path, stamp FROM snapshot_stamps WHERE conversation = ''"
     return {os.fsdecode(path): stamp for path, stamp in store.rows(sql)}
 
 
 def paths_with(store: Store, conversation: str) -> list[str]:
-    """Return the files in which a conversation was seen, by its key."""
+    """Return the paths of the files that contain a conversation, by its key."""
     sql = "SELECT path FROM snapshot_stamps WHERE conversation = ?"
     return store.all(str, sql, (conversation,))
 
 
 def put_stamp(store: Store, path: Path, conversation: str, stamp: str) -> None:
-    """Note how a conversation, or with an empty key a whole file, was when it was read. Inside a transaction."""
+    """Store the stamp of a conversation, or of the whole file if the key is empty. Inside a transaction."""
     key = {"path": stored_path(path), "conversation": conversation}
     store.upsert("snapshot_stamps", "path, conversation", {**key, "stamp": stamp})
 
 
 def compare_anew(store: Store, harness: str) -> None:
-    """Let the next sweep compare the files of a harness with what was seen. Inside a transaction."""
+    """Clear the stamps of a harness's files, so that the next sweep compares them again. Inside a transaction."""
     store.execute(
         "UPDATE snapshot_stamps SET stamp = '' WHERE path IN"
         " (SELECT path FROM snapshot_stamps WHERE substr(conversation, 1, length(?1)) = ?1)",
@@ -116,7 +116,7 @@ def compare_anew(store: Store, harness: str) -> None:
 
 
 def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
-    """Return the bytes of a transcript's records that the ledger does not count, by state."""
+    """Return the bytes of a transcript's records that are not in the ledger, by state."""
     sql = (
         "SELECT coalesce(sum(size) FILTER (WHERE state = 'skipped'), 0), coalesce(sum(superseded), 0)"
         " FROM snapshot_records WHERE transcript = ?"
@@ -126,7 +126,7 @@ def bytes_by_state(store: Store, transcript: int) -> dict[str, int]:
 
 
 def has_skipped(store: Store, session_id: str) -> bool:
-    """Return whether something of a session's transcripts was left out because it was there before crystal."""
+    """Return whether a part of a session's transcripts was skipped as older than crystal."""
     return store.has(
         "SELECT 1 FROM capture_state c WHERE c.session_id = ?1 AND (EXISTS (SELECT 1 FROM segments s"
         " WHERE s.transcript = c.id AND s.state = 'skipped' AND s.rule = ?2) OR EXISTS (SELECT 1"
@@ -136,6 +136,6 @@ def has_skipped(store: Store, session_id: str) -> bool:
 
 
 def set_lost(store: Store, *, lost: bool) -> None:
-    """Keep what was skipped from an import, or let an import read it again. Inside a transaction."""
+    """Exclude skipped records from imports (``lost``), or allow their import again. Inside a transaction."""
     old, new = ("skipped", "lost") if lost else ("lost", "skipped")
     store.execute("UPDATE snapshot_records SET state = ? WHERE state = ?", (new, old))

@@ -26,12 +26,12 @@ _OF_ITS_AGENT = (
     "(session_id) DO UPDATE SET harness = excluded.harness"
     f" WHERE harness IN ({_EXPORTS}) AND excluded.harness NOT IN ({_EXPORTS})"
 )
-"""A session that an export gave first is its agent's once that gives it, and isolated with it."""
+"""Conflict clause: a session that came first from an export becomes its agent's when the agent's transcript is read."""
 _CHUNK = "id, turn, start, body, text_sha256, source, role, session, project, agent, device, branch, subagent, ts"
 
 
 class AddedTurns(NamedTuple):
-    """The result of a write: new rows, and turns that were stored already."""
+    """The result of a write: numbers of new turns, new chunks, and turns that were stored already."""
 
     turns: int
     chunks: int
@@ -45,13 +45,13 @@ def add_turns(
     projects: dict[str, Project],
     title: str | None,
 ) -> AddedTurns:
-    """Write the turns of one stretch of transcript. Inside a transaction; writing the same again changes nothing.
+    """Write the turns of one part of a transcript. Inside a transaction; repeating the call changes nothing.
 
     Args:
         store: The store.
-        origin: Of the transcript that contains the turns.
+        origin: The origin of the transcript.
         said: Each turn with the id of its ledger row (or None) and its chunks, in transcript order.
-        projects: What is known of each folder that the turns name.
+        projects: The project of each folder that the turns name.
         title: A title that the transcript gives the session, or None.
     """
     if not said and title is None:
@@ -84,12 +84,12 @@ def add_turns(
 
 
 def _next_id(store: Store, table: str) -> int:
-    """Return the id after the largest ever used; it cannot be taken, because the caller holds the write lock."""
+    """Return the id after the largest ever used. It stays free because the caller holds the write lock."""
     return 1 + int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", (table,)) or 0)
 
 
 def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
-    """Return which turns of these lines are stored already."""
+    """Return (line, part) of the stored turns of these lines."""
     return set(store.rows("SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (uuids,)))
 
 
@@ -100,24 +100,24 @@ def _session(store: Store, origin: Origin) -> int:
 
 
 def turns_with_parts(store: Store, named: Iterable[tuple[str, int]]) -> list[int]:
-    """Return the row ids of those of some turns that are stored, each named by its line and part."""
+    """Return the row ids of the stored turns among some, each given as (line, part)."""
     sql = "SELECT t.id FROM json_each(?) j JOIN turns t ON t.uuid = j.value ->> 0 AND t.part = j.value ->> 1"
     return store.all(int, sql, ([*named],))
 
 
 def stored_uuids(store: Store, uuids: set[str]) -> set[str]:
-    """Return which of some lines have turns."""
+    """Return those of these lines that have stored turns."""
     return {uuid for uuid, _ in _stored(store, uuids)}
 
 
 def is_of_another_session(store: Store, uuid: str, session_id: str) -> bool:
-    """Return whether a line's turns are stored with another session than a given one."""
+    """Return whether a line has a turn that is stored with another session."""
     sql = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE t.uuid = ? AND s.session_id <> ? LIMIT 1"
     return store.has(sql, (uuid, session_id))
 
 
 def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]]:
-    """Return (line, chunk, hash of its text) for the chunks of some lines."""
+    """Return (line, chunk id, hash of its text) for the chunks of some lines."""
     sql = (
         "SELECT t.uuid, c.id, c.text_sha256 FROM turns t JOIN chunks c ON c.turn = t.id"
         " WHERE t.uuid IN (SELECT value FROM json_each(?))"
@@ -126,14 +126,14 @@ def chunks_of(store: Store, uuids: Sequence[str]) -> list[tuple[str, int, bytes]
 
 
 def harness_of(store: Store, session_id: str) -> str | None:
-    """Return the harness of a session, None if it is not stored."""
+    """Return the harness of a session, or None if the session is not stored."""
     return store.find(str, "SELECT harness FROM sessions WHERE session_id = ?", (session_id,))
 
 
 def _with_tools(store: Store, turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns, results with the names of the tools that their parents called.
+    """Return the turns with the tool's name added to each result that lacks it.
 
-    A line may call several tools, also in an earlier stretch: its results are in the order of its calls.
+    A line may call several tools, also in an earlier segment: its results are in the order of its calls.
     """
     here: dict[str, list[str | None]] = {}
     results: Counter[str] = Counter()
@@ -184,7 +184,7 @@ def _insert(store: Store, turn_rows: Sequence[tuple[object, ...]], chunk_rows: S
 
 
 def _note_copies(store: Store, copies: Sequence[Turn], session: int) -> None:
-    """Record that turns stored for one session occur in another session's transcript too."""
+    """Record that stored turns of other sessions are in this session's transcript too."""
     store.execute_many(
         "INSERT INTO turn_copies (session, turn) SELECT ?, id FROM turns WHERE uuid = ? AND part = ? AND session <> ?"
         " ON CONFLICT DO NOTHING",
@@ -207,10 +207,10 @@ def _touch_session(
 
 
 def end_session(store: Store, session_id: str, at: int) -> None:
-    """Note that a session has ended. Its summary is due now."""
+    """Record that a session has ended; its summary becomes due."""
     store.execute(f"UPDATE sessions SET ended_at = ?2 WHERE {_NAMED}", (session_id, at))
 
 
 def reopen_session(store: Store, session_id: str) -> None:
-    """Note that a session continues after its end."""
+    """Record that a session continues after its end."""
     store.execute(f"UPDATE sessions SET ended_at = NULL WHERE {_NAMED} AND ended_at IS NOT NULL", (session_id,))

@@ -1,8 +1,8 @@
-"""Tombstones: what was forgotten, what may not be stored again, and the work that is left. Ids only, no text.
+"""Store tombstones: what was forgotten, what may not be stored again, and the remaining work. Ids only, no text.
 
-A tombstone is both a queue entry and a permanent record: while ``done_at`` is NULL something of it is still here;
-afterwards it blocks what another file, machine or backup brings. Lines are blocked by the privacy tables: ids of lines
-in ``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
+A tombstone is both a queue entry and a permanent record: while ``done_at`` is NULL, a part of it is still stored;
+afterwards it blocks the same content from another file, machine or backup. Lines are blocked by the privacy tables:
+ids of lines in ``private_lines``, sessions, folders and times in ``private_marks`` with the reason ``forgotten``.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from crystal.store.notes import read_note, write_note
 from crystal.text.folders import is_within
 
 FORGOTTEN = "forgotten"
-"""The reason of marks that a tombstone makes: capture is not off because of them."""
+"""Reason of private periods that a tombstone makes; capture stays on during these."""
 
 TombstoneKind = Literal["lines", "session", "project", "before", "memory"]
 
 
 class ForgottenScope(NamedTuple):
-    """Everything said in a session, or below a folder (None: any), before a moment (ms)."""
+    """All lines of a session, or below a folder (None: any), before a moment (ms)."""
 
     session: str | None
     folder: str | None
@@ -39,16 +39,16 @@ class ForgottenScope(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A record of what was forgotten, by name.
+    """A record of what was forgotten, by id.
 
     Attributes:
         uid: 32 hexadecimal digits, the same on every machine.
         kind: ``lines`` {"lines", "sessions"}, ``session`` {"session", "lines"}, ``project`` {"folders", "lines"},
             ``before`` {"lines"}, ``memory`` {"memories", "lines", "sessions"}; each a list of ids but ``session``.
-        value: The names.
-        until_at: session, project, before: what was said before this moment, ms.
+        value: The ids, as a dictionary with the keys listed under ``kind``.
+        until_at: For session, project and before: only lines before this moment (ms) are forgotten.
         made_at: When it was forgotten, ms.
-        device: On which machine.
+        device: The machine on which it was forgotten.
     """
 
     uid: str
@@ -59,34 +59,34 @@ class Tombstone(NamedTuple):
     device: str
 
     def names(self, what: str) -> tuple[str, ...]:
-        """Return one list of the value's names; empty if it is missing or malformed, as another machine may send it."""
+        """Return one list of ids of the value; empty if it is missing or malformed, as another machine may send it."""
         found = self.value.get(what)
         return tuple(name for name in found if isinstance(name, str)) if isinstance(found, list | tuple) else ()
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Return ids of transcript lines."""
+        """Return the ids of forgotten transcript lines."""
         return self.names("lines")
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """Return the agents' ids of the sessions of which something was forgotten."""
+        """Return the agents' ids of the sessions with forgotten parts."""
         session = self.value.get("session")
         return (*((session,) if isinstance(session, str) else ()), *self.names("sessions"))
 
     @property
     def memories(self) -> tuple[str, ...]:
-        """Return ids of memories (mem-...)."""
+        """Return the ids of forgotten memories (mem-...)."""
         return self.names("memories")
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return folders of a project."""
+        """Return the folders of a forgotten project."""
         return self.names("folders")
 
     @property
     def scopes(self) -> list[ForgottenScope]:
-        """Return the places and times it names."""
+        """Return the sessions, folders and times that are forgotten as a whole."""
         if self.until_at is None:
             return []
         places: dict[str, list[tuple[str | None, str | None]]] = {
@@ -100,7 +100,7 @@ class Tombstone(NamedTuple):
 def make_tombstone(
     kind: TombstoneKind, value: Mapping[str, Any], until_at: int | None, made_at: int, device: str, *more: object
 ) -> Tombstone:
-    """Return a tombstone whose uid follows from what it names, on which machine, and ``more``."""
+    """Return a tombstone whose uid is a hash of its content, the device and ``more``."""
     text = json.dumps([kind, value, device, *more], sort_keys=True)
     uid = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return Tombstone(uid, kind, value, until_at, made_at, device)
@@ -115,7 +115,7 @@ _OWN_KIND = {"folders": "project", "memories": "memory"}
 
 
 def parts(tombstone: Tombstone) -> list[Tombstone]:
-    """Split a tombstone with very many names; the parts' uids derive from its own, so they are the same everywhere."""
+    """Split a tombstone with too many names; the parts' uids derive from its own, so they are the same everywhere."""
     runs: list[list[tuple[str, str]]] = [[]]
     letters = 0
     named = [(what, name) for what in _LISTS for name in tombstone.names(what)]
@@ -142,7 +142,7 @@ _COLUMNS = "uid, kind, value, until_at, made_at, device"
 
 
 def select_tombstones(store: Store, where: str, *values: int) -> list[tuple[int, Tombstone]]:
-    """Return some tombstones with their numbers, in the order in which this machine received them."""
+    """Return (number, tombstone) for a condition, in the order in which this machine received them."""
     rows = store.rows(f"SELECT id, {_COLUMNS} FROM tombstones WHERE {where}", values)
     return [
         (int(number), Tombstone(uid, kind, read_json(FORGOTTEN_NAMES, value), until_at, made_at, device))
@@ -153,8 +153,8 @@ def select_tombstones(store: Store, where: str, *values: int) -> list[tuple[int,
 def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> None:
     """Record what is forgotten and block it, inside the caller's transaction.
 
-    Idempotent by ``uid``. Deletes nothing: ``crystal.forgetting.finish`` finds and deletes what is here; its queue is
-    the tombstones without ``done_at``. One with very many names is kept in parts.
+    Idempotent by ``uid``. Deletes nothing: ``crystal.forgetting.finish`` finds and deletes the content; its queue is
+    the tombstones without ``done_at``. A tombstone with too many names is stored in parts.
     """
     is_new = False
     for tombstone in (part for one in tombstones for part in parts(one)):
@@ -166,8 +166,8 @@ def add_tombstones(store: Store, tombstones: Iterable[Tombstone], now: int) -> N
         _block(store, tombstone, now)
         is_new = True
     if is_new:
-        # Parts of incomplete messages are stored in plain text, and nothing tells what they contain: request them
-        # again. Any predecessor is accepted once: the tag of the blob before is not known any more.
+        # Parts of incomplete messages are plain text of unknown content: delete them and fetch them again. Accept any
+        # predecessor once, because the tag of the blob before them is no longer known.
         store.execute(
             "UPDATE relay_in SET last_seq = f.seq - 1, last_tag = x'', resend = f.seq"
             " FROM (SELECT stream, min(seq) AS seq FROM relay_fragments GROUP BY stream) f WHERE relay_in.id = f.stream"
@@ -183,12 +183,12 @@ def _block(store: Store, tombstone: Tombstone, now: int) -> None:
 
 
 def taint_sessions(store: Store, session_ids: Iterable[str]) -> None:
-    """Note that something of sessions was forgotten, so that nothing repeats it. Inside a transaction."""
+    """Record that parts of sessions were forgotten, so that they are not repeated. Inside a transaction."""
     store.insert_many("forgotten_sessions", "session_id", [(one,) for one in session_ids], "DO NOTHING")
 
 
 def tombstones_after(store: Store, number: int, limit: int) -> list[tuple[int, Tombstone]]:
-    """Return tombstones after a number."""
+    """Return (number, tombstone) after a number."""
     return select_tombstones(store, "id > ? ORDER BY id LIMIT ?", number, limit)
 
 
@@ -198,22 +198,22 @@ def newest_tombstone(store: Store) -> int:
 
 
 def open_tombstones(store: Store) -> list[tuple[int, Tombstone]]:
-    """Return tombstones of which something may still be here, oldest first; a thousand at most."""
+    """Return (number, tombstone) that may still have content here, oldest first; at most a thousand."""
     return select_tombstones(store, "done_at IS NULL ORDER BY id LIMIT 1000")
 
 
 def is_work_left(store: Store) -> bool:
-    """Return True if ``finish`` has something to do: two lookups in tables that are empty or indexed."""
+    """Return True if ``finish`` has work; costs two look-ups in tables that are empty or indexed."""
     return store.has("SELECT 1 FROM tombstones WHERE done_at IS NULL UNION ALL SELECT 1 FROM forget_work LIMIT 1")
 
 
 def is_anything_forgotten(store: Store) -> bool:
-    """Return True if anything was ever forgotten here, so that lines must be checked."""
+    """Return True if anything was ever forgotten on this machine: lines must then be checked."""
     return store.has("SELECT 1 FROM tombstones LIMIT 1")
 
 
 def is_session_forgotten(store: Store, session_id: str) -> bool:
-    """Return True if a part of this session was forgotten: lines that may repeat it are left out."""
+    """Return True if a part of this session was forgotten: lines that may repeat it are not captured."""
     return store.has("SELECT 1 FROM forgotten_sessions WHERE session_id = ?", (session_id,))
 
 
@@ -227,7 +227,7 @@ class Tombstones(NamedTuple):
     marks: tuple[ForgottenScope, ...]
 
     def holds(self, uuid: str | None, session_id: str, at: int | None, cwd: str | None) -> bool:
-        """Return True if a line or a turn was forgotten: by its id, or by where and when it was said."""
+        """Return True if a line or a turn was forgotten, by its id or by its session, folder and time."""
         if uuid is not None and is_private_line(self.store, uuid):
             return True
         return at is not None and any(mark.holds(session_id, at, cwd) for mark in self.marks)
@@ -245,7 +245,7 @@ def read_blocks(store: Store) -> Tombstones | None:
 
 
 def is_line_forgotten(store: Store, uuid: str) -> bool:
-    """Return True if a line is blocked; False where nothing was ever forgotten."""
+    """Return True if a line is blocked; False if nothing was ever forgotten."""
     return is_anything_forgotten(store) and is_private_line(store, uuid)
 
 
@@ -256,13 +256,13 @@ _NOTE = "forgotten_file"
 
 
 def names_agree(store: Store, path: Path) -> bool:
-    """Return True if the file of names is unchanged since it was compared with the tombstones. Costs one ``stat``."""
+    """Return True if the file of names is unchanged since the last comparison with the tombstones: one ``stat``."""
     newest = newest_tombstone(store)
     return (newest == 0 and not path.exists()) or read_note(store, _NOTE) == f"{newest} {_look(path)}"
 
 
 def note_names(store: Store, path: Path) -> None:
-    """Note that the file of names and the tombstones agree."""
+    """Record that the file of names and the tombstones agree."""
     write_note(store, _NOTE, f"{newest_tombstone(store)} {_look(path)}")
 
 

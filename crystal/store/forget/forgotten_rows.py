@@ -1,6 +1,6 @@
-"""Find the rows to be forgotten by id, place and text, and their lines in the archives.
+"""Find the rows to forget by id, place and text, and their lines in the archives.
 
-Finding only reads. What changes the ledger runs inside the caller's transactions.
+Finding only reads. Functions that change the ledger run inside the caller's transactions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGE_ARCHIVE_BYTES = 2 << 20
 
 
 class ForgottenSource(NamedTuple):
-    """The whole text of one turn or one memory. Either ``uuid`` (of a line) or ``uid`` (of a memory) is empty."""
+    """The whole text of one turn or memory; ``uuid`` is empty for a memory, ``uid`` for a turn."""
 
     uuid: str
     uid: str
@@ -30,7 +30,7 @@ class ForgottenSource(NamedTuple):
 
 
 def each_text(store: Store, turns: Collection[int] | None = None) -> Iterator[ForgottenSource]:
-    """Yield every text of the store: of turns (of some only, by row), of memories and of their former versions."""
+    """Yield all texts of the store: turns (or only those with these row ids), memories and their former versions."""
     yield from _texts_of_turns(store, "") if turns is None else texts_of_turns(store, turns)
     yield from _texts_of_memories(store, "")
 
@@ -69,18 +69,18 @@ def _texts_of_memories(store: Store, where: str, *values: Collection[object]) ->
 
 
 def is_large(store: Store) -> bool:
-    """Return True if reading all of a store and its archives takes longer than a person waits."""
+    """Return True if reading a whole store and its archives takes longer than a person waits."""
     chunks = int(store.value("SELECT count(*) FROM chunks"))
     return chunks > LARGE_CHUNKS or archived_bytes(store) > LARGE_ARCHIVE_BYTES
 
 
 def archived_bytes(store: Store) -> int:
-    """Return how many bytes the lines in archives have, decompressed."""
+    """Return the decompressed size of all archived lines, in bytes."""
     return int(store.value("SELECT coalesce(sum(clean_length), 0) FROM segments"))
 
 
 def lines_named(store: Store, uuids: Collection[str]) -> Iterator[tuple[Any, ...]]:
-    """Yield the lines that are stored.
+    """Yield the stored lines among these.
 
     Each as (uuid, role, beginning of the first turn, session, project, device, ms, harness, number of turns).
     """
@@ -111,9 +111,9 @@ def lines_where(
     projects: Sequence[int] | None = None,
     before: int | None = None,
 ) -> set[str]:
-    """Return the lines said in these sessions (not those that they repeat from others) or projects before a moment.
+    """Return the lines of these sessions (without lines repeated from others), of these projects, or before a moment.
 
-    Lines without a time are left out if only a moment is given.
+    With only a moment, lines without a time are not returned.
     """
     sql, timed = "SELECT DISTINCT uuid FROM turns WHERE", "(?2 IS NULL OR ts IS NULL OR ts < ?2)"
     if sessions is not None:
@@ -125,13 +125,13 @@ def lines_where(
 
 
 def uuids_repeated(store: Store, session_ids: Collection[str], since: int) -> set[str]:
-    """Return the lines since a moment that these sessions share with others, and the store has from the others."""
+    """Return the lines since a moment that these sessions repeat and that are stored under another session."""
     sql = "SELECT t.uuid FROM turn_copies c JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session"
     return _names(store, f"{sql} WHERE s.session_id IN {_SOME} AND t.ts >= ?", session_ids, since)
 
 
 def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[str]:
-    """Return the lines before a moment that the store has from these sessions, and other sessions have as well."""
+    """Return the lines before a moment that are stored under these sessions and repeated by others."""
     sql = (
         "SELECT t.uuid FROM sessions s JOIN turns t ON t.session = s.id JOIN turn_copies c ON c.turn = t.id"
         " JOIN sessions o ON o.id = c.session WHERE"
@@ -141,13 +141,13 @@ def uuids_lent(store: Store, session_ids: Collection[str], before: int) -> set[s
 
 
 def turns_of(store: Store, uuids: Collection[str], among: Collection[int] | None) -> set[int]:
-    """Return the turns of some lines by row, only those ``among`` some turns if these are given."""
+    """Return the row ids of the turns of some lines, only those in ``among`` unless it is None."""
     found = set(store.all(int, f"SELECT id FROM turns WHERE uuid IN {_SOME}", (uuids,)))
     return found if among is None else found.intersection(among)
 
 
 def uuid_of_turn(store: Store, turn: int) -> str:
-    """Return the id of the line that a turn is a part of."""
+    """Return the id of a turn's line."""
     return str(store.value("SELECT uuid FROM turns WHERE id = ?", (turn,)))
 
 
@@ -157,13 +157,13 @@ def folders_of_projects(store: Store, projects: Sequence[int]) -> set[str]:
 
 
 def folders_within(store: Store, folders: Collection[str]) -> list[int]:
-    """Return the projects that are in these folders or below."""
+    """Return the ids of the projects in these folders or below."""
     rows = store.rows("SELECT id, cwd FROM projects")
     return [ident for ident, cwd in rows if any(is_within(cwd, folder) for folder in folders)]
 
 
 def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
-    """Return how many lines were said before a moment, in how many sessions, and the time of the first."""
+    """Return the numbers of lines and sessions before a moment, and the time of the first line."""
     row = store.row("SELECT count(DISTINCT uuid), count(DISTINCT session), min(ts) FROM turns WHERE ts < ?", (until,))
     return (0, 0, None) if row is None else (int(row[0]), int(row[1]), row[2])
 
@@ -171,7 +171,7 @@ def counts_before(store: Store, until: int) -> tuple[int, int, int | None]:
 def memories_where(
     store: Store, *, sessions: Collection[str] = (), projects: Sequence[int] = (), before: int | None = None
 ) -> set[str]:
-    """Return memories requested in these sessions, hold in these projects, or last changed before a moment."""
+    """Return memories requested in these sessions, of these projects, or last changed before a moment."""
     named = f"session IN {_FIRST} OR project IN (SELECT value FROM json_each(?2))"
     sql = f"SELECT uid FROM memories WHERE {named} OR (?3 IS NOT NULL AND updated_at < ?3)"
     return _names(store, sql, sessions, projects, before)
@@ -187,7 +187,7 @@ def sessions_of(store: Store, uuids: Collection[str]) -> set[str]:
 
 
 def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
-    """Return the client's summaries of conversations (role summary) that follow some lines in their session."""
+    """Return the client's summaries (role summary) that follow these lines in their session."""
     later = "y.role = 'summary' AND (y.ts IS NULL OR t.ts IS NULL OR y.ts >= t.ts)"
     own = f"SELECT y.uuid FROM turns t JOIN turns y ON y.session = t.session AND {later}"
     copied = "SELECT y.uuid FROM turns t JOIN turn_copies c ON c.turn = t.id JOIN turns y ON y.session = c.session"
@@ -196,7 +196,7 @@ def summaries_after(store: Store, uuids: Collection[str]) -> set[str]:
 
 
 def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str | None, str]]:
-    """Return the turns of a session that a person or a tool call made, as (uuid, role, tool, text)."""
+    """Return (uuid, role, tool, text) of the turns of a session that a person or a tool call made."""
     rows = store.rows(
         "SELECT t.uuid, t.role, t.tool, group_concat(c.text, '') FROM turns t JOIN sessions s ON s.id = t.session"
         " JOIN chunks c ON c.turn = t.id WHERE s.session_id = ? AND t.role IN ('user', 'tool_call', 'tool_result')"
@@ -207,7 +207,7 @@ def turns_of_session(store: Store, session_id: str) -> list[tuple[str, str, str 
 
 
 def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -> list[str | bytes]:
-    """Return the files in which these sessions were seen on a device, all of them if several have the same one."""
+    """Return all paths at which the transcripts of these sessions were seen on a device."""
     known = f"SELECT path, transcript FROM capture_state WHERE device = ? AND session_id IN {_SOME}"
     sql = (
         f"WITH known AS ({known}) SELECT path FROM known"
@@ -220,9 +220,9 @@ def files_of_sessions(store: Store, session_ids: Collection[str], device: str) -
 
 
 class KeptRow(NamedTuple):
-    """A row of the ledger whose lines are archived; ``transcript`` is the row of its transcript, ``key`` its key.
+    """A ledger row with archived lines; ``transcript`` is the row id of its transcript, ``key`` the transcript's key.
 
-    An equal row has the same lines: ``hash`` is theirs.
+    ``hash`` is the hash of its lines: rows with equal hashes have the same lines.
     """
 
     id: int
@@ -248,35 +248,35 @@ _KEPT = (
 
 
 def kept_rows(store: Store, sessions: Collection[str] | None = None) -> list[KeptRow]:
-    """Return the rows whose lines are archived, of all sessions or of some, file by file."""
+    """Return the rows with archived lines, of all sessions or of some, file by file."""
     some, values = ("", ()) if sessions is None else (f"AND c.session_id IN {_SOME}", (sessions,))
     return store.all(KeptRow, f"{_KEPT} {some} ORDER BY c.id, s.archive_offset", values)
 
 
 def kept_rows_of(store: Store, transcript: int) -> list[KeptRow]:
-    """Return the rows of one transcript whose lines are archived."""
+    """Return the rows with archived lines of one transcript."""
     return store.all(KeptRow, f"{_KEPT} AND c.id = ? ORDER BY s.archive_offset", (transcript,))
 
 
 def kept_rows_of_session(store: Store, session_id: str) -> list[KeptRow]:
-    """Return the rows of one session whose lines are archived, in the order of capture."""
+    """Return the rows with archived lines of one session, in the order of capture."""
     return store.all(KeptRow, f"{_KEPT} AND c.session_id = ? ORDER BY s.id", (session_id,))
 
 
 def kept_rows_between(store: Store, first: int, last: int) -> Iterator[KeptRow]:
-    """Yield the rows with these numbers whose lines are archived, in the order of capture."""
+    """Yield the rows with archived lines and ids from ``first`` to ``last``, in the order of capture."""
     return (KeptRow(*row) for row in store.stream(f"{_KEPT} AND s.id BETWEEN ? AND ? ORDER BY s.id", (first, last)))
 
 
 def transcript_of_row(store: Store, row: int) -> int | None:
-    """Return the transcript that a ledger row belongs to."""
+    """Return the id of a ledger row's transcript."""
     return store.find(int, "SELECT transcript FROM segments WHERE id = ?", (row,))
 
 
 def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, size: int) -> None:
-    """Note the new place and content of a row's lines, now that some were forgotten. Inside a transaction.
+    """Record the new place and content of a row's lines after some were forgotten. Inside a transaction.
 
-    The hash of the bytes in the file is deleted: it would confirm a guess.
+    The hash of the bytes in the transcript is deleted: it would confirm a guess.
     """
     store.execute(
         "UPDATE segments SET archive_offset = ?, archive_length = ?, clean_hash = ?, clean_length = ?,"
@@ -286,7 +286,7 @@ def place_lines(store: Store, row: int, offset: int, length: int, sha: bytes, si
 
 
 def close_row(store: Store, row: int, rule: str) -> None:
-    """Mark a row's bytes as private: all of its lines were forgotten. Inside a transaction."""
+    """Mark a row's bytes as private after all its lines were forgotten. Inside a transaction."""
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, archive_offset = NULL,"
         " archive_length = NULL, clean_hash = NULL, clean_length = NULL WHERE id = ?",
@@ -295,7 +295,7 @@ def close_row(store: Store, row: int, rule: str) -> None:
 
 
 def close_relayed(store: Store, session_ids: Collection[str], rule: str) -> None:
-    """Mark as private the bytes of whole sessions whose lines only home has. Inside a transaction."""
+    """Mark the bytes of whole sessions whose lines only home has as private. Inside a transaction."""
     store.execute(
         "UPDATE segments SET state = 'private', rule = ?, raw_hash = NULL, clean_hash = NULL, clean_length = NULL"
         " WHERE state = 'captured' AND archive_length IS NULL AND transcript IN"

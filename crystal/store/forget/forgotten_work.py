@@ -1,7 +1,7 @@
-"""Delete the rows of what is forgotten, and record the work that is left in files.
+"""Delete the rows of what is forgotten, and record the work that remains in files.
 
-Everything runs inside the caller's transactions. Nothing stays in free pages, because the connection deletes securely;
-what stays between cells goes when the file is rewritten.
+Everything runs inside the caller's transactions. The connection deletes securely, so nothing stays in free pages;
+copies between the cells of a page are removed when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crystal.store.notes import ANSWER_ALONE, MODEL_ANSWER, drop_notes
 from crystal.store.search import space
 
 MANY = 1_000
-"""More chunks than this are deleted in batches; their words are removed at the end."""
+"""With more chunks than this, deletion runs in batches; their words are removed at the end."""
 
 BATCH = 4_000
 
@@ -26,7 +26,7 @@ BATCH = 4_000
 
 
 def chunks_of(store: Store, uuids: Collection[str]) -> list[int]:
-    """Return the chunks of these lines."""
+    """Return the chunk ids of these lines."""
     sql = "SELECT id FROM chunks WHERE turn IN " + _TURNS
     return store.all(int, sql, (uuids,))
 
@@ -35,7 +35,7 @@ _TURNS = "(SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?)))"
 
 
 def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -> None:
-    """Delete the turns of lines with their chunks, words and vectors, and all copies in ``whole`` sessions.
+    """Delete the turns of lines with their chunks, words and vectors, and all records of copies in ``whole`` sessions.
 
     Runs inside a transaction.
     """
@@ -65,12 +65,12 @@ def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]
 
 
 def reset_sessions(store: Store, session_ids: Collection[str]) -> list[tuple[str, str, str | None]]:
-    """Delete what was derived from sessions: title, summary, log line, a model's answers. Those without a turn go.
+    """Delete what was derived from sessions: title, summary, log line, a model's answers. Delete empty sessions.
 
     Inside a transaction.
 
     Returns:
-        (session, agent, path of the summary below the agent's folder) of each that was stored.
+        (session, agent, path of the summary below the agent's folder) of each session that was stored.
     """
     done: list[tuple[str, str, str | None]] = []
     for session_id in sorted(session_ids):
@@ -110,7 +110,7 @@ def log_again(store: Store, session_id: str, title: str | None) -> None:
 
 
 class ForgetWork(NamedTuple):
-    """A place that still contains forgotten text; its rows are deleted. See the table ``forget_work``."""
+    """A place that still contains forgotten text after its rows were deleted. See the table ``forget_work``."""
 
     id: int
     target: str
@@ -118,7 +118,7 @@ class ForgetWork(NamedTuple):
 
 
 def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> None:
-    """Note work that is left, inside a transaction; equal work is noted once."""
+    """Record remaining work, inside a transaction; equal work is recorded once."""
     text = json.dumps(detail, sort_keys=True)
     known = "SELECT 1 FROM forget_work WHERE kind = ? AND target = ? AND detail = ?"
     if not store.has(known, (kind, target, text)):
@@ -126,23 +126,23 @@ def add_work(store: Store, kind: str, target: str, detail: object, now: int) -> 
 
 
 def works(store: Store, kind: str) -> list[ForgetWork]:
-    """Return the work of one kind, in the order in which it was noted."""
+    """Return the remaining work of one kind, in the order in which it was recorded."""
     rows = store.rows("SELECT id, target, detail FROM forget_work WHERE kind = ? ORDER BY id", (kind,))
     return [ForgetWork(ident, target, read_json(FORGET_WORK, detail)) for ident, target, detail in rows]
 
 
 def work_kinds(store: Store) -> set[str]:
-    """Return the kinds of work that is left."""
+    """Return the kinds of the remaining work."""
     return set(store.all(str, "SELECT DISTINCT kind FROM forget_work"))
 
 
 def end_works(store: Store, done: Sequence[ForgetWork]) -> None:
-    """Delete work that is done."""
+    """Delete finished work."""
     store.execute_many("DELETE FROM forget_work WHERE id = ?", [(one.id,) for one in done])
 
 
 def end_tombstones(store: Store, uids: Sequence[str], now: int) -> None:
-    """Note that nothing of some tombstones is left here. Inside a transaction."""
+    """Mark tombstones as finished: none of their content is left here. Inside a transaction."""
     store.execute_many(
         "UPDATE tombstones SET done_at = ? WHERE uid = ? AND done_at IS NULL", [(now, uid) for uid in uids]
     )

@@ -1,6 +1,6 @@
-"""Read a store for the proof of forgetting: its texts, and values that a search of the file's bytes would miss.
+"""Read a store to prove forgetting: its texts, and values that a search of the file's bytes would miss.
 
-A long value is in several pages, so values are also queried through the database. Everything here only reads.
+A long value is spread over several pages, so values are also read by queries. Everything here only reads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SKIPPED = ("outbox",)
 def retained_texts(
     store: Store, lines: Collection[str], memories: Collection[str], sessions: Collection[str]
 ) -> Iterator[str]:
-    """Yield what is readable apart from these lines, memories and sessions: texts, titles, names, the schema."""
+    """Yield all readable text but that of these lines, memories and sessions: texts, titles, names, the schema."""
     for said in each_text(store):
         if said.uuid not in lines and said.uid not in memories:
             yield f"{said.text}\n{said.key or ''}"
@@ -31,7 +31,7 @@ def retained_texts(
         yield "\n".join([session, *(title or "" for title in titles if session not in sessions)])
     for sql in _NAMES:
         for row in store.stream(sql):
-            yield "\n".join(f"`{value}`" for value in row if value is not None)  # as a session's page writes them
+            yield "\n".join(f"`{value}`" for value in row if value is not None)  # in the form of a session's page
 
 
 _NAMES = (
@@ -50,7 +50,7 @@ _NAMES = (
 
 
 def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
-    """Yield the compressed texts of lines and memories, or the blocks that they are in."""
+    """Yield the compressed texts of lines and memories, or the blocks that contain them."""
     blocks = set[int]()
     for name, wanted in (("t.uuid", lines), ("m.uid", memories)):
         for block, body in store.stream(
@@ -68,7 +68,7 @@ def bodies_of(store: Store, lines: Collection[str], memories: Collection[str]) -
 
 
 def retained_bodies(store: Store, lines: Collection[str], memories: Collection[str]) -> Iterator[bytes]:
-    """Yield the compressed texts of everything but some lines and memories. No block has a text of these any more."""
+    """Yield the compressed texts of all other lines and memories. No block contains a forgotten text any more."""
     for (body,) in store.stream("SELECT body FROM text_blocks"):
         yield body
     for body, uuid, uid in store.stream(
@@ -85,7 +85,7 @@ def count_turns(store: Store) -> int:
 
 
 def newest_turns(store: Store, count: int) -> set[int]:
-    """Return a number of turns, by row."""
+    """Return the row ids of the newest turns, ``count`` of them."""
     return set(store.all(int, "SELECT id FROM turns ORDER BY id DESC LIMIT ?", (count,)))
 
 
@@ -95,16 +95,16 @@ def has_line(store: Store, uuid: str) -> bool:
 
 
 def rows_left(store: Store, lines: Collection[str], memories: Collection[str]) -> int:
-    """Return how many rows are left of lines and memories that were forgotten."""
+    """Return how many rows of forgotten lines and memories are left."""
     some = "IN (SELECT value FROM json_each(?))"
     sql = f"SELECT (SELECT count(*) FROM turns WHERE uuid {some}) + (SELECT count(*) FROM memories WHERE uid {some})"
     return int(store.value(sql, (lines, memories)))
 
 
 def values(store: Store, progress: Callable[[int, int], None]) -> Iterator[tuple[str, bytes]]:
-    """Yield every string and blob in the tables, as (table, bytes), with long ones reassembled.
+    """Yield every string and blob of the tables as (table, bytes), with long values reassembled.
 
-    ``progress`` is called with the rows that were read, and their number.
+    ``progress`` is called with the number of rows read and the total.
     """
     named = store.all(str, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'")
     tables = [name for name in named if name not in _SKIPPED]
@@ -119,7 +119,7 @@ def values(store: Store, progress: Callable[[int, int], None]) -> Iterator[tuple
 
 
 def entries_alone(store: Store) -> int:
-    """Return how many vectors and texts in blocks belong to no chunk, and how many answers of a model to no session."""
+    """Count vectors and texts in blocks that have no chunk, and a model's answers that have no session."""
     tables = [f"{table_of(one.id)}_rowids" for one in generations(store)]
     sql = "SELECT count(*) FROM {} WHERE rowid NOT IN (SELECT id FROM chunks)"
     answers = int(store.value(f"SELECT count(*) FROM meta WHERE {ANSWER_ALONE}", (MODEL_ANSWER,)))

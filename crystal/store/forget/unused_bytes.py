@@ -1,11 +1,11 @@
-"""Overwrite the bytes of a database file that nothing uses, in place.
+"""Overwrite the unused bytes of a database file in place.
 
 SQLite deletes securely, but leaves copies of rows between the cells of a page when it moves them. VACUUM removes them
-by writing everything three times; here only the pages that have some are written, and of these only bytes that SQLite
-never reads. So a process killed anywhere leaves a sound file, and the next run continues.
+by writing everything three times. This module writes only pages that have such copies, and in these only bytes that
+SQLite never reads. So a process killed at any time leaves a sound file, and the next run continues.
 
-Other processes may have pages with such copies in memory. So a row changes under the same write lock: what was read
-before is then out of date, and nobody writes it again.
+Other processes may have cached pages with such copies. So a row changes under the same write lock: their cache is then
+out of date, and they do not write it back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crystal.store.notes import write_note
 from crystal.store.upgrade import REPAIR_HINT
 
 CLEARED = "unused_bytes_cleared"
-"""Key in ``meta`` of the row that changes: when it was done."""
+"""Key in ``meta`` of the row that changes: the time of the last run."""
 
 PIECE = 4 << 20
 _INNER_KINDS = (2, 5)
@@ -33,12 +33,12 @@ _FIRST_HEADER = 100
 
 
 def can_clear(store: Store) -> bool:
-    """Return True if this SQLite can tell what each page is used for."""
+    """Return True if this SQLite can report the use of each page."""
     return bool(store.value("SELECT sqlite_compileoption_used('ENABLE_DBSTAT_VTAB')"))
 
 
 def clear_unused(store: Store, progress: Callable[[int, int], None] = lambda *_: None) -> bool:
-    """Overwrite the unused bytes with zeros. No transaction may be open. False if the log is not empty.
+    """Overwrite the unused bytes with zeros. No transaction may be open. Return False if the log is not empty.
 
     Raises:
         StoreBusyError, StoreDamagedError: Nothing is lost; try again later.
@@ -48,9 +48,9 @@ def clear_unused(store: Store, progress: Callable[[int, int], None] = lambda *_:
         writer = Store(path, db)
         with writer.transaction():
             log = path.with_name(f"{path.name}-wal")
-            if log.exists() and log.stat().st_size:  # the pages in it are newer than those of the file
+            if log.exists() and log.stat().st_size:  # its pages are newer than those of the file
                 return False
-            # Not opened by Python: to close that would end the locks that SQLite holds (howtocorrupt.html, 2.2).
+            # Not opened by Python: closing it would release the locks that SQLite holds (howtocorrupt.html, 2.2).
             file = apsw.VFSFile("", str(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE, 0])
             try:
                 for start, end in _Pages(reader, file).unused(progress):
@@ -82,7 +82,7 @@ class _Pages:
         self._tails |= dict(self._free_pages(*struct.unpack_from(">I", header, 32)))
 
     def _free_pages(self, trunk: int) -> Iterator[tuple[int, int]]:
-        """Yield the free pages, each with how many of its bytes mean something: those of a trunk name the others."""
+        """Yield (page, number of used bytes) of the free pages: a trunk page lists others, a leaf uses none."""
         while trunk:
             page = self._file.xRead(self._size, (trunk - 1) * self._size)
             after, count = struct.unpack_from(">II", page)
@@ -91,7 +91,7 @@ class _Pages:
             trunk = after
 
     def unused(self, progress: Callable[[int, int], None]) -> Iterator[tuple[int, int]]:
-        """Yield the places in the file that nothing uses and that are not zeros, as (start, end)."""
+        """Yield (start, end) of the unused bytes of the file that are not zeros."""
         size, whole = self._size, self._file.xFileSize()
         for piece in range(0, whole, PIECE):
             data = self._file.xRead(min(PIECE, whole - piece), piece)
@@ -103,7 +103,7 @@ class _Pages:
             progress(piece + len(data), whole)
 
     def _gaps(self, number: int, page: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the unused places of a page."""
+        """Yield (start, end) of the unused bytes of a page."""
         if number in self._tails:
             yield self._tails[number], self._usable
         if number not in self._tree:

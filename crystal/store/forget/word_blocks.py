@@ -1,4 +1,4 @@
-"""Keep for blocks of archived lines which words they may have. Triggers delete a block whose lines change."""
+"""Store a filter of the words in each block of archived lines. Triggers delete a block if its lines change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from crystal.store.forget.forgotten_rows import KeptRow
 
 BLOCK_BYTES = 1 << 20
-"""Bytes of archives, compressed, whose words are kept together."""
+"""Compressed bytes of the archives whose words one block has."""
 _MAX_ROW = (1 << 63) - 1
 
 
 class WordBlock(NamedTuple):
-    """Rows of the ledger from ``first`` to ``last``, and a filter of the words in their lines."""
+    """A filter of the words in the lines of ledger rows ``first`` to ``last``."""
 
     first: int
     last: int
@@ -29,12 +29,12 @@ def all_blocks(store: Store) -> list[WordBlock]:
 
 
 def are_words_due(store: Store) -> bool:
-    """Return True if there are rows that are to become a block."""
+    """Return True if there are rows for a new block."""
     return _range_due(store) is not None
 
 
 def rows_due(store: Store) -> list[KeptRow]:
-    """Return the rows that are to become the next block; none if there are none."""
+    """Return the rows of the next block to add; empty if none are due."""
     from crystal.store.forget.forgotten_rows import kept_rows_between  # noqa: PLC0415 - a turn asks if some are due
 
     rows: list[KeptRow] = []
@@ -48,7 +48,7 @@ def rows_due(store: Store) -> list[KeptRow]:
 
 
 def _range_due(store: Store) -> tuple[int, int] | None:
-    """Return the first and the last number of rows without a block: those before one, or so many that they fill one."""
+    """Return the first and last id of rows without a block: a gap before an existing block, or enough to fill one."""
     gap = store.row(
         "SELECT before + 1, first - 1 FROM (SELECT first, lag(last, 1, 0) OVER (ORDER BY last) AS before"
         " FROM archive_words) WHERE EXISTS (SELECT 1 FROM segments WHERE id > before AND id < first"
@@ -62,7 +62,7 @@ def _range_due(store: Store) -> tuple[int, int] | None:
 
 
 def add_block(store: Store, rows: list[KeptRow], words: bytes) -> None:
-    """Keep the words of some rows, unless their lines have changed since. Inside a transaction."""
+    """Store the word filter of some rows, unless their lines have changed since. Inside a transaction."""
     from crystal.store.forget.forgotten_rows import kept_rows_between  # noqa: PLC0415 - as above
 
     first, last = rows[0].id, rows[-1].id
@@ -71,5 +71,5 @@ def add_block(store: Store, rows: list[KeptRow], words: bytes) -> None:
 
 
 def drop_blocks(store: Store, form: bytes) -> None:
-    """Delete the blocks whose filter does not begin with this form."""
+    """Delete the blocks whose filter does not begin with ``form``."""
     store.execute("DELETE FROM archive_words WHERE substr(words, 1, ?) != ?", (len(form), form))

@@ -1,4 +1,4 @@
-"""Queries of ``crystal verify``, and the repair of derived data."""
+"""Run the queries of ``crystal verify``, and repair derived data."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from crystal.store.upgrade import one_line
 from crystal.store.work.index import TABLES
 
 PROGRESS_STEPS = 1_000
-"""Steps of SQLite between two checks of the time."""
+"""Number of SQLite's virtual machine steps between two checks of the time."""
 
 
 class LedgerRow(NamedTuple):
-    """One row of the byte ledger. ``offset`` and ``length`` locate its frame in the archive, 0 when not captured."""
+    """One row of the byte ledger. ``offset`` and ``length`` locate its frame in the archive; 0 if not captured."""
 
     id: int
     generation: int
@@ -64,7 +64,7 @@ def ledger_rows(store: Store, transcript: int) -> list[LedgerRow]:
 
 
 def database_faults(store: Store) -> list[str]:
-    """Return the errors that SQLite's own check reports."""
+    """Return the errors of SQLite's own checks and of the schema."""
     faults = [str(text) for (text,) in store.rows("PRAGMA integrity_check(20)") if text != "ok"]
     faults += [*filter(None, [changed_definition_in(store.db)]), *json_faults(store)]
     orphans = store.rows("PRAGMA foreign_key_check")
@@ -74,13 +74,13 @@ def database_faults(store: Store) -> list[str]:
 
 
 def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None, bool]:
-    """Look for faults in pages and indexes, then in texts, for ``seconds`` each.
+    """Search for faults in pages and indexes, then in texts, for ``seconds`` each.
 
-    If the file is too large for that, small tables are checked first, and texts get a third of the time, twice: they
-    are then a sample.
+    If the file is too large for that, small tables are checked first, and each of the two checks of texts gets a third
+    of the time: they then check only a sample.
 
     Returns:
-        The first fault or None, and whether the time sufficed for every page.
+        The first fault or None, and whether every page was checked in time.
     """
     deadline = time.monotonic() + seconds
     store.db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
@@ -102,7 +102,7 @@ def quick_fault(store: Store, seconds: float = float("inf")) -> tuple[str | None
 
 
 def _faults_within(store: Store) -> Iterator[str]:
-    """Yield what SQLite finds wrong. Only a check of a table compares it with its indexes."""
+    """Yield the faults that SQLite finds. Only a check of a single table compares it with its indexes."""
     tables = [f"integrity_check({name})" for name in _tables(store)]
     for check in (*tables[: -len(_LARGE)], "quick_check(1)", *tables[-len(_LARGE) :]):
         yield from (str(text) for (text,) in store.rows(f"PRAGMA {check}") if text != "ok")
@@ -115,9 +115,9 @@ def _tables(store: Store) -> list[str]:
 
 
 def damage(path: Path) -> str | None:
-    """Check all of a database and return what makes it unusable, or None. Changes nothing.
+    """Check a whole database and return what makes it unusable, or None. Changes nothing.
 
-    An inverted index that disagrees with the chunks does not count: it is rebuilt from them.
+    An inverted index that disagrees with the chunks is no damage: it is rebuilt from them.
     """
     try:
         with Store.open_untouched(path) as store:
@@ -157,7 +157,7 @@ def _implausible(store: Store) -> str | None:
 
 
 def chunks_with_wrong_hash(store: Store, deadline: float = float("inf")) -> list[int]:
-    """Return chunks whose text does not match its hash, of those that are read before the deadline: newest first."""
+    """Return the chunks whose text does not match its hash, newest first; stops at the deadline."""
     found = []
     for ident, text, sha in store.stream("SELECT id, text, text_sha256 FROM chunks ORDER BY id DESC"):
         found += [int(ident)] if text_hash(text) != sha else []
@@ -170,12 +170,12 @@ _BARE = "NOT EXISTS (SELECT 1 FROM chunks c WHERE c.turn = t.id)"
 
 
 def count_turns_without_chunks(store: Store) -> int:
-    """Return the number of turns of which no chunk is left."""
+    """Return the number of turns without a chunk."""
     return int(store.value(f"SELECT count(*) FROM turns t WHERE {_BARE}"))
 
 
 def turns_of_row(store: Store, row: int) -> dict[tuple[str, int], tuple[int, list[Chunk]]]:
-    """Return the turns that were captured with a ledger row, by uuid and part: their row ids and chunks."""
+    """Return (row id, chunks) of the turns that were captured with a ledger row, by uuid and part."""
     found: dict[tuple[str, int], tuple[int, list[Chunk]]] = {}
     for ident, uuid, part, start, text in store.rows(
         "SELECT t.id, t.uuid, t.part, c.start, c.text FROM turns t JOIN chunks c ON c.turn = t.id WHERE t.segment = ?",
@@ -191,7 +191,7 @@ def has_turn(store: Store, uuid: str, part: int) -> bool:
 
 
 def has_text(store: Store, text: str) -> bool:
-    """Return True if some chunk has exactly this text."""
+    """Return True if a chunk has exactly this text."""
     return store.has("SELECT 1 FROM chunks WHERE text_sha256 = ?", (text_hash(text),))
 
 
@@ -202,7 +202,7 @@ def turns_with_ids(store: Store, uuids: Collection[str]) -> list[int]:
 
 
 def newest_row_of(store: Store, uuid: str) -> int | None:
-    """Return the newest ledger row with turns of a line, or None."""
+    """Return the newest ledger row that has turns of a line, or None."""
     return store.find(int, "SELECT max(segment) FROM turns WHERE uuid = ?", (uuid,))
 
 
@@ -236,7 +236,7 @@ _ORPHANS = (
 
 
 def mend_orphans(store: Store) -> bool:
-    """Delete rows that refer to missing rows; the archive restores their text. Return False if it finds none."""
+    """Delete rows that refer to missing rows; the archive restores their text. Return False if there are none."""
     if not store.rows("PRAGMA foreign_key_check"):
         return False
     with store.transaction():
@@ -249,7 +249,7 @@ def mend_orphans(store: Store) -> bool:
 
 
 def mend_memories(store: Store) -> int:
-    """Rebuild chunks of memories that differ from the memory's text; return the number of these memories."""
+    """Rebuild the chunks of memories that differ from the memory's text; return the number of these memories."""
     wrong = memories.memories_with_other_chunks(store)
     for uid in wrong:
         with store.transaction():
@@ -270,9 +270,9 @@ def broken_turns(store: Store) -> dict[int, list[int]]:
 
 
 class VectorFaults(NamedTuple):
-    """Faults of one embedding generation: vectors whose chunk is missing, and chunks whose vector is.
+    """Faults of one embedding generation: vectors without their chunk, and chunks without their vector.
 
-    ``lost`` counts vectors that are not where sqlite-vec's own tables say: only a new table mends that.
+    ``lost`` counts vectors that are not where sqlite-vec's own tables say; only a new table repairs that.
     """
 
     generation: int
@@ -296,7 +296,7 @@ def vector_faults(store: Store) -> Iterator[VectorFaults]:
 
 
 def _count_lost(store: Store, table: str, dimension: int) -> int:
-    """Count the vectors that are not in the block, and at the place in it, where their row of places says."""
+    """Count the vectors whose id is not at the block and offset that sqlite-vec's table of rows records."""
     blocks = {
         block: memoryview(ids).cast("q") if len(ids) == 8 * size and length == dimension * size else ()
         for block, size, ids, length in store.rows(
@@ -319,7 +319,7 @@ def mend_vectors(store: Store, faults: VectorFaults) -> None:
 
 
 def place_frame(store: Store, row: int, offset: int, length: int) -> None:
-    """Note the new place of a ledger row's lines in the archive. In a transaction."""
+    """Record the new place of a ledger row's lines in the archive. In a transaction."""
     store.execute("UPDATE segments SET archive_offset = ?, archive_length = ? WHERE id = ?", (offset, length, row))
 
 
@@ -331,5 +331,5 @@ def restart(store: Store, transcript: int) -> None:
 
 
 def known_archives(store: Store) -> set[str]:
-    """Return the archive files of the ledger, relative to the LDM home."""
+    """Return the archive files that the ledger names, relative to the LDM home."""
     return set(store.all(str, "SELECT archive FROM capture_state WHERE archive IS NOT NULL"))

@@ -1,4 +1,4 @@
-"""Check with a few queries whether a turn left work to do, so that the code for it need not be loaded."""
+"""Check with a few queries whether a turn leaves work to do; if not, the code for that work is not loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crystal.store.connection import Store
 Mark = tuple[str, int, int, int]
 """Path, device and inode of a transcript, and how many bytes of it were read."""
 
-# Each of these is work for the worker: something failed, is private, waits for a home or for a vector, is forgotten.
+# Each query finds work for the worker: failures, private lines, items that wait for home, missing vectors, forgetting.
 _QUESTIONS = (
     "SELECT 1 FROM problems",
     "SELECT 1 FROM private_marks WHERE until_at IS NULL",
@@ -19,7 +19,7 @@ _QUESTIONS = (
 
 
 def marks_of_session(store: Store, session_id: str) -> list[Mark] | None:
-    """Return how far the transcripts of a session were read; None if there is any work besides reading them."""
+    """Return how far the transcripts of a session were read; None if there is other work than reading them."""
     if any(store.has(f"{question} LIMIT 1") for question in _QUESTIONS):
         return None
     if store.has("SELECT 1 FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,)):

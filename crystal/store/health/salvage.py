@@ -1,7 +1,7 @@
-"""Copy what is still readable of a damaged crystal.db into a fresh one.
+"""Copy the readable parts of a damaged crystal.db into a new one.
 
-The tables that derive from the archive (turns, chunks, keywords, vectors) are left out: they are rebuilt. A table is
-read in the order of its key from both ends, so that one unreadable page costs only the rows on it.
+The tables that derive from the archive (turns, chunks, keywords, vectors) are not copied but rebuilt. A table is
+read in the order of its key from both ends, so that one unreadable page costs only its own rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DERIVED = frozenset(
 """Tables that are rebuilt, or start empty."""
 
 _DERIVED_NOTES = ("forgotten_file", "private_record", "memory_record_size", "work_cursor")
-"""Notes in ``meta`` from comparing the tables with a file: the comparison is repeated."""
+"""Keys in ``meta`` of comparisons between the tables and a file, which must be repeated."""
 _DEFAULT_PAGE_SIZE = 4096
 _FORGET_WORK = 9
 """Number of the migration that changed kinds of rows, not tables; it may be repeated."""
@@ -45,7 +45,7 @@ class Salvage:
 
     Attributes:
         rows: How many rows were read, by table.
-        partly: Tables of which some rows, or all, could not be read.
+        partly: Tables of which not all rows could be read.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -57,11 +57,11 @@ class Salvage:
 
 
 def salvage(damaged: Path, scratch: Path, store: Store) -> Salvage:
-    """Copy what can be read of a damaged database into a fresh store.
+    """Copy the readable rows of a damaged database into a new store.
 
     Args:
         damaged: The file; its log beside it is read too. Neither is changed.
-        scratch: Where a copy of both is made, to be deleted by the caller.
+        scratch: A folder for a copy of both, which the caller deletes.
         store: A new store.
     """
     db = _opened_copy(damaged, scratch)
@@ -84,16 +84,16 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
     if not found.is_whole(*_STREAMS):
         for table in reversed(_STREAMS):
             store.execute(f"DELETE FROM {table}")
-    if not found.is_whole("capture_state"):  # else transcripts that were skipped would count as new
+    if not found.is_whole("capture_state"):  # else skipped transcripts would count as new
         for table in ("capture_roots", "snapshot_records", "snapshot_stamps"):
             store.execute(f"DELETE FROM {table}")
     columns = store.rows("PRAGMA table_info(meta)")
     for row in itertools.chain(*(_rows_to_damage(db, "meta", columns, f"key {order}") for order in ("ASC", "DESC"))):
         if row is not None and row[0] not in _DERIVED_NOTES:
             store.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
-    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # rows of an older schema were copied as they were
+    store.db.execute(dict(upgrade.steps())[_FORGET_WORK])  # the copied rows may have an older schema's values
     if not is_key(store.value("SELECT value FROM meta WHERE key = 'hash_key'")):
-        # No hash of the ledger can be compared: every transcript would count as replaced.
+        # No hash of the ledger can be compared, so every transcript would count as replaced.
         for table in ("segments", "capture_state", "capture_roots", "snapshot_records", "snapshot_stamps"):
             store.execute(f"DELETE FROM {table}")
         store.execute("DELETE FROM meta WHERE key = 'hash_key'")
@@ -107,28 +107,28 @@ def _copy(db: apsw.Connection, store: Store) -> Salvage:
 
 def _drop_damaged(store: Store, found: Salvage) -> None:
     """Delete salvaged rows that crystal cannot have written, and rows that refer to missing ones."""
-    # An id that was damaged is no id: the record beside the archive has the memory under its own.
+    # A damaged id cannot be used: the record beside the archive has the memory with its real id.
     store.execute("DELETE FROM memories WHERE uid NOT GLOB ?", ("mem-" + "[0-9a-f]" * 12,))
-    # The file beside the archive has a tombstone whole. A connection must be paired again: these numbers of it keep old
-    # messages from being accepted twice.
+    # The file beside the archive has each tombstone whole. A damaged connection must be paired again: its remaining
+    # numbers prevent old messages from being accepted twice.
     for column in JSON_COLUMNS:
         wrong = misfits(store, column)
         store.execute(f"DELETE FROM {column.table} WHERE rowid IN (SELECT value FROM json_each(?))", (wrong,))
         if wrong and column.table == "relay_peers":
             found.partly.append(column.table)
-    # A harness that does not exist was damaged: the name of the archive tells the right one.
+    # An unknown harness means damage: the name of the archive file contains the right one.
     store.execute("DELETE FROM capture_state WHERE harness NOT IN (SELECT value FROM json_each(?))", ([*HARNESSES],))
     _drop_orphans(store)
 
 
 def _tables(store: Store) -> list[str]:
-    """Return the tables whose content no archive has."""
+    """Return the tables that the archive cannot restore."""
     found = store.rows("SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' ORDER BY name")
     return [name for (name,) in found if name not in {"meta", *_DERIVED} and not name.startswith("sqlite_")]
 
 
 def finish_sessions(store: Store) -> None:
-    """Mark summaries that were current as current again, and delete sessions without a turn. Inside a transaction."""
+    """Mark current summaries as current again, and delete sessions without turns. Inside a transaction."""
     store.execute("UPDATE sessions SET summarized_turn = last_turn WHERE summarized_turn = -1")
     store.execute("UPDATE sessions SET logged_turn = last_turn WHERE logged_turn = -1")
     store.execute(
@@ -142,13 +142,13 @@ def _drop_orphans(store: Store) -> None:
     while orphans := store.rows("PRAGMA foreign_key_check"):
         for table, rowid, *_ in orphans:
             if rowid is None:
-                store.execute(f"DELETE FROM {table}")  # a table without row ids: small, and received again
+                store.execute(f"DELETE FROM {table}")  # no row ids: a small table, received again
             else:
                 store.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
 
 
 def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
-    """Open a copy, with a header that SQLite accepts; None if nothing can be read."""
+    """Open a copy with a valid header; return None if nothing can be read."""
     if not damaged.is_file() or damaged.stat().st_size < _DEFAULT_PAGE_SIZE:
         return None
     copy = scratch / "copy.db"
@@ -159,7 +159,7 @@ def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
     _mend_header(copy)
     db = apsw.Connection(str(copy))
     try:
-        db.execute("PRAGMA writable_schema = ON")  # read on if one entry of the schema cannot be parsed
+        db.execute("PRAGMA writable_schema = ON")  # so that one damaged entry of the schema does not stop the reading
         db.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except (apsw.Error, UnicodeDecodeError):
         db.close()
@@ -168,7 +168,7 @@ def _opened_copy(damaged: Path, scratch: Path) -> apsw.Connection | None:
 
 
 def _mend_header(path: Path) -> None:
-    """Replace the first 100 bytes if they are not those of a crystal.db, which are the same in every store."""
+    """Restore the first 100 bytes of a crystal.db, which are the same in every store."""
     with path.open("r+b") as file:
         header = file.read(100)
         is_ours = header[60:64] <= struct.pack(">I", upgrade.MAX_VERSION) and header[68:72] == struct.pack(
@@ -207,7 +207,7 @@ def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -
                 store.db.execute(insert, row)
             except apsw.ConstraintError:
                 is_whole = False
-                if order == "DESC":  # reached from the other end
+                if order == "DESC":  # the end of the rows that were read from the beginning
                     break
             else:
                 found.rows[table] += 1
@@ -217,7 +217,7 @@ def _copy_table(db: apsw.Connection, store: Store, table: str, found: Salvage) -
 
 
 def _columns_of(db: apsw.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns that can be read."""
+    """Return the readable columns of a table."""
     try:
         return {str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")}
     except (apsw.Error, UnicodeDecodeError):
@@ -227,7 +227,7 @@ def _columns_of(db: apsw.Connection, table: str) -> set[str]:
 def _rows_to_damage(
     db: apsw.Connection, table: str, columns: list[tuple[Any, ...]], order: str
 ) -> Iterator[list[Any] | None]:
-    """Yield the rows of a table; None for one whose text cannot be decoded, and at the end if no more can be read."""
+    """Yield the rows of a table; None for an undecodable row, and None at the end if damage stopped the reading."""
     asked = [f"CAST({name} AS BLOB)" if kind == "TEXT" else str(name) for _, name, kind, *_ in columns]
     try:
         for row in db.execute(f"SELECT {', '.join(asked)} FROM {table} ORDER BY {order}"):
@@ -243,7 +243,7 @@ def _decoded(row: tuple[Any, ...], columns: list[tuple[Any, ...]]) -> list[Any] 
             try:
                 values[at] = values[at].decode()
             except UnicodeDecodeError:
-                if name != "path":  # a path may be bytes that are not text
+                if name != "path":  # a path may be stored as bytes
                     return None
     return values
 
@@ -257,7 +257,7 @@ _COUNTED = {
     "tombstones": ("note of what was forgotten", "notes of what was forgotten"),
     "relay_peers": ("connection to another machine", "connections to other machines"),
 }
-"""Words for the rows of a table: one, and several."""
+"""Singular and plural for the rows of a table."""
 
 
 def what_is_there(store: Store) -> list[str]:
@@ -272,7 +272,7 @@ def what_is_there(store: Store) -> list[str]:
 
 
 def device_of_agent(store: Store, agent: str) -> str | None:
-    """Return the machine that sends under an agent's name; None if that is this one, or not known."""
+    """Return the device that sends under an agent's name; None for this machine, or if unknown."""
     return store.find(
         str, "SELECT p.name FROM relay_agents a JOIN relay_peers p ON p.id = a.peer WHERE a.agent = ?", (agent,)
     )

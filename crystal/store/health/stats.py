@@ -1,4 +1,4 @@
-"""Counts for ``crystal status``: each answered from an index or a small table, also in a large store."""
+"""Count rows for ``crystal status``, each from an index or a small table, so that large stores are fast too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.store.connection import Store
 
 _IS_KEPT = f"(s.state = 'captured' OR coalesce(s.rule, '') = '{RESTORED}')"
-"""Bytes of a transcript that are in the archive, also where they were written from it or recovered."""
+"""SQL for a transcript's bytes that are in the archive, also those that were restored from it or recovered."""
 
 
 def counts(store: Store) -> dict[str, int]:
-    """Return how many rows of each kind there are; of memories those that are active."""
+    """Return the number of rows of each kind; of memories only active ones."""
     found = {
         table: int(store.value(f"SELECT count(*) FROM {table}"))
         for table in ("sessions", "turns", "chunks", "projects")
@@ -22,13 +22,13 @@ def counts(store: Store) -> dict[str, int]:
 
 
 def bytes_by_state(store: Store) -> dict[str, int]:
-    """Return how many transcript bytes are in which ledger state; skipped ones by their rule."""
+    """Return the number of transcript bytes by ledger state; of skipped bytes by rule."""
     sql = "SELECT CASE state WHEN 'skipped' THEN rule ELSE state END, sum(stop - start) FROM segments GROUP BY 1"
     return {str(state): int(size) for state, size in store.rows(sql)}
 
 
 class HarnessCounts(NamedTuple):
-    """Counts of one harness: sessions, transcript bytes by state, and when the first of them came, ms."""
+    """Counts of one harness: sessions, transcript bytes by state, and the time of the first session, ms."""
 
     sessions: int
     bytes: dict[str, int]
@@ -39,7 +39,7 @@ NO_COUNTS = HarnessCounts(0, {}, None)
 
 
 def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
-    """Return what is stored of each harness's conversations on one device."""
+    """Return the counts of each harness on one device."""
     rows = store.rows("SELECT harness, count(*) FROM sessions WHERE device = ? GROUP BY harness", (device,))
     sessions = {str(harness): int(number) for harness, number in rows}
     found: dict[str, HarnessCounts] = {}
@@ -58,9 +58,9 @@ def counts_by_harness(store: Store, device: str) -> dict[str, HarnessCounts]:
 
 
 class TranscriptLedger(NamedTuple):
-    """The bytes of a transcript's present file, by state; ``missing`` are before its watermark and in no row.
+    """The bytes of a transcript's present file, by state; ``missing`` are before its watermark and in no ledger row.
 
-    ``session_id`` is None where no session is stored: all of it is private, skipped or forgotten.
+    ``session_id`` is None if no session is stored: all bytes are private, skipped or forgotten.
     """
 
     path: str
@@ -76,7 +76,7 @@ class TranscriptLedger(NamedTuple):
 
 
 def ledger_by_transcript(store: Store, limit: int) -> list[TranscriptLedger]:
-    """Return the ledger of each transcript: those with bytes missing first, then the latest."""
+    """Return the byte counts of transcripts: those with missing bytes first, then the most recent."""
     rows = store.rows(
         "SELECT c.path, c.harness, c.device,"
         " (SELECT session_id FROM sessions WHERE sessions.session_id = c.session_id), c.offset,"
@@ -98,20 +98,20 @@ def time_span(store: Store) -> tuple[int | None, int | None]:
 
 
 def last_capture(store: Store) -> int | None:
-    """Return when something was last captured, ms."""
+    """Return the time of the last capture, ms."""
     return store.find(int, "SELECT captured_at FROM segments WHERE state = 'captured' ORDER BY id DESC LIMIT 1")
 
 
 def newest_turn(store: Store) -> int:
-    """Return the largest id that a turn ever had: it grows with every new turn."""
+    """Return the largest id that a turn ever had; it grows with every new turn."""
     return int(store.value("SELECT max(seq) FROM sqlite_sequence WHERE name = 'turns'") or 0)
 
 
 def has_home(store: Store) -> bool:
-    """Return True if this machine sends to a home; cheaper to import than ``relay_peers``."""
+    """Return True if this machine sends to a home; faster to import than ``relay_peers``."""
     return store.has("SELECT 1 FROM relay_peers WHERE side = 'home' AND revoked_at IS NULL LIMIT 1")
 
 
 def newest_memory(store: Store) -> int:
-    """Return the row id of the memory that was added last, or 0."""
+    """Return the row id of the newest memory, or 0."""
     return int(store.value("SELECT max(id) FROM memories") or 0)

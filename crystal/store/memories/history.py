@@ -1,4 +1,4 @@
-"""Former versions of memories: one row for each former text, category and status."""
+"""Store former versions of memories: one row for each former text, category and status."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def all_history(store: Store) -> dict[str, list[FormerMemory]]:
 
 
 def former_in_rows(store: Store, rows: Sequence[int]) -> list[FormerMemory]:
-    """Return the former versions in these rows, in their order."""
+    """Return the former versions in these rows, in the order of ``rows``."""
     sql = f"SELECT {_FORMER} FROM memory_history h WHERE h.id IN (SELECT value FROM json_each(?)) ORDER BY h.id"
     return store.all(FormerMemory, sql, (rows,))

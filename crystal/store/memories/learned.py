@@ -1,4 +1,4 @@
-"""Queries of the reflector: turns after a session's cursor, the lines that taught a memory, its runs."""
+"""Run the queries of the reflector: new turns of a session, the lines that taught a memory, its runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crystal.store.sessions.turn_texts import turn_texts
 
 ROLES = ("user", "assistant", "tool_call", "tool_result")
 READ_CHARACTERS = 2_100
-"""Characters read of a turn: nothing is learned from a longer message of the user."""
+"""Maximum characters read of a turn: nothing is learned from a longer message of the user."""
 CONTEXT_TURNS = 8
-"""Turns before the cursor that are read again, to see what the user's answer accepts."""
+"""Number of turns before the cursor that are read again, to see which statement the user's answer accepts."""
 MAX_STATEMENTS = 100
-"""Statements of a turn, at most: as many again are numbered after those that the rules find."""
+"""Maximum number of statements in a turn. A sentence that no rule matches is numbered from here on."""
 
 
 COMMAND_WORKS = "` works here"
@@ -28,7 +28,7 @@ _ANSWERED = "('assistant', 'tool_call')"
 
 
 class ReadTurn(NamedTuple):
-    """A turn of a session; ``uuid`` is its transcript line, ``project`` where it was said."""
+    """A turn of a session; ``uuid`` is its transcript line, ``project`` the project of its folder."""
 
     id: int
     uuid: str
@@ -42,7 +42,7 @@ class ReadTurn(NamedTuple):
 
 
 class DueSession(NamedTuple):
-    """A session with turns that were not read yet. ``cursor`` is the last that was."""
+    """A session with turns that were not read yet; ``cursor`` is the last turn that was read."""
 
     row: int
     id: str
@@ -84,7 +84,7 @@ class ReflectorRun(NamedTuple):
 
 
 def sessions_to_reflect(store: Store, limit: int) -> list[DueSession]:
-    """Return sessions with turns after their cursor, oldest first, so that what was said later wins."""
+    """Return sessions with turns after their cursor, oldest first, so that later statements replace earlier ones."""
     return store.all(
         DueSession,
         "SELECT id, session_id, harness, reflected_turn, last_turn FROM sessions WHERE last_turn > reflected_turn"
@@ -94,9 +94,9 @@ def sessions_to_reflect(store: Store, limit: int) -> list[DueSession]:
 
 
 def read_after(store: Store, session: DueSession, limit: int) -> list[ReadTurn]:
-    """Return at most ``limit`` turns after the cursor, and a few before it, in the order of capture.
+    """Return up to ``limit`` turns after the cursor, and a few before it, in the order of capture.
 
-    Subagents' turns are left out: neither the user nor the assistant that he talks to said them.
+    Subagents' turns are left out: neither the user nor the main assistant wrote them.
     """
     columns = (
         "t.id, t.uuid, t.part, t.role, coalesce(t.ts, 0), t.tool, t.message_id, p.cwd, p.git_root, p.remote, p.name"
@@ -130,13 +130,13 @@ def evidence_for(store: Store, memories: Collection[str]) -> dict[str, list[Evid
 
 
 def taught_by(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
-    """Return which of some lines taught which memory."""
+    """Return (line, memory) for those of these lines that taught a memory."""
     sql = "SELECT line, memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?)) ORDER BY id"
     return store.rows(sql, (lines,))
 
 
 def confidence_of(evidence: Sequence[Evidence]) -> float:
-    """Return how sure a memory is: each session that says it again halves what is left of the doubt, at least."""
+    """Return the confidence in a memory: each session that repeats it reduces the remaining doubt."""
     doubt = 1.0
     for one in {each.session: each for each in evidence}.values():
         doubt *= 1 - one.confidence
@@ -153,7 +153,7 @@ def runs_since(store: Store, since: int) -> list[ReflectorRun]:
 
 
 def add_evidence(store: Store, one: Evidence) -> bool:
-    """Note that a line taught a memory. Inside a transaction; idempotent. Return True if it is new."""
+    """Record that a line taught a memory. Inside a transaction; idempotent. Return True if the row is new."""
     sql = (
         f"INSERT INTO learned_from ({', '.join(Evidence._fields)}) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING RETURNING id"
@@ -162,7 +162,7 @@ def add_evidence(store: Store, one: Evidence) -> bool:
 
 
 def hand_over(store: Store, lines: Mapping[str, str]) -> None:
-    """Note that other lines taught what lines taught that are deleted: each the one that it is given with."""
+    """Replace lines to be deleted by other lines as evidence: ``lines`` maps old to new. Inside a transaction."""
     columns = "memory, session, kind, confidence, at"
     for old in {line for line, _ in taught_by(store, lines)}:
         sql = f"INSERT INTO learned_from (line, {columns}) SELECT ?2, {columns} FROM learned_from WHERE line = ?1"
@@ -171,17 +171,17 @@ def hand_over(store: Store, lines: Mapping[str, str]) -> None:
 
 
 def move_cursor(store: Store, session: DueSession, turn: int) -> bool:
-    """Record that a session was read up to a turn. Inside the transaction that wrote the learned memories.
+    """Record that a session was read up to a turn. Inside the transaction that writes the learned memories.
 
     Returns:
-        False if another process moved it meanwhile, or the session is gone: then write nothing.
+        False if another process moved the cursor, or the session is gone: then write nothing.
     """
     sql = "UPDATE sessions SET reflected_turn = ? WHERE id = ? AND session_id = ? AND reflected_turn = ? RETURNING id"
     return store.has(sql, (turn, session.row, session.id, session.cursor))
 
 
 def add_run(store: Store, run: ReflectorRun) -> None:
-    """Note a run."""
+    """Store the result of a run."""
     store.insert("reflector_runs", ", ".join(ReflectorRun._fields), *run)
 
 
@@ -189,10 +189,10 @@ def add_run(store: Store, run: ReflectorRun) -> None:
 
 
 def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
-    """Return the memories that only these lines taught, or whose words no line that stays has.
+    """Return the memories that only these lines taught, or whose learned text is in no remaining line.
 
-    The words are those that were learned: who edits a memory has still learned it from a line. A memory that somebody
-    wrote himself was not learned from the lines that only confirm it.
+    The learned text is a memory's first version: an edit does not change its source. A memory that a
+    person wrote, and that lines only confirm, is not returned.
     """
     named = store.all(str, "SELECT memory FROM learned_from WHERE line IN (SELECT value FROM json_each(?))", (lines,))
     named += [uid for uid, _ in _answers_to(store, lines)]
@@ -203,15 +203,15 @@ def learned_only_from(store: Store, lines: Collection[str]) -> set[str]:
 
 
 def drop_answers(store: Store, lines: Collection[str]) -> None:
-    """Delete the rows of lines that taught nothing but what these lines said first. Inside a transaction."""
+    """Delete evidence lines that only accepted or reported what these lines contain. Inside a transaction."""
     for memory, line in _answers_to(store, lines):
         store.execute("DELETE FROM learned_from WHERE memory = ? AND line = ?", (memory, line))
 
 
 def _answers_to(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
-    """Return (memory, line) of what accepted words of the assistant in these lines, or is the result of a call there.
+    """Return (memory, line) of evidence that accepted the assistant's words in these lines, or is a call's result.
 
-    Of a command that is no memory yet only a keyed hash is known: each result after one of these calls may be its.
+    A command that is no memory yet is known only by a keyed hash: every result after a call in these lines may match.
     """
     rows = store.rows(
         "SELECT DISTINCT l.memory, l.line FROM turns t JOIN sessions s ON s.id = t.session"
@@ -223,26 +223,26 @@ def _answers_to(store: Store, lines: Collection[str]) -> list[tuple[str, str]]:
 
 
 def _answered(store: Store, line: str, text: str | None) -> set[str]:
-    """Return the line that a line answers, see ``answered_line``; for an unknown text those that it may answer."""
+    """Return the line that an evidence line answers, see ``answered_line``; without a text, all lines it may answer."""
     if text is None:
         return {uuid for _, uuid in _before(store, line)[1]}
     return {found for found in [answered_line(store, line, text)] if found is not None}
 
 
 def as_learned(store: Store, uid: str) -> str | None:
-    """Return the first words of a memory, None if there is no such memory."""
+    """Return a memory's text as first learned, or None if there is no such memory."""
     former = "(SELECT h.text FROM memory_history h WHERE h.memory = m.id ORDER BY h.id LIMIT 1)"
     return store.find(str, f"SELECT coalesce({former}, m.text) FROM memories m WHERE m.uid = ?", (uid,))
 
 
 def memory_id(line: str, part: int, number: int) -> str:
-    """Return the id of the memory that a statement of a line teaches; ``number`` counts the part's statements."""
+    """Return the id of the memory for statement ``number`` in one part of a line."""
     name = f"{line}:{part}:{number}".encode("utf-8", "surrogatepass")
     return f"mem-{hashlib.sha256(name).hexdigest()[:12]}"
 
 
 def _named_after(store: Store, lines: Collection[str]) -> set[str]:
-    """Return the memories that lines taught according to their id: after a rebuild no row says it yet."""
+    """Return the memories whose id derives from one of these lines; after a rebuild they have no evidence rows yet."""
     known = {str(uid) for (uid,) in store.rows(
         f"SELECT uid FROM memories WHERE uid NOT IN (SELECT memory FROM learned_from) AND {_IS_LEARNED}"
     )}  # fmt: skip
@@ -253,7 +253,7 @@ def _named_after(store: Store, lines: Collection[str]) -> set[str]:
 
 
 def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]) -> bool:
-    """Return True if a line that stays, or one that it answers, has the words of a memory."""
+    """Return True if a remaining line, or the line that it answers, contains a memory's text."""
     stays = [one.line for one in evidence_for(store, [uid]).get(uid, []) if one.line not in lines]
     turns = store.all(int, "SELECT id FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (stays,))
     if any(_words_of(text) in _plain(said) for _, said in turn_texts(store, turns).values()):
@@ -262,9 +262,9 @@ def _is_said_elsewhere(store: Store, uid: str, text: str, lines: Collection[str]
 
 
 def answered_line(store: Store, line: str, text: str) -> str | None:
-    """Return the line before one that taught a memory which has its words: what the user accepted, or the call.
+    """Return the line with a memory's text that an evidence line answers: the proposal it accepts, or the call.
 
-    None if the line has them itself, or none of the few before it.
+    None if the evidence line contains the text itself, or none of the few lines before it does.
     """
     own, before = _before(store, line)
     said = turn_texts(store, [*own, *(ident for ident, _ in before)])
@@ -273,7 +273,7 @@ def answered_line(store: Store, line: str, text: str) -> str | None:
 
 
 def _before(store: Store, line: str) -> tuple[list[int], list[tuple[int, str]]]:
-    """Return the turns of a line, and (turn, line) of what the assistant said and called before it, latest first."""
+    """Return the turn ids of a line, and (turn id, line) of the assistant's turns and calls before it, latest first."""
     turns = store.rows("SELECT id, session FROM turns WHERE uuid = ? ORDER BY id", (line,))
     sql = (
         f"SELECT id, uuid FROM turns WHERE session = ? AND id < ? AND subagent IS NULL AND role IN {_ANSWERED}"
@@ -283,7 +283,7 @@ def _before(store: Store, line: str) -> tuple[list[int], list[tuple[int, str]]]:
 
 
 def _words_of(text: str) -> str:
-    """Return what a line says that teaches a memory: of a command the command alone."""
+    """Return the part of a memory's text that a line contains: for a command memory, the command alone."""
     return _plain(text.removeprefix("`").removesuffix(COMMAND_WORKS) if text.endswith(COMMAND_WORKS) else text)
 
 
@@ -298,17 +298,17 @@ _TOO_FAR = "reflected_turn > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence 
 
 
 def falsely_taught(store: Store) -> list[str]:
-    """Return the memories of which a line that taught them is not stored any more, or is surer than sure."""
+    """Return the memories with evidence whose line is no longer stored or whose confidence is not in 0 to 1."""
     return store.all(str, f"SELECT DISTINCT memory FROM learned_from WHERE {_FALSE} ORDER BY memory")
 
 
 def sessions_read_too_far(store: Store) -> list[str]:
-    """Return the sessions whose cursor is after every turn: nothing more would be learned from them."""
+    """Return the sessions whose cursor is after the newest turn: nothing more would be learned from them."""
     return store.all(str, f"SELECT session_id FROM sessions WHERE {_TOO_FAR} ORDER BY id")
 
 
 def mend_evidence(store: Store) -> None:
-    """Delete the rows that are false, and let their sessions be read again. Inside a transaction. The memories stay."""
+    """Delete invalid evidence and reset the cursors of its sessions. Inside a transaction. The memories stay."""
     again = f"session_id IN (SELECT session FROM learned_from WHERE {_FALSE})"
     store.execute(f"UPDATE sessions SET reflected_turn = 0 WHERE {_TOO_FAR} OR {again}")
     store.execute(f"DELETE FROM learned_from WHERE {_FALSE}")

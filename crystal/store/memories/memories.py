@@ -1,8 +1,8 @@
-"""Memories as versions, whose merge gives the same result in any order of arrival.
+"""Store memories as versions whose merge gives the same result in any order of arrival.
 
-A memory has the same id on every machine, and its newest version wins. A key belongs to one memory: of two that
-claim it, the one that was changed last has it, and the other is deprecated without it. An active memory's text is
-stored in chunks, so that search finds it; a deprecated one has none. What was forgotten never comes back.
+A memory has the same id on every machine, and its newest version wins. Only one memory can have a key: of two with
+the same key, the last changed keeps it, and the other is deprecated without it. An active memory's text is stored in
+chunks, so that search finds it; a deprecated memory has none. A forgotten memory is never stored again.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _LATEST = "ORDER BY m.updated_at DESC, m.uid"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A memory at one moment, with all that is known of the project where it holds."""
+    """A memory at one moment, with its project."""
 
     memory: Remembered
     project: Project | None = None
 
 
 def order_of(one: Remembered) -> tuple[Any, ...]:
-    """Return the sort key of versions; the greatest wins: the newest, then by text, then deprecated before active."""
+    """Return the sort key of versions, of which the greatest wins: the newest, then by text, then deprecated."""
     folder = one.cwd or ""
     return (one.updated_at, one.text, one.category, folder, one.status == "deprecated", one.key is None, one.key)
 
 
 def claim_of(one: Remembered) -> tuple[Any, ...]:
-    """Return the sort key of claims; of two memories that claim one key, the greater has it."""
+    """Return the sort key of claims to a key, of which the greatest wins."""
     return (one.status == "active", one.updated_at, one.text, one.id)
 
 
 def searched_text(key: str | None, text: str) -> str:
-    """Return the text of a memory's chunks: its words, preceded by the key, which says what they are."""
+    """Return the text of a memory's chunks: the key, if any, and the memory's text."""
     return text if key is None else f"{key_prefix(key)}{text}"
 
 
 def key_prefix(key: str) -> str:
-    """Return what precedes the words of a memory with a key in the searched text."""
+    """Return the text that precedes a memory with this key in its chunks."""
     return f"{key}: "
 
 
@@ -95,7 +95,7 @@ def memories_by_key(store: Store, key: str) -> list[Remembered]:
 def memories_by_words(store: Store, text: str, cwd: str | None) -> list[Remembered]:
     """Return the memories with exactly this text in a project (None: in all); active first, without key first.
 
-    A letter and its accent may be one character or two.
+    A letter with an accent may be one character or two.
     """
     forms = [text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFD"))]
     order = "ORDER BY m.status, m.key IS NOT NULL, m.updated_at DESC, m.uid"
@@ -108,7 +108,7 @@ def all_memories(store: Store) -> list[Remembered]:
 
 
 def version_of(store: Store, uid: str) -> Version | None:
-    """Return a memory with its project."""
+    """Return a memory with its project, or None."""
     row = store.row(f"SELECT {_COLUMNS}, p.cwd, p.git_root, p.remote, p.name {_FROM} WHERE m.uid = ?", (uid,))
     return None if row is None else _version(row)
 
@@ -152,13 +152,13 @@ def first_chunk(store: Store, uid: str) -> int | None:
 
 
 def memory_of_chunk(store: Store, chunk: int) -> Remembered | None:
-    """Return the memory that a chunk is a part of."""
+    """Return the memory of a chunk, or None."""
     found = _select(store, "JOIN chunks c ON c.memory = m.id WHERE c.id = ?", chunk) if 0 < chunk < 2**63 else []
     return next(iter(found), None)
 
 
 def superseded(store: Store, mirror: Store) -> list[int]:
-    """Return the row ids of the mirror's memories that are newer here, or forgotten: search must skip them there."""
+    """Return the row ids of the mirror's memories that are newer here, or forgotten; search must skip them there."""
     gone, own = forgotten_memories(store), _orders(store)
     if not own and not gone:
         return []
@@ -167,7 +167,7 @@ def superseded(store: Store, mirror: Store) -> list[int]:
 
 
 def outdated(store: Store, mirror: Store) -> list[str]:
-    """Return the ids of memories that home has in another version that is not older."""
+    """Return the ids of memories for which home has a different version that is not older."""
     own = _orders(store)
     theirs = mirror.rows(_ORDERS_OF, (own,))
     return [uid for _, uid, *order in theirs if uid in own and own[uid] != tuple(order) and own[uid][0] <= order[0]]
@@ -194,9 +194,9 @@ def _version(row: Row) -> Version:
 
 
 def put_version(store: Store, version: Version, *, from_home: bool = False) -> bool:
-    """Store a version of a memory if it is newer than what is here. Inside a transaction; idempotent.
+    """Store a version of a memory if it is newer than the stored one. Inside a transaction; idempotent.
 
-    Of equally new versions home's wins.
+    Of equally new versions, home's wins.
 
     Returns:
         Whether anything has changed.
@@ -206,7 +206,7 @@ def put_version(store: Store, version: Version, *, from_home: bool = False) -> b
         return False
     known = version_of(store, uid)
     if known is not None:
-        version = _as_known(version, known)
+        version = _keep_first_author(version, known)
         if not _wins(version.memory, known.memory, from_home=from_home):
             return False
     version = _with_its_key(store, version)
@@ -223,15 +223,15 @@ def _wins(one: Remembered, known: Remembered, *, from_home: bool) -> bool:
     return order_of(one) > order_of(known)
 
 
-def _as_known(version: Version, known: Version) -> Version:
-    """Keep who asked for a memory first, and when."""
+def _keep_first_author(version: Version, known: Version) -> Version:
+    """Return the version with its first creation time, agent and device kept."""
     one, old = version.memory, known.memory
     first = min(one.created_at, old.created_at)
     return replace(version, memory=replace(one, agent=old.agent, device=old.device, created_at=first))
 
 
 def _with_its_key(store: Store, version: Version) -> Version:
-    """Decide which memory has the key; another one that loses it is changed at once."""
+    """Decide which memory has the key; if another one loses it, change that one in the store."""
     one = version.memory
     if one.key is None:
         return version
@@ -239,22 +239,22 @@ def _with_its_key(store: Store, version: Version) -> Version:
     if other is None:
         return version
     if claim_of(other) > claim_of(one):
-        return replace(version, memory=_loser(one))
+        return replace(version, memory=_without_key(one))
     folder = store.value("SELECT project FROM memories WHERE uid = ?", (other.id,))
-    _write(store, _loser(other), folder, other, max(one.updated_at, other.updated_at))
+    _write(store, _without_key(other), folder, other, max(one.updated_at, other.updated_at))
     return version
 
 
-def _loser(one: Remembered) -> Remembered:
-    """Return a memory without the key that it lost; its time is kept, so that every machine gets the same result."""
+def _without_key(one: Remembered) -> Remembered:
+    """Return a memory without the key that it lost. Its time stays, so that every machine gets the same result."""
     return replace(one, key=None, status="deprecated")
 
 
 def restore_version(store: Store, version: Version, former: Sequence[FormerMemory]) -> bool:
-    """Write a memory and its history exactly as they were recorded. Inside a transaction; idempotent.
+    """Write a memory and its history exactly as recorded. Inside a transaction; idempotent.
 
     Returns:
-        False if the memory was forgotten: then nothing is written.
+        False if the memory was forgotten; nothing is written then.
     """
     uid = version.memory.id
     if is_forgotten(store, uid):
@@ -275,7 +275,7 @@ def rename_device(store: Store, old: str, name: str) -> None:
 
 
 def _note_change(store: Store, uid: str) -> None:
-    """Queue a change for the record; if no record is kept, mark it as out of date."""
+    """Queue a change for the record; if the record is not kept, mark it as out of date."""
     if store.before_commit is None:
         drop_note(store, MEMORY_RECORD_SIZE)
     else:
@@ -283,9 +283,9 @@ def _note_change(store: Store, uid: str) -> None:
 
 
 def _write(store: Store, one: Remembered, folder: int | None, old: Remembered | None = None, at: int = 0) -> int:
-    """Write a memory, its chunks, and its ``old`` version to the history if it changed (``at``, or with this version).
+    """Write a memory and its chunks, and its ``old`` version to the history if it differs; return the row id.
 
-    Return the row.
+    The old version ended at ``at``, or when this version began.
     """
     _note_change(store, one.id)
     row = _write_row(store, one, folder)
@@ -369,7 +369,7 @@ def delete_memories(store: Store, ids: Sequence[str]) -> None:
 
 
 def memories_with_other_chunks(store: Store) -> list[str]:
-    """Return memories that search would not find as they are: active with wrong chunks, or deprecated with any."""
+    """Return memories whose chunks do not match: active ones with wrong chunks, deprecated ones with any."""
     found = []
     for row, version in versions_after(store, 0, -1):
         chunks, one = _chunks(store, row), version.memory

@@ -18,7 +18,7 @@ from crystal.store.search.tokenizer import TOKENIZER
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that may answer, with everything about its origin; ``texts_of`` reads its text."""
+    """A candidate chunk with its origin, without its text, which ``texts_of`` reads."""
 
     id: int
     text_sha256: bytes
@@ -55,29 +55,29 @@ def texts_of(store: Store, ids: Sequence[int]) -> list[tuple[int, str]]:
 
 
 def text_hashes(store: Store, ids: Sequence[int]) -> list[tuple[int, bytes]]:
-    """Return the hashes of the texts of some chunks, by which equal texts are told without reading them."""
+    """Return the hashes of the texts of some chunks, to compare texts without reading them."""
     return store.rows("SELECT id, text_sha256 FROM chunks WHERE id IN (SELECT value FROM json_each(?))", (ids,))
 
 
 def newest_texts(store: Store, scope: SearchScope, limit: int) -> Iterator[tuple[int, str]]:
-    """Yield the newest chunks that a filter leaves, with their texts."""
+    """Yield the newest chunks within a filter, with their texts."""
     where = f" WHERE {scope.sql}" if scope.sql else ""
     sql = f"SELECT id, text FROM chunks{where} ORDER BY id DESC LIMIT ?"
     return ((ident, text) for ident, text in store.stream(sql, (*scope.values, limit)))
 
 
 def has_more_than(store: Store, count: int) -> bool:
-    """Return True if the store has more chunks than that."""
+    """Return True if the store has more than ``count`` chunks."""
     return store.has("SELECT 1 FROM chunks LIMIT 1 OFFSET ?", (count,))
 
 
 def contains_text(run: str) -> SearchScope:
-    """Return a filter for the chunks that contain some characters; SQLite reads every text for it."""
+    """Return a filter for the chunks that contain ``run``. SQLite reads every text for it."""
     return where("instr(lower(text), lower(?)) > 0", run)
 
 
 def latest_chunks(store: Store, scope: SearchScope, spans: Sequence[tuple[int, int]], limit: int) -> list[int]:
-    """Return the newest chunks of what people and the assistant said within spans of time, under a filter."""
+    """Return the newest chunks of users' and assistants' messages within spans of time and a filter."""
     times = " OR ".join(["(ts >= ? AND ts < ?)"] * len(spans))
     where = f" AND ({scope.sql})" if scope.sql else ""
     return store.all(
@@ -95,7 +95,7 @@ def count_copies(store: Store, text_sha256: bytes, scope: SearchScope) -> int:
 
 
 def places_of_text(store: Store, text_sha256: bytes, scope: SearchScope) -> set[tuple[str, int]]:
-    """Return the turns and memories within a filter with exactly this text in a chunk, as (uuid, part)."""
+    """Return (uuid, part) of the turns and memories within a filter that have a chunk with exactly this text."""
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
         "SELECT coalesce(t.uuid, m.uid), coalesce(t.part, 0) FROM"
@@ -107,15 +107,15 @@ def places_of_text(store: Store, text_sha256: bytes, scope: SearchScope) -> set[
 
 
 def _by_text(store: Store) -> str:
-    """Return the chunks, so that few are read for a text: a filter must not make SQLite skip their index.
+    """Return a table expression for chunks that makes SQLite search by text, not by the filter.
 
-    A view of the connection has the table's indexes and does not take their names.
+    A view of the connection has the table's indexes, but rejects their names.
     """
     return "chunks" if store.hidden else "chunks INDEXED BY chunks_sha"
 
 
 def own_chunk(store: Store, found: Candidate, scope: SearchScope) -> int | None:
-    """Return the chunk within a filter that has the text of a chunk of another store, of the same turn or memory."""
+    """Return the chunk within a filter with the same text and turn or memory as a chunk of another store."""
     where = f" AND id IN (SELECT id FROM chunks WHERE {scope.sql})" if scope.sql else ""
     sql = (
         f"SELECT c.id FROM (SELECT id, turn, memory FROM {_by_text(store)} WHERE text_sha256 = ?{where}) c"
@@ -145,7 +145,7 @@ WHERE c.id IN (SELECT value FROM json_each(?))
 
 
 def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
-    """Return everything about some chunks but their texts, by id; ids that are gone are left out."""
+    """Return everything but the texts of some chunks, by id; deleted chunks are left out."""
     rows = store.rows(_DETAILS, (ids,))
     return {
         row[0]: Candidate(*(*row[:-PLACE_COLUMNS], None if row[-1] is None else FilePlace(*row[-PLACE_COLUMNS:])))
@@ -157,7 +157,7 @@ def candidates(store: Store, ids: Sequence[int]) -> dict[int, Candidate]:
 
 
 def stems(store: Store, text: str) -> list[tuple[int, int, str]]:
-    """Return the words of a text as the index sees them: (first character, after the last, stem)."""
+    """Return the words of a text in the index's form: (first character, end, stem)."""
     tokenize = store.db.fts5_tokenizer(*TOKENIZER)
     data = text.encode("utf-8", "replace")
     tokens = cast("list[tuple[Any, ...]]", tokenize(data, apsw.FTS5_TOKENIZE_DOCUMENT, None))
@@ -187,7 +187,7 @@ Said = tuple[str, str, str, int | None]
 
 
 def around(store: Store, turn: int, *, since: int | None, before: int | None) -> tuple[Said | None, Said | None]:
-    """Return the messages before and after a turn, within a span of time; the text is that of the nearest chunk."""
+    """Return the messages before and after a turn within a span of time; the text is that of the nearest chunk."""
     place = store.row("SELECT session, subagent, ts, offset, part, id FROM turns WHERE id = ?", (turn,))
     if place is None or place[2] is None:
         return None, None
@@ -209,12 +209,12 @@ def _said(store: Store, row: Row | None, direction: str) -> Said | None:
 
 
 def place_of_file_chunk(store: Store, chunk: int) -> FilePlace | None:
-    """Return where a chunk is in which file; None for a chunk of no file."""
+    """Return the place of a chunk in its file; None if the chunk belongs to no file."""
     return store.find(FilePlace, f"SELECT {PLACE} FROM chunks c {JOINED} WHERE c.id = ?", (chunk,))
 
 
 def chunks_around(store: Store, chunk: int, count: int) -> list[int]:
-    """Return a chunk of a file with ``count`` chunks of the file before and after it, in order; none of no file."""
+    """Return a file's chunk with ``count`` chunks before and after it, in order; empty if it belongs to no file."""
     sql = (
         "SELECT chunk FROM sources WHERE file = (SELECT file FROM sources WHERE chunk = ?)"
         " ORDER BY first_line, last_line, chunk"
@@ -235,7 +235,7 @@ def each_file(store: Store) -> Iterator[tuple[str, str]]:
 
 
 def texts_of_files(store: Store) -> Iterator[str]:
-    """Yield the texts of all files, and the names and paths of sources: what forgetting leaves."""
+    """Yield the texts of all files, and the names and paths of sources; forgetting does not delete these."""
     texts = "SELECT text FROM chunks WHERE source = 'file'"
     for sql in (texts, "SELECT name, path FROM source_collections", "SELECT path FROM source_files"):
         yield from map("\n".join, store.stream(sql))

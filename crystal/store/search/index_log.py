@@ -1,7 +1,7 @@
-"""Content of the derived index, and changes since: the list of its files, and the log of changes.
+"""Store the list of the derived index's files, and the log of changes since.
 
-The list and the log change in one transaction, and are read in one snapshot with the chunks: the files are correct for
-every chunk that the log does not name. For a chunk that it names, the store counts.
+List and log change in one transaction, and are read in one snapshot with the chunks: the files are correct for every
+chunk that is not in the log. Chunks in the log must be read from the store.
 """
 
 import json
@@ -20,16 +20,16 @@ NO_FORMAT = 0
 SUFFIX = ".part"
 
 WORTH_WHILE = 256
-"""Number of log entries from which on files are written."""
+"""Number of log entries from which files are written."""
 
 
 class State(NamedTuple):
     """The progress of the index.
 
-    ``version`` rises with every change of the list, and begins at a random number, so that two indexes of one place
-    are never confused. ``to_read`` is the chunk down to which everything newer is in the files, None when all is.
-    ``generations`` are the embedding generations whose vectors are in the files or in the log, with the names of their
-    models, because a number may be used again for another one.
+    ``version`` rises with every change of the list and begins at a random number, so that two indexes in one folder are
+    never confused. All chunks newer than ``to_read`` are in the files; None means all chunks. ``generations`` are those
+    embedding generations whose vectors are in the files or in the log, with the names of their models, because a number
+    may be used again for another model.
     """
 
     format: int
@@ -39,7 +39,7 @@ class State(NamedTuple):
 
 
 class PartFile(NamedTuple):
-    """One file of the index, as the store lists it."""
+    """One file of the index, as listed in the store."""
 
     name: str
     kind: str
@@ -55,8 +55,8 @@ class PartFile(NamedTuple):
 class Log(NamedTuple):
     """Changes that are not in the files yet; ``last`` is the newest entry.
 
-    ``fresh`` chunks are to be read from the store; ``stale`` ones, including the fresh ones, are invalid in the files;
-    ``embedded`` ones got a vector and are not stale.
+    ``fresh`` chunks must be read from the store; ``stale`` chunks, including the fresh ones, are invalid in the files;
+    ``embedded`` chunks got a vector and are not stale.
     """
 
     last: int
@@ -68,8 +68,8 @@ class Log(NamedTuple):
 class Change(NamedTuple):
     """A change of the list, applied in one transaction.
 
-    Entries of the log up to ``upto`` are deleted if they are of the chunks in ``done``, or of any chunk if that is
-    None: then all of them have been processed. ``waiting`` chunks keep their entry about a vector in either case.
+    Entries of the log up to ``upto`` are deleted: those whose chunks are in ``done``, or all if that is None. Chunks in
+    ``waiting`` keep their entry about a vector in either case.
     """
 
     added: Sequence[PartFile] = ()
@@ -90,7 +90,7 @@ def folder_of(db: Path) -> Path:
 
 
 def has_news(store: Store) -> bool:
-    """Return True if there is work: no index, one of another format, an unfinished one, or new entries."""
+    """Return True if there is work: no index, an index of another format, an incomplete one, or new entries."""
     return bool(
         store.value(
             "SELECT NOT EXISTS (SELECT 1 FROM index_state WHERE format = ? AND to_read IS NULL"
@@ -101,9 +101,9 @@ def has_news(store: Store) -> bool:
 
 
 def is_worth_while(store: Store) -> bool:
-    """Return True if files should be written: there is no whole index, many chunks wait, or something was deleted.
+    """Return True if files should be written: the index is incomplete, many chunks wait, or something was deleted.
 
-    A few waiting chunks are read from the store by every search, which costs less than writing files each turn.
+    Every search reads a few waiting chunks from the store, which costs less than writing files each turn.
     """
     state = read_state(store)
     if state is None or (state.format, state.to_read) != (FORMAT, None) or state.generations != generations(store):
@@ -113,7 +113,7 @@ def is_worth_while(store: Store) -> bool:
 
 
 def read_state(store: Store) -> State | None:
-    """Return the progress of the index, or None if there is none; of ``NO_FORMAT`` if it was damaged: it is rebuilt."""
+    """Return the progress of the index; None if there is none, or format ``NO_FORMAT`` if it is damaged."""
     row = store.row("SELECT format, version, to_read, generations FROM index_state")
     if row is None:
         return None
@@ -136,13 +136,13 @@ def parts(store: Store) -> list[PartFile]:
 
 
 def places(store: Store) -> list[tuple[str, int, int]]:
-    """Return name, size and time of the files in use, as on disk."""
+    """Return the recorded name, size and time of each file in use."""
     rows = store.rows("SELECT name, bytes, mtime_ns FROM index_parts")
     return [(name + SUFFIX, size, mtime_ns) for name, size, mtime_ns in rows]
 
 
 def has_changed_files(store: Store) -> bool:
-    """Return True if a file is missing, or has another size or time than recorded. Reads none of them."""
+    """Return True if a file is missing, or its size or time differs from the list. Reads none of them."""
     folder = folder_of(store.path)
     for name, size, mtime_ns in places(store):
         try:
@@ -155,9 +155,9 @@ def has_changed_files(store: Store) -> bool:
 
 
 def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
-    """Return the count of log entries, the newest entry's number, the sum of their chunks and the newest chunk's hash.
+    """Return the number of log entries, the newest entry's number, the sum of their chunks and the newest chunk's hash.
 
-    They differ for any other log: also that of a store that was restored and then changed in another way.
+    The result differs for any other log, also for one of a restored store that was then changed differently.
     """
     row = store.row(
         "SELECT count(*), coalesce(max(seq), 0), coalesce(sum(chunk), 0),"
@@ -169,7 +169,7 @@ def count_log(store: Store) -> tuple[int, int, int, bytes | None]:
 
 
 def read_log(store: Store) -> Log:
-    """Return what is not in the files yet."""
+    """Return the changes that are not in the files yet."""
     last = 0
     newest: dict[int, bool] = {}  # whether the chunk existed at its last entry
     embedded: set[int] = set()
@@ -184,7 +184,7 @@ def read_log(store: Store) -> Log:
 
 
 def most_to_write(store: Store) -> int:
-    """Return the maximum number of documents that wait to be written into files."""
+    """Return the maximum number of documents to be written into files."""
     to_read = store.value("SELECT to_read FROM index_state")
     return int(to_read or 0) + int(store.value("SELECT count(*) FROM index_log"))
 
@@ -203,7 +203,7 @@ def listed(store: Store) -> frozenset[str]:
 
 
 def begin(store: Store, now: int) -> None:
-    """Start to log changes, with an empty list: every present chunk is to be read."""
+    """Start an empty list and the log: all present chunks must be read."""
     with store.transaction():
         _end(store)
         newest = store.value("SELECT max(id) FROM chunks")
@@ -225,7 +225,7 @@ def _end(store: Store) -> None:
 
 
 def change(store: Store, since: State, what: Change) -> bool:
-    """Change the list; return False, and change nothing, if another process has changed it since."""
+    """Change the list; return False without a change if another process has changed it since ``since``."""
     with store.transaction():
         if read_state(store) != since:
             return False
@@ -241,7 +241,7 @@ def change(store: Store, since: State, what: Change) -> bool:
 
 
 def touched(store: Store, name: str, mtime_ns: int) -> None:
-    """Note that a file has a new modification time, and is intact."""
+    """Record the new modification time of an intact file."""
     store.execute("UPDATE index_parts SET mtime_ns = ? WHERE name = ?", (mtime_ns, name))
 
 

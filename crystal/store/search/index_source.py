@@ -1,4 +1,4 @@
-"""Input of the derived index: chunks with their place in the conversation, and their vectors."""
+"""Read the input of the derived index: chunks with their place in the conversation, and their vectors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from crystal.store.connection import Row, Store
 from crystal.store.search.vectors import table_of
 
 MANY = 100
-"""A block of sqlite-vec (1,024 vectors) is read as a whole if more than this many of its vectors are wanted."""
+"""With more than this many wanted vectors in it, a block of sqlite-vec (1,024 vectors) is read as a whole."""
 
 
 class DocumentRow(NamedTuple):
-    """A chunk without its text. ``offset`` and ``part`` are its turn's."""
+    """A chunk without its text. ``offset`` and ``part`` are those of its turn."""
 
     id: int
     session: int | None
@@ -43,12 +43,12 @@ FROM chunks AS c LEFT JOIN turns AS t ON t.id = c.turn
 
 
 def documents_down_from(store: Store, newest: int) -> Iterator[tuple[DocumentRow, str]]:
-    """Yield chunks with their texts from an id downwards, read one by one."""
+    """Yield chunks with their texts, one by one, from an id downwards."""
     return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id <= ? ORDER BY c.id DESC", (newest,)))
 
 
 def documents(store: Store, ids: Sequence[int]) -> Iterator[tuple[DocumentRow, str]]:
-    """Yield some chunks with their texts, in any order; ids that are gone are left out."""
+    """Yield some chunks with their texts, in any order; deleted chunks are left out."""
     return map(_document, store.stream(f"{_DOCUMENTS} WHERE c.id IN (SELECT value FROM json_each(?))", (ids,)))
 
 
@@ -57,7 +57,7 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
     size = store.value("SELECT dimension FROM embedding_generations WHERE id = ?", (generation,))
     if size is None or not ids:
         return
-    # sqlite-vec reads all its rows for an IN, and finds one row in 20 to 50 microseconds: its blocks are read instead.
+    # For an IN, sqlite-vec reads all rows; one row takes 20 to 50 microseconds. So whole blocks are read instead.
     table = table_of(generation)
     sql = f"SELECT chunk_id, chunk_offset, rowid FROM {table}_rowids WHERE rowid IN (SELECT value FROM json_each(?))"
     places = sorted(store.rows(sql, (ids,)))
@@ -81,12 +81,12 @@ def vectors(store: Store, generation: int, ids: Sequence[int]) -> Iterator[tuple
 
 
 def ids_where(store: Store, sql: str, values: Sequence[object], limit: int = -1) -> list[int]:
-    """Return the chunks that meet a condition on columns of ``chunks``; all of them if it is empty."""
+    """Return the chunks that meet a condition on columns of ``chunks``; all chunks if it is empty."""
     return store.all(int, f"SELECT id FROM chunks WHERE {sql or 'TRUE'} LIMIT ?", (*values, limit))
 
 
 def copied_turns(store: Store, session: int) -> list[int]:
-    """Return the turns of other sessions that occur in the transcript of this one too."""
+    """Return the turns of other sessions that are in the transcript of this one too."""
     return store.all(int, "SELECT turn FROM turn_copies WHERE session = ?", (session,))
 
 

@@ -10,18 +10,18 @@ from crystal.text.folders import is_within, outermost
 
 
 class IsolatedProjects(NamedTuple):
-    """Isolated projects.
+    """Patterns and folders of isolated projects.
 
     Attributes:
-        patterns: Which folders the settings isolate.
-        folders: The folders of such projects, each with the outermost folder that is isolated.
+        patterns: The folders that the settings isolate.
+        folders: The folders of such projects, each with its outermost isolated folder.
     """
 
     patterns: Sequence[str]
     folders: Mapping[str, str]
 
     def at(self, path: str | None) -> str | None:
-        """Return the isolated folder that somebody at a path works in, None if the path is in none."""
+        """Return the isolated folder that contains a path, or None."""
         if path is None or not self.patterns:
             return None
         above = max((cwd for cwd in self.folders if is_within(path, cwd)), key=len, default="")
@@ -31,7 +31,7 @@ class IsolatedProjects(NamedTuple):
 def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> IsolatedProjects:
     """Find the isolated projects in some stores.
 
-    If a folder that is isolated holds a whole repository, other folders of the repository belong to it.
+    If an isolated folder contains a whole repository, all other folders of the repository are isolated too.
     """
     sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM main.projects ORDER BY id"
     rows = [row for store in stores for row in store.rows(sql)] if patterns else []
@@ -45,7 +45,7 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
 
 
 def granted_folders(store: Store, projects: Iterable[GrantedProject]) -> frozenset[str]:
-    """Return the folders of projects that a token is limited to: by their roots and their identity, not by name."""
+    """Return the folders of the projects to which a token is limited: matched by root and identity, not by name."""
     roots, identities = set[str](), set[str | None]()
     for one in projects:
         roots.update(one.folders)
@@ -57,9 +57,9 @@ def granted_folders(store: Store, projects: Iterable[GrantedProject]) -> frozens
 
 
 def isolated_sessions(store: Store, patterns: Sequence[str], among: Collection[str] | None = None) -> dict[str, str]:
-    """Return the sessions of isolated projects, each with the outermost folder that is isolated.
+    """Return the sessions of isolated projects, each with its outermost isolated folder.
 
-    ``among`` are the sessions that are looked at, None for all.
+    Only the sessions in ``among`` are examined, or all if it is None.
     """
     folders = isolated_projects([store], patterns).folders
     some = "" if among is None else " WHERE s.session_id IN (SELECT value FROM json_each(?1))"

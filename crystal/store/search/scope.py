@@ -1,6 +1,6 @@
-"""Translate filters into one SQL condition on ``chunks``: names become rows, and unknown names are explained.
+"""Translate filters into one SQL condition on ``chunks``: look up the rows of names, and explain unknown names.
 
-The condition is used inside the candidate search of both engines, so it names columns of ``chunks`` alone.
+Both engines use the condition inside their candidate search, so it uses only columns of ``chunks``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROLES: tuple[str, ...] = get_args(Role)
 SOURCES = ("conversation", "file", "memory")
 ROLE_GROUPS = {"tool": ("tool_call", "tool_result"), "you": ("user",)}
-"""Words that stand for several roles, or for one as results name it."""
+"""Words for several roles, or for one role under the name that results show."""
 _NAMES_SHOWN = 5
 
 
@@ -31,12 +31,12 @@ class ScopeCondition(NamedTuple):
     """One of the conditions that a scope joins by AND.
 
     Attributes:
-        kind: ``in``: the column has one of the values. ``from``, ``before``: the time is known and not earlier than
-            the value; earlier. ``session``: of the session whose row id is the value (twice), or a turn it copied.
-            ``sessions``: of the sessions whose row ids are a JSON list: there may be thousands. ``subagent``: the role
-            is one of the values, or a subagent said it. ``held``: of one of the projects, or a memory or a
-            file that belongs to none. ``sql``: only SQLite can tell; the column is the condition.
-        column: Of ``chunks``.
+        kind: ``in``: the column has one of the values. ``from``: the time is known and not before the value.
+            ``before``: the time is known and before the value. ``session``: the chunk is of the session whose row id is
+            the value (twice), or of a turn that it copied. ``sessions``: the session is in a JSON list of row ids,
+            possibly thousands. ``subagent``: the role is one of the values, or a subagent said it. ``held``: the chunk
+            is of one of the projects, or of a memory or file without project. ``sql``: the column is an SQL condition.
+        column: A column of ``chunks``.
         values: The allowed values.
     """
 
@@ -65,10 +65,10 @@ class SearchScope:
     """The part of the store that a search covers.
 
     Attributes:
-        conditions: What all of it fulfils; none when everything is allowed.
-        notes: Why nothing can be found, for names that the store does not have.
-        is_empty: Nothing meets the conditions; a search is unnecessary.
-        session: The session that the filter names, with its row id, when it names one.
+        conditions: All must be met; empty when everything is allowed.
+        notes: Explanations of names that the store does not have, for which nothing can be found.
+        is_empty: Nothing meets the conditions, so no search is necessary.
+        session: Row id and id of the session that the filter names, or None.
     """
 
     conditions: tuple[ScopeCondition, ...] = ()
@@ -78,7 +78,7 @@ class SearchScope:
 
     @property
     def sql(self) -> str:
-        """Return the conditions as one on columns of ``chunks``, empty when everything is allowed."""
+        """Return all conditions as one on columns of ``chunks``; empty when everything is allowed."""
         return " AND ".join(condition.sql for condition in self.conditions)
 
     @property
@@ -101,7 +101,7 @@ def where(sql: str, *values: Any) -> SearchScope:
 
 
 def scope_of(store: Store, filters: Filters) -> SearchScope:
-    """Resolve filters against what the store holds. Never raises for the content of a filter; it explains instead."""
+    """Resolve filters to rows of the store. Invalid filters raise nothing; the scope's notes explain them."""
     filters = _valid(filters)
     scope = SearchScope()
     if filters.project is not None:
@@ -125,7 +125,7 @@ def scope_of(store: Store, filters: Filters) -> SearchScope:
 
 
 def roles_named(text: str) -> tuple[str, ...]:
-    """Return the roles that a word names, or several separated by commas; empty if one of them is unknown."""
+    """Return the roles that one or more comma-separated words name; empty if one of them is unknown."""
     roles: list[str] = []
     for word in text.split(","):
         name = word.strip().lower().replace("-", "_").replace(" ", "_")
@@ -136,7 +136,7 @@ def roles_named(text: str) -> tuple[str, ...]:
 
 
 def role_words() -> str:
-    """Return the words that a role filter takes, for messages."""
+    """Return the words that a role filter accepts, for messages."""
     return ", ".join((*ROLES, *ROLE_GROUPS))
 
 
@@ -144,10 +144,10 @@ def role_words() -> str:
 
 
 def project_ids(store: Store, wanted: str) -> list[int]:
-    """Return the rows of a project, by its name or a folder, wherever its folder is or was.
+    """Return the rows of a project by its name, or by any folder that it has or had.
 
     Rows with the same git root or the same identity are one project: see ``crystal.store.capture.projects``. A folder
-    inside a project means itself alone.
+    inside a project selects only that folder.
     """
     found = _matching_rows(store, wanted)
     whole = [ident for ident, root in found if not is_folder(wanted) or is_within(root, wanted)]
@@ -155,7 +155,7 @@ def project_ids(store: Store, wanted: str) -> list[int]:
 
 
 def matching_projects(store: Store, wanted: str) -> list[int]:
-    """Return the rows with a name (in any case), or of a folder and all below it, by working folder or git root."""
+    """Return the rows with a name (in any case), or whose working folder or git root is in a folder."""
     return [ident for ident, _ in _matching_rows(store, wanted)]
 
 
@@ -169,7 +169,7 @@ def _matching_rows(store: Store, wanted: str) -> list[tuple[int, str]]:
 
 
 def project_named(store: Store, wanted: str) -> Project | None:
-    """Return the project with a name in any case, as a whole repository; of several the most recently used."""
+    """Return the most recently used project with a name in any case, with its git root as folder."""
     ids = project_ids(store, wanted) if not is_folder(wanted) else []
     if not ids:
         return None
@@ -183,7 +183,7 @@ def project_named(store: Store, wanted: str) -> Project | None:
 
 
 def home_of(store: Store, here: Project) -> tuple[str, str] | None:
-    """Return the known project of a folder as (folder, name): by git root, by identity, else the nearest one above."""
+    """Return (folder, name) of a folder's known project: by git root, by identity, else the nearest parent folder."""
     rows = store.rows("SELECT cwd, git_root, name FROM projects ORDER BY id")
     if here.git_root is not None:
         for _, root, name in rows:
@@ -210,12 +210,12 @@ def _project_scope(store: Store, wanted: str) -> SearchScope:
 
 
 def _held_scope(store: Store, wanted: str) -> SearchScope:
-    """Return a filter for what is of a project, and memories that hold everywhere; only these if it is unknown here."""
+    """Return a filter for a project's content and memories without project; only these if the project is unknown."""
     return _one("held", "project", *project_ids(store, wanted))
 
 
 def without_memories(rows: Sequence[int]) -> SearchScope:
-    """Return a filter for what is not a part of some memories."""
+    """Return a filter that excludes some memories."""
     if not rows:
         return SearchScope()
     return where(f"(memory IS NULL OR memory NOT IN ({', '.join('?' * len(rows))}))", *rows)
@@ -225,7 +225,7 @@ def without_memories(rows: Sequence[int]) -> SearchScope:
 
 
 def session_matches(store: Store, wanted: str, limit: int = _NAMES_SHOWN + 1) -> list[tuple[int, str]]:
-    """Return the sessions that match an id or its beginning, as (row id, session id); an exact id matches one."""
+    """Return (row id, session id) of the sessions with an id or a prefix of it; an exact id gives only its session."""
     wanted = wanted.strip()
     exact = store.row("SELECT id, session_id FROM sessions WHERE session_id = ?", (wanted,))
     if exact is not None:
@@ -262,7 +262,7 @@ def _role_scope(wanted: str) -> SearchScope:
 
 
 def _source_scope(store: Store, wanted: str) -> SearchScope:
-    """Return the scope of a kind of source, or of one that a person has added, by its name."""
+    """Return the scope of a kind of source, or of a source that a person added, by its name."""
     if wanted.strip().lower() in SOURCES:
         return _one("in", "source", wanted.strip().lower())
     known = store.all(str, "SELECT name FROM source_collections ORDER BY name")
@@ -275,9 +275,9 @@ def _source_scope(store: Store, wanted: str) -> SearchScope:
 
 
 def agents_named(store: Store, wanted: str) -> AgentNames:
-    """Return the column of ``sessions`` that an agent's name means, and its values; none if the store has none such.
+    """Return the column of ``sessions`` to which an agent's name refers, and its values; empty if there are none.
 
-    An agent id of crystal comes first, else it is an agent program: by its name or title, or the first words of it.
+    An agent id of crystal takes precedence over a harness, which matches by its id, its title or the first words.
     """
     if _has_name(store, "agent", wanted):
         return "agent", (wanted,)
@@ -292,7 +292,7 @@ def agents_named(store: Store, wanted: str) -> AgentNames:
 
 
 def unknown_agent(store: Store, wanted: str) -> SearchScope:
-    """Return the scope of an agent that the store does not have, with a note that lists those it has."""
+    """Return an empty scope with a note that lists the agents of the store."""
     return _nothing("agent", wanted, [*_names(store, "harness"), *_names(store, "agent")])
 
 
@@ -318,7 +318,7 @@ def _has_name(store: Store, column: str, wanted: str) -> bool:
 
 
 def _names(store: Store, column: str) -> list[str]:
-    """Return the values of a column of ``sessions``, the most recently used first."""
+    """Return the values of a column of ``sessions``, most recently used first."""
     sql = f"SELECT {column} FROM sessions WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY max(last_at) DESC"
     return store.all(str, sql)
 
@@ -347,7 +347,7 @@ def _clamped(ms: int) -> int:
 
 
 def _valid(filters: Filters) -> Filters:
-    """Replace what SQLite cannot take as text (lone surrogates); no stored name has them."""
+    """Replace lone surrogates, which SQLite cannot take as text; no stored name contains them."""
     fields = ("project", "session", "role", "agent", "device", "branch", "source")
     texts = {name: getattr(filters, name) for name in fields}
     return replace(

@@ -1,8 +1,8 @@
-"""Delete chunks, compress their texts together, and return the space that nothing uses to the disk.
+"""Delete chunks, compress their texts together, and return unused space to the disk.
 
-A deleted row leaves free pages in the file, a hole in a block of vectors (sqlite-vec frees a block of 1,024 when its
-last row goes, and fills no holes). ``give_back`` closes the holes and truncates the file, in short transactions, so
-that it may stop anywhere and nobody waits long to write.
+A deleted row leaves free pages in the file, and a hole in a block of vectors: sqlite-vec frees a block of 1,024 when
+its last row is deleted, and fills no holes. ``give_back`` closes the holes and truncates the file, in short
+transactions, so that it can be interrupted and other writers do not wait long.
 Measured: benchmarks/growth.py.
 """
 
@@ -28,7 +28,7 @@ DELETED = "deleted_chunks"
 MIN_BYTES = 4 << 20
 MIN_CHUNKS = 500
 SHARE = 10
-"""One part in this many must be waste before space is given back."""
+"""Minimum waste before space is given back: one part in this many."""
 
 SLICE_PAGES = 2_000
 INCREMENTAL = 2
@@ -37,7 +37,7 @@ PAGE = 500
 
 
 def delete_chunks(store: Store, ids: Sequence[int]) -> int:
-    """Delete chunks with their vectors, inside the caller's transaction; return how many there were."""
+    """Delete chunks with their vectors, inside the caller's transaction; return the number deleted."""
     deleted = 0
     for at in range(0, len(ids), PAGE):
         some = list(ids[at : at + PAGE])
@@ -60,9 +60,9 @@ def size_of(store: Store) -> int:
 
 
 def note_import(store: Store, before: int) -> None:
-    """Note that the file is to be rewritten if an import made it much larger than it was.
+    """Record that the file must be rewritten if an import made it much larger.
 
-    Older rows go between others in every index, which leaves pages half empty.
+    Older rows are inserted between others in every index, which leaves pages half empty.
     """
     size = size_of(store)
     if size - before >= MIN_BYTES and (size - before) * SHARE >= size:
@@ -70,7 +70,7 @@ def note_import(store: Store, before: int) -> None:
 
 
 def is_due(store: Store) -> bool:
-    """Return True if enough is waste for ``give_back`` to do something. Cheap: it reads a few numbers."""
+    """Return True if there is enough waste for ``give_back``. Fast: it reads a few numbers."""
     is_sparse = read_note(store, SPARSE) is not None
     return is_sparse or _has_free_pages(store) or _has_deletions(store) or is_packing_due(store)
 
@@ -94,10 +94,10 @@ def _pages(store: Store) -> tuple[int, int, int]:
 
 
 def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) -> int:
-    """Compress texts, and return the space that nothing uses to the disk, if it is enough; return the bytes.
+    """Compress texts and return unused space to the disk, if there is enough; return the number of bytes.
 
-    No transaction may be open. A process that is killed, or stopped by ``should_stop``, leaves the rest to the next
-    call; so does one without enough disk space for what it must write first. Readers and writers continue meanwhile.
+    No transaction may be open. A process that is killed, stopped by ``should_stop``, or short of disk space for what it
+    must write first leaves the rest to the next call. Readers and writers continue meanwhile.
 
     Raises:
         StoreBusyError, StoreFullError: Nothing is lost; try again later.
@@ -116,7 +116,7 @@ def give_back(store: Store, *, should_stop: Callable[[], bool] = lambda: False) 
 
 
 def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Release the free pages and truncate the file. False if stopped."""
+    """Release the free pages and truncate the file. Return False if stopped."""
     if store.value("PRAGMA auto_vacuum") == INCREMENTAL:
         while store.value("PRAGMA freelist_count"):
             if should_stop():
@@ -131,10 +131,10 @@ def _cut(store: Store, should_stop: Callable[[], bool]) -> bool:
 
 
 def rewrite(store: Store) -> bool:
-    """Rewrite the whole file, so that it holds nothing that was deleted. False without disk space for the copy.
+    """Rewrite the whole file, so that it contains nothing deleted. Return False if there is no disk space for the copy.
 
-    Needed once for a store from before crystal used incremental vacuum, when much was imported or what is stored has
-    become smaller, and after something was forgotten: SQLite leaves copies between the cells of a page.
+    Needed once for a store from before crystal used incremental vacuum, after a large import, when stored data has
+    become smaller, and after forgetting: SQLite leaves copies between the cells of a page.
     """
     page, pages, free = _pages(store)
     import shutil  # noqa: PLC0415 - every hook's worker asks ``is_due``, and nearly none goes on
@@ -144,9 +144,9 @@ def rewrite(store: Store) -> bool:
     for folder, size in ((store.path.parent, 2 * copy), (_temporary_folder(), copy)):
         if shutil.disk_usage(folder).free < size + MIN_BYTES:
             return False
-    # Another connection: to change the place of temporary data drops the temporary triggers of the private record.
+    # A new connection: changing the folder of temporary data would drop the private record's temporary triggers.
     with translated(store.path), contextlib.closing(connect(store.path)) as db:
-        db.execute("PRAGMA temp_store = FILE")  # the copy would be made in memory
+        db.execute("PRAGMA temp_store = FILE")  # else the copy would be made in memory
         db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
         db.execute("VACUUM")
     empty_log(store)
@@ -162,7 +162,7 @@ def _temporary_folder() -> Path:
 
 
 def empty_log(store: Store, wait_ms: int = 0) -> bool:
-    """Checkpoint the log and truncate it; False while others read, which leaves it to a later checkpoint."""
+    """Checkpoint the log and truncate it. Return False while others read; a later checkpoint then does it."""
     with translated(store.path):
         store.db.set_busy_timeout(wait_ms)
         try:
@@ -184,7 +184,7 @@ def _blocks(store: Store, table: str) -> list[tuple[int, int, int]]:
 
 
 def _fill_holes(store: Store, should_stop: Callable[[], bool]) -> bool:
-    """Move rows of blocks with many holes after the newest row: a block goes with its last row. False if stopped."""
+    """Move rows of sparse blocks after the newest row, so that the blocks are freed. Return False if stopped."""
     for generation in vectors.generations(store):
         table = vectors.table_of(generation.id)
         for ident, size, used in _blocks(store, table)[:-1]:

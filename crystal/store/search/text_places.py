@@ -1,6 +1,6 @@
-"""Find where texts were said: all sessions that have them, the sessions and projects of memories, folders of files.
+"""Find the places of texts: all their sessions, the sessions and projects of memories, the folders of files.
 
-Tables are named with their schema: which places a text has does not depend on what a connection hides.
+Tables are named with their schema, so that content hidden from a connection counts too.
 """
 
 from collections.abc import Collection
@@ -15,8 +15,8 @@ TextKind = Literal["chunk", "turn", "session"]
 class TextPlace(NamedTuple):
     """A place of the text in row ``ident``.
 
-    ``at`` is in ms; ``folder`` is None if it is not known, and empty if there is none; ``is_forgotten``: a tombstone
-    names the text, and its rows are about to be deleted.
+    ``at`` is in ms; ``folder`` is None if unknown, and empty if there is none; ``is_forgotten``: a tombstone
+    covers the text, and its rows will be deleted.
     """
 
     ident: int
@@ -33,7 +33,7 @@ _WANTED = {
     "session": "SELECT s.id, t.id, NULL, NULL FROM json_each(?) j JOIN main.sessions s ON s.id = j.value"
     " JOIN main.turns t ON t.session = s.id OR t.id IN (SELECT turn FROM main.turn_copies WHERE session = s.id)",
 }
-"""SQL for the row of a text, and for the turn, the memory and the chunk that it is, by its kind."""
+"""SQL for the row of a text, and for its turn, memory and chunk, by kind."""
 
 _SAID = (
     "SELECT w.ident, s.session_id, s.harness, coalesce(t.ts, 0), p.cwd,"
@@ -57,7 +57,7 @@ _LEARNED = (
     " ON l.memory = m.uid LEFT JOIN main.sessions s ON s.session_id = l.session"
     " LEFT JOIN main.projects p ON p.id = s.project"
 )
-_FILE = (  # no moment at which capture was off counts, but that it is off now
+_FILE = (  # a file has no time of capture: only a private period that is still open counts
     f"SELECT w.ident, '', '', {1 << 62}, k.path || '/' || f.path, 0 FROM wanted w JOIN main.sources x"
     " ON x.chunk = w.chunk JOIN main.source_files f ON f.id = x.file JOIN main.source_collections k"
     " ON k.id = f.collection"
@@ -66,6 +66,6 @@ _PLACES = " UNION ".join([_SAID.format(_OWN), _SAID.format(_COPIED), _MEMORY, _L
 
 
 def places_of(store: Store, kind: TextKind, ids: Collection[int]) -> list[TextPlace]:
-    """Return every place of some texts; none for a text that is not stored any more."""
+    """Return every place of some texts; nothing for a text that is no longer stored."""
     sql = f"WITH wanted(ident, turn, memory, chunk) AS MATERIALIZED ({_WANTED[kind]}) {_PLACES}"
     return store.all(TextPlace, sql, (ids,))

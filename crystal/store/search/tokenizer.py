@@ -1,4 +1,4 @@
-"""The tokenizer of the search index: words without accents, as Porter stems."""
+"""Split text into the words of the search index: without accents, as Porter stems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import apsw
 from crystal.store.connection import Store
 
 TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])
-"""Tokenizer of SQLite's FTS5, with its arguments; no table of FTS5 is used."""
+"""Tokenizer of SQLite's FTS5, with its arguments; no FTS5 table is used."""
 
 
 def tokenizer(store: Store) -> Callable[[str], list[str]]:

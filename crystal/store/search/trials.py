@@ -1,4 +1,4 @@
-"""Draw a sample of turns to test search with: read-only, and the same every time."""
+"""Draw a reproducible sample of turns to test search with. Read-only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from crystal.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """The first chunk of a turn, and what was asked before it.
+    """The first chunk of a turn, and the user's request before it.
 
-    ``id`` is the chunk's, ``uuid`` the turn's. ``before`` is the text of the user's turn that came before, None where
-    there is none; ``before_id`` is its chunk's.
+    ``id`` is the chunk's, ``uuid`` the turn's. ``before`` is the text of the user's preceding turn, or None;
+    ``before_id`` is the id of its chunk.
     """
 
     id: int
@@ -29,8 +29,7 @@ class Sampled:
 def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
     """Return turns of user and assistant with at least ``least`` characters, in the order of their text's hash.
 
-    That order is as good as random, and the same whenever the memory is the same. A text that was said several times
-    is taken once.
+    That order is as good as random, and the same whenever the memory is the same. A repeated text is returned once.
     """
     rows = store.rows(
         "SELECT min(c.id), t.uuid, c.text, c.role, s.session_id, c.ts, c.turn, c.session FROM chunks AS c"
@@ -46,7 +45,7 @@ def sample_turns(store: Store, limit: int, *, least: int) -> list[Sampled]:
 
 
 def _asked_before(store: Store, turn: int, session: int) -> tuple[Any, ...]:
-    """Return what the user said last before a turn, and its chunk, if only the assistant's own actions are between."""
+    """Return the user's last message before a turn and its chunk, if only the assistant's actions are between them."""
     row = store.row(
         "SELECT c.text, c.id FROM turns AS t JOIN chunks AS c ON c.turn = t.id AND c.start = 0"
         " WHERE t.session = ? AND t.id < ? AND t.role = 'user' ORDER BY t.id DESC LIMIT 1",

@@ -1,9 +1,9 @@
-"""The vectors of chunks, in generations: one for each (provider, model, dimension), each with a vec0 table of its own.
+"""Store the vectors of chunks in generations: one vec0 table for each (provider, model, dimension).
 
-One generation serves. A newer one fills beside it and begins to serve, in one transaction, when no chunk waits for it;
-the very first serves at once. ``chunks.vector_generation`` is the queue: 0 for a chunk without a vector, else the
-newest generation that has its vector; ``-n`` says that the provider of generation n refuses the text, which ends its
-waiting without a vector. The interface takes and returns little-endian float32 of length 1; they are stored as signed
+One generation serves searches. A newer one fills beside it and begins to serve, in one transaction, when no chunk
+waits for it; the very first serves from the start. ``chunks.vector_generation`` is the queue: 0 for a chunk without a
+vector, else the newest generation that has its vector; ``-n`` if the provider of generation n refuses the text, which
+then waits no longer. Functions take and return little-endian float32 vectors of length 1; they are stored as signed
 bytes (see ``crystal.store.vector_bytes``), which keep their direction.
 """
 
@@ -15,7 +15,7 @@ from crystal.store.connection import Store
 from crystal.store.vector_bytes import cosines, rounded
 
 MAX_NEIGHBOURS = 4096
-"""The largest k that sqlite-vec answers."""
+"""The largest k that sqlite-vec accepts."""
 
 MORE = 32
 """Candidates beyond twice the requested number that are compared exactly, because the query is rounded, too."""
@@ -28,7 +28,7 @@ SAME_TEXT = "SELECT id FROM chunks WHERE text_sha256 = ? AND +vector_generation 
 
 
 class Generation(NamedTuple):
-    """The vectors of one model: ``dimension`` numbers each; ``serving`` when searches use them."""
+    """A set of vectors of one model, each with ``dimension`` numbers; ``serving`` if searches use them."""
 
     id: int
     provider: str
@@ -63,8 +63,8 @@ def find_generation(store: Store, provider: str, model: str, dimension: int) -> 
 def ensure_generation(store: Store, provider: str, model: str, dimension: int, now: int) -> int:
     """Find or create the generation of a model, and return its id.
 
-    Other generations that do not serve are dropped: a request for this one means that they are not wanted any more.
-    So is one that served before the present one, also if it is the one asked for: it lacks the chunks that came since.
+    Other generations that do not serve are dropped, because only the requested model is still wanted. A former serving
+    generation is dropped even for the requested model: it lacks the chunks added since.
     """
     found = find_generation(store, provider, model, dimension)
     if found is not None and (found.serving or found == generations(store)[-1]):
@@ -86,7 +86,7 @@ def promote(store: Store, generation: int) -> bool:
     """Make a generation serve if no chunk waits for it; the others are then dropped.
 
     Returns:
-        True when it serves now, whether or not it did before.
+        True if it serves now, also if it did before.
     """
     serving = serving_generation(store)
     if serving is None or serving.id != generation:
@@ -94,7 +94,7 @@ def promote(store: Store, generation: int) -> bool:
             if not _exists(store, generation) or pending_chunks(store, generation, 1):
                 return False
             _serve(store, generation)
-    for other in generations(store):  # in a transaction each; a process killed here leaves the rest to the next call
+    for other in generations(store):  # one transaction for each; a killed process leaves the rest to the next call
         if other.id < generation:
             drop_generation(store, other.id)
     return True
@@ -103,8 +103,8 @@ def promote(store: Store, generation: int) -> bool:
 def drop_generation(store: Store, generation: int) -> None:
     """Delete a generation and its vectors; chunks that only it had wait again. Dropping it twice does nothing.
 
-    The vectors of a former serving generation are deleted in many short transactions, so that nobody waits long to
-    write.
+    The vectors of a former serving generation are deleted in many short transactions, so that other writers do not wait
+    long.
     """
     serving = serving_generation(store)
     while serving is not None and generation < serving.id and _exists(store, generation):
@@ -124,7 +124,7 @@ def _generation(ident: int, provider: str, model: str, dimension: int, serving: 
 
 def _make(store: Store, provider: str, model: str, dimension: int, now: int) -> Generation:
     newest = store.value("SELECT max(id) FROM embedding_generations") or 0
-    # A number that a chunk still has must not be used again with another meaning.
+    # A number that chunks still have must not be reused for another model.
     marked = store.value("SELECT max(vector_generation) FROM chunks") or 0
     ident = max(newest, marked) + 1
     store.insert("embedding_generations", _MADE, ident, provider, model, dimension, now)
@@ -162,7 +162,7 @@ def _exists(store: Store, generation: int) -> bool:
 
 
 def table_of(generation: int) -> str:
-    """Return the name of the table that has the vectors of a generation."""
+    """Return the name of a generation's table of vectors."""
     return f"chunks_vec_{int(generation)}"
 
 
@@ -175,7 +175,7 @@ def create_table(store: Store, generation: int, dimension: int) -> None:
 
 
 def adopt_generation(store: Store, ident: int, provider: str, model: str, dimension: int) -> int:
-    """Create a generation under a number that another machine gave it; the first one serves. Inside a transaction."""
+    """Create a generation with the number that another machine gave it; the first one serves. Inside a transaction."""
     known = find_generation(store, provider, model, dimension)
     if known is not None and known.id == ident:
         return ident
@@ -190,7 +190,7 @@ def adopt_generation(store: Store, ident: int, provider: str, model: str, dimens
 
 
 def serve(store: Store, generation: int) -> None:
-    """Make a generation serve, whatever waits for it. Inside a transaction."""
+    """Make a generation serve even if chunks wait for it. Inside a transaction."""
     serving = serving_generation(store)
     if serving is None or serving.id != generation:
         _serve(store, generation)
@@ -218,20 +218,20 @@ def pending_chunks(store: Store, generation: int, limit: int) -> list[tuple[int,
 def count_pending(store: Store, generation: int, most: int = -1) -> int:
     """Return how many chunks wait for a vector of ``generation``; 0 as for ``pending_chunks``.
 
-    ``most`` ends the counting: beyond it the number only says that there are more. -1 counts all.
+    Counting stops after ``most`` (-1: never): a larger result only means that there are more.
     """
     states, sql = _waiting_states(store, generation), "SELECT 1 FROM chunks WHERE vector_generation = ? LIMIT ?"
     return sum(store.value(f"SELECT count(*) FROM ({sql})", (state, most)) for state in states)
 
 
 def _waiting_states(store: Store, generation: int) -> list[int]:
-    """Return the values of ``vector_generation`` that mean waiting, each a range of the index: fast for a hook."""
+    """Return the values of ``vector_generation`` that mean waiting; each is an index range: fast for a hook."""
     older = (other.id for other in generations(store) if generation == 0 or other.id < generation)
     return [0, *sorted(older, reverse=True)]
 
 
 def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, bytes]]) -> set[int]:
-    """Give chunks the vectors that ``generation`` holds for the same texts, and end their waiting; in one transaction.
+    """Give chunks the vectors that ``generation`` has for the same texts, and end their waiting; in one transaction.
 
     Args:
         store: The store.
@@ -239,7 +239,7 @@ def copy_vectors(store: Store, generation: int, chunks: Iterable[tuple[int, byte
         chunks: Waiting chunks, each with the SHA-256 of its text.
 
     Returns:
-        The chunks whose text has a vector.
+        The chunks that got a vector.
     """
     table, known = table_of(generation), set()
     with store.transaction():
@@ -262,12 +262,12 @@ def write_rounded(store: Store, generation: int, vectors: Sequence[tuple[int, by
 
 
 def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, bytes]]) -> int:
-    """Store vectors of chunks and end their waiting, in one transaction.
+    """Store vectors of chunks and end their waiting, in one transaction. Idempotent.
 
-    Chunks that were deleted meanwhile, or that another process has embedded, are skipped: doing it twice is harmless.
+    Chunks that were deleted meanwhile, or that another process has embedded, are skipped.
 
     Returns:
-        How many were stored.
+        The number of stored vectors.
     """
     with store.transaction():
         if not _exists(store, generation):
@@ -281,7 +281,7 @@ def put_vectors(store: Store, generation: int, vectors: Iterable[tuple[int, byte
 
 
 def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> None:
-    """End the waiting of chunks that the provider of ``generation`` always refuses. A new generation asks again."""
+    """End the waiting of chunks that the provider of ``generation`` always refuses. A new generation tries again."""
     with store.transaction():
         if _exists(store, generation):
             for ident in chunk_ids:
@@ -289,7 +289,7 @@ def refuse_chunks(store: Store, generation: int, chunk_ids: Iterable[int]) -> No
 
 
 def ask_again(store: Store) -> None:
-    """Let chunks wait again whose waiting ended without a vector. Inside a transaction."""
+    """Queue the chunks again whose waiting ended without a vector. Inside a transaction."""
     store.execute("UPDATE chunks SET vector_generation = 0 WHERE vector_generation < 0")
 
 
@@ -308,7 +308,7 @@ def _settle(store: Store, ident: int, generation: int, state: int) -> bool:
 
 
 def is_gone(store: Store, generation: int) -> bool:
-    """Return True if another process has dropped a generation meanwhile."""
+    """Return True if another process has dropped a generation."""
     return not _exists(store, generation)
 
 
@@ -330,13 +330,13 @@ def has_any(store: Store, generation: int) -> bool:
 def nearest(
     store: Store, generation: int, query: bytes, k: int, where: str = "", values: Sequence[Any] = ()
 ) -> list[tuple[int, float]]:
-    """Return the chunks whose vectors are nearest to ``query``, as (chunk id, cosine), best first, ties by id.
+    """Return (chunk id, cosine) of the chunks nearest to ``query``, best first, ties by id.
 
     Args:
         store: The store.
-        generation: Which vectors to search; ``query`` must come from the same model.
+        generation: The generation to search; ``query`` must come from the same model.
         query: A unit vector, little-endian float32.
-        k: How many, at most ``MAX_NEIGHBOURS``; larger values are reduced to that.
+        k: Maximum number of results; values above ``MAX_NEIGHBOURS`` are reduced to that.
         where: An SQL condition on columns of ``chunks``; it acts inside the search, so ``k`` chunks that meet it
             are found if there are as many.
         values: The values of the condition's question marks.

@@ -1,4 +1,4 @@
-"""Data for the context at the start of a session: working folders, earlier sessions, and what was injected when."""
+"""Store data for the context at a session's start: working folders, earlier sessions, and past injections."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from crystal.store.connection import Store
 from crystal.store.json_columns import CHOSEN, WHY, read_json
 
 ASSIST = "assist"
-"""The source of the facts that a session was told before edits and after failures, taken together."""
+"""Source of the facts that a session got before edits and after failures, taken together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """The context that one session got at its start, or the facts that assist told it.
+    """The context that a session got at its start, or the facts that assist injected later.
 
     ``chosen`` are ids of memories and of sessions; ``why`` counts the candidates by the reason for which they were
-    chosen or left.
+    chosen or omitted.
     """
 
     at: int
@@ -36,7 +36,7 @@ class Injection:
 
 
 def add_injection(store: Store, told: Injection) -> None:
-    """Note what was injected. Idempotent: the longest record of a session and a source is kept."""
+    """Store an injection. Idempotent: the longest record for a session and a source is kept."""
     values = {**asdict(told), "chosen": json.dumps(told.chosen), "why": json.dumps(told.why)}
     longer = (
         "(session_id, source) DO UPDATE SET candidates = excluded.candidates, chosen = excluded.chosen,"
@@ -46,7 +46,7 @@ def add_injection(store: Store, told: Injection) -> None:
 
 
 def injections(store: Store, limit: int) -> list[Injection]:
-    """Return what was injected, latest first; without rows that were damaged, which ``crystal verify`` names."""
+    """Return the latest injections, newest first, without damaged rows, which ``crystal verify`` reports."""
     rows = store.rows(
         "SELECT at, session_id, source, candidates, chosen, omitted, tokens, why FROM injection_logs"
         " ORDER BY at DESC, id DESC LIMIT ?",
@@ -61,7 +61,7 @@ def injections(store: Store, limit: int) -> list[Injection]:
 
 
 def working_folders(store: Store, device: str, limit: int) -> list[Project]:
-    """Return the folders in which sessions of a machine began, that of the latest session first."""
+    """Return the folders in which sessions of a machine began, most recent session first."""
     return store.all(
         Project,
         "SELECT p.cwd, p.git_root, p.remote, p.name FROM sessions s JOIN projects p ON p.id = s.project"
@@ -77,13 +77,13 @@ def project_rows(store: Store) -> list[tuple[int, Project]]:
 
 
 def blocked_sessions(store: Store, sessions: Sequence[str]) -> set[str]:
-    """Return which of the sessions have something forgotten here."""
+    """Return those of the sessions of which a part was forgotten."""
     sql = "SELECT session_id FROM forgotten_sessions WHERE session_id IN (SELECT value FROM json_each(?))"
     return set(store.all(str, sql, (sessions,)))
 
 
 def state_of_memory(store: Store) -> tuple[int, ...]:
-    """Return values that change when a memory is added or changed, or anything forgotten; to detect such a change."""
+    """Return values that change when a memory is added or changed, or anything is forgotten, to detect changes."""
     row = store.row(
         "SELECT (SELECT count(*) FROM memories), (SELECT coalesce(max(updated_at), 0) FROM memories),"
         " (SELECT coalesce(max(id), 0) FROM tombstones), (SELECT count(*) FROM tombstones WHERE done_at IS NULL)"

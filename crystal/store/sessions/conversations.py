@@ -1,4 +1,4 @@
-"""Read conversations back: sessions as a list, the turns of one in order, their texts, and the latest messages.
+"""Read conversations: the list of sessions, a session's turns in order, their texts, and the latest messages.
 
 A session's turns are its own and those that its transcript repeats from another session (a fork begins with copies).
 """
@@ -25,7 +25,7 @@ AgentNames: TypeAlias = tuple[Literal["agent", "harness"], tuple[str, ...]]
 
 
 class Session(NamedTuple):
-    """A session's row, with its project. ``project`` is the name, ``cwd`` the folder of its first turn."""
+    """A session's row with its project. ``project`` is the project's name, ``cwd`` the folder of the first turn."""
 
     id: int
     session_id: str
@@ -49,12 +49,12 @@ class Session(NamedTuple):
 
     @property
     def given_title(self) -> str | None:
-        """Return the title that the user or the client gave; None if the summary made it."""
+        """Return the title from the user or the client; None if the summary made it."""
         return self.title if self.title and self.title != self.summary_title else None
 
 
 class TurnRow(NamedTuple):
-    """A turn without its text. ``copied`` is 1 if it was said in another session, which this one forks, else 0."""
+    """A turn without its text. ``copied`` is 1 if it belongs to another session, which this one forks, else 0."""
 
     id: int
     uuid: str
@@ -72,7 +72,7 @@ class TurnRow(NamedTuple):
 
 
 class ChunkPlace(NamedTuple):
-    """The place of a chunk: its turn and its session as row ids, None for what is in no transcript."""
+    """The row ids of a chunk's turn and session; None if it is in no transcript."""
 
     chunk: int
     turn: int | None
@@ -106,9 +106,9 @@ def list_sessions(
         store: The store.
         projects: Only sessions that began in one of these; None for all.
         agents: Only sessions of these; None for all.
-        since: Only sessions that went on at this time or later.
-        before: Only sessions that began before.
-        limit: How many at most.
+        since: Only sessions with a turn at this time or later.
+        before: Only sessions that began before this time.
+        limit: Maximum number of sessions.
     """
     conditions, values = [_HAS_TURNS], list[int | str]()
     if projects is not None:
@@ -140,7 +140,7 @@ def find_session_row(store: Store, session_id: str) -> int | None:
 
 
 def count_turns(store: Store, session: int) -> int:
-    """Return how many turns a session has."""
+    """Return the number of turns in a session."""
     own = store.value("SELECT count(*) FROM turns WHERE session = ?", (session,))
     return int(own + store.value("SELECT count(*) FROM turn_copies WHERE session = ?", (session,)))
 
@@ -156,7 +156,7 @@ def first_words(store: Store, session: int, characters: int) -> str | None:
 
 
 def last_answer(store: Store, session: int, characters: int = 4_000) -> str | None:
-    """Return the beginning of the assistant's last answer in a session; what goes before a tool call is none."""
+    """Return the beginning of the assistant's last answer in a session, ignoring text before a tool call."""
     return store.find(
         str,
         "SELECT substr(c.text, 1, ?2) FROM (SELECT *, lead(role) OVER (ORDER BY ts, offset, part) AS next"
@@ -168,7 +168,7 @@ def last_answer(store: Store, session: int, characters: int = 4_000) -> str | No
 
 
 def requests_of(store: Store, session: int, before: int | None = None) -> list[str]:
-    """Return the beginnings of what the user asked in a session, until a moment (ms), in order."""
+    """Return the beginnings of the user's messages in a session, until a moment (ms), in order."""
     asked = "session = ?1 AND role = 'user' AND subagent IS NULL AND (?2 IS NULL OR ts < ?2)"
     sql = f"SELECT id FROM turns WHERE {asked} ORDER BY ts, offset"
     turns = store.all(int, sql, (session, before))
@@ -181,7 +181,7 @@ _ORDER = "ts, coalesce(subagent, ''), offset, part, id"
 
 
 def session_turns(store: Store, session: int) -> list[TurnRow]:
-    """Return the turns of a session in the order in which they were said.
+    """Return the turns of a session in chronological order.
 
     Lines are sometimes out of order in a transcript, so they are sorted by time; a turn without a time stays after
     the one before it in its file.
@@ -201,7 +201,7 @@ def session_turns(store: Store, session: int) -> list[TurnRow]:
 
 
 def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnRow]:
-    """Return some of the turns of ``session_turns``, without reading the others where all of them have a time."""
+    """Return a page of ``session_turns``; reads only these turns if all turns have a time."""
     if not _is_sorted_by_time(store, session):
         return session_turns(store, session)[start : start + limit]
     sql = f"SELECT {_COLUMNS}, 0 FROM turns WHERE session = ? ORDER BY {_ORDER} LIMIT ? OFFSET ?"
@@ -209,7 +209,7 @@ def turns_page(store: Store, session: int, start: int, limit: int) -> list[TurnR
 
 
 def turns_before(store: Store, session: int, turn: int) -> int:
-    """Count the turns of a session before one in the order of ``session_turns``."""
+    """Count the turns of a session before a turn, in the order of ``session_turns``."""
     if not _is_sorted_by_time(store, session):
         return next((at for at, one in enumerate(session_turns(store, session)) if one.id == turn), 0)
     sql = (
@@ -221,13 +221,13 @@ def turns_before(store: Store, session: int, turn: int) -> int:
 
 
 def _is_sorted_by_time(store: Store, session: int) -> bool:
-    """Return True if the time of each turn is known, and none is a copy: SQLite can sort them then."""
+    """Return True if each turn has a time and none is a copy, so that SQLite can sort them."""
     undated = "SELECT 1 FROM turns WHERE session = ?1 AND ts IS NULL"
     return not store.has(f"{undated} UNION ALL SELECT 1 FROM turn_copies WHERE session = ?1 LIMIT 1", (session,))
 
 
 def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple[int, str]]:
-    """Return the beginnings of what user and assistant said and called in a session from a moment on, with its time."""
+    """Return (time, beginning) of what user and assistant said and called in a session from a moment on."""
     sql = (
         "SELECT t.id, t.ts FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ? AND t.ts >= ?"
         " AND t.role IN ('user', 'assistant', 'tool_call') ORDER BY t.ts, t.id LIMIT ?"
@@ -237,7 +237,7 @@ def said_after(store: Store, session_id: str, at: int, limit: int) -> list[tuple
 
 
 def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[str, str, str | None]]]:
-    """Return (role, text, tool) of the turns of lines, by the lines' ids; nothing for a line without turns."""
+    """Return (role, text, tool) of the turns of lines, by line id; lines without turns are left out."""
     sql = "SELECT id, uuid, role, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?)) ORDER BY id"
     rows = store.rows(sql, ([*uuids],))
     texts = turn_texts(store, [ident for ident, *_ in rows])
@@ -248,7 +248,7 @@ def turns_of_lines(store: Store, uuids: Iterable[str]) -> dict[str, list[tuple[s
 
 
 class SaidTurn(NamedTuple):
-    """A text that was said in a session, or the call of a tool."""
+    """A message or a tool call of a session."""
 
     uuid: str
     role: str
@@ -257,9 +257,9 @@ class SaidTurn(NamedTuple):
 
 
 def said_in_session(store: Store, session_id: str, without: Collection[str]) -> list[SaidTurn]:
-    """Return what was said and called in a session and its subagents, by time; without that of some harnesses.
+    """Return the messages and tool calls of a session and its subagents by time, without those from some harnesses.
 
-    What a fork repeats is among it.
+    Turns that a fork repeats are included.
     """
     session = find_session_row(store, session_id)
     turns = store.rows(
@@ -274,7 +274,7 @@ def said_in_session(store: Store, session_id: str, without: Collection[str]) -> 
 
 
 def said_elsewhere(store: Store, uuids: Sequence[str], session_id: str) -> list[tuple[str, str]]:
-    """Return the lines, of these, that another session said, each with this session's id."""
+    """Return (line, other session) for those of these lines that are stored with another session."""
     return store.rows(
         "SELECT DISTINCT t.uuid, s.session_id FROM turns t JOIN sessions s ON s.id = t.session"
         " WHERE t.uuid IN (SELECT value FROM json_each(?)) AND s.session_id <> ?",
@@ -300,7 +300,7 @@ def chunk_of_uuid(store: Store, uuid: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Message of a person or the assistant. ``hit`` is its number for ``show``."""
+    """A message of the user or the assistant. ``hit`` is its number for ``show``."""
 
     hit: int
     uuid: str
@@ -315,7 +315,7 @@ class Message:
     memory: Memory = "local"
 
 
-# The plus signs keep SQLite on the index of times: the latest few are read, not all of a role.
+# The plus signs make SQLite use the index of times: it reads the latest few rows, not all of a role.
 _MESSAGES = (
     "SELECT t.id, t.part, c.id, t.uuid, c.role, c.ts, s.session_id, p.name, c.branch, c.agent, c.device FROM chunks c"
     " JOIN turns t ON t.id = c.turn JOIN sessions s ON s.id = c.session LEFT JOIN projects p ON p.id = c.project"
@@ -334,15 +334,15 @@ def latest_messages(
     without: str | None,
     limit: int,
 ) -> list[tuple[int, Message]]:
-    """Return the latest messages with a time, newest first, each with its number among the parts of its line.
+    """Return the latest messages with a time, newest first, each with its part number in its line.
 
     Args:
         store: The store.
-        projects: Only in these; None for all.
-        agents: Only to these; None for all.
-        before: Only what was said before this.
+        projects: Only messages in these; None for all.
+        agents: Only messages to or from these; None for all.
+        before: Only messages before this time.
         without: A session whose messages are left out.
-        limit: How many at most.
+        limit: Maximum number of messages.
     """
     with store.reading():
         rows: list[Row] = []

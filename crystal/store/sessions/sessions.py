@@ -1,4 +1,4 @@
-"""Queries for summaries and the daily log: what is due, its messages and times, and the record of what was written.
+"""Run the queries for summaries and the daily log: due sessions, their messages and times, and what was written.
 
 The row is the queue: a session is due while its newest turn is newer than the last one that its summary covers.
 A session's turns are its own and those that a fork copied into it.
@@ -15,14 +15,14 @@ from crystal.store.sessions.turn_texts import turn_texts
 from crystal.store.sessions.waiting import DUE
 
 SummaryMode = Literal["simple", "llm", "deferred"]
-"""``deferred``: simple for now, because the model was unavailable; it is tried again later."""
+"""``deferred``: made without the model, which was unavailable; it is tried again later."""
 
 CALL_CHARACTERS = 500
 MAX_CALLS = 100_000
 
 
 class SessionCounts(NamedTuple):
-    """The contents of a session: number of messages of the human, of the assistant, tool calls, subagents."""
+    """Numbers of messages of the user and of the assistant, of tool calls and of subagents in a session."""
 
     user: int = 0
     assistant: int = 0
@@ -31,7 +31,7 @@ class SessionCounts(NamedTuple):
 
 
 class SummaryTurn(NamedTuple):
-    """A turn as input of a summary: ``text`` is at most its beginning, ``length`` the whole in characters."""
+    """A turn as input of a summary: ``text`` is its beginning, ``length`` the length of the whole in characters."""
 
     id: int
     role: str
@@ -70,7 +70,7 @@ def sessions_summarized_as(store: Store, modes: Sequence[SummaryMode], *, limit:
 
 
 def count_turns(store: Store, session: int) -> SessionCounts:
-    """Count the contents of a session. A message of several blocks is one."""
+    """Count a session's messages, tool calls and subagents. A message of several blocks counts once."""
     row = store.row(
         "SELECT count(DISTINCT CASE WHEN role = 'user' AND subagent IS NULL THEN uuid END),"
         " count(DISTINCT CASE WHEN role = 'assistant' AND subagent IS NULL THEN coalesce(message_id, uuid) END),"
@@ -82,7 +82,7 @@ def count_turns(store: Store, session: int) -> SessionCounts:
 
 
 def read_calls(store: Store, session: int) -> list[SummaryTurn]:
-    """Return the beginnings of a session's tool calls, in order; of a very long session the latest."""
+    """Return the beginnings of a session's tool calls, in order; for a very long session only the latest."""
     return store.all(
         SummaryTurn,
         "SELECT * FROM (SELECT t.id, t.role, substr(c.text, 1, ?2), t.tool, t.ts, t.subagent, t.full_length"
@@ -93,14 +93,14 @@ def read_calls(store: Store, session: int) -> list[SummaryTurn]:
 
 
 def read_said(store: Store, session: int, roles: Iterable[str], *, each: int, total: int) -> list[SummaryTurn]:
-    """Return the messages of a session under ``roles``, in order.
+    """Return the messages of a session with ``roles``, in order.
 
     Args:
         store: The store.
         session: The session's row id.
-        roles: The roles wanted.
-        each: Characters of one turn that are read, from its beginning.
-        total: Characters read in all. A longer session is read at both ends, its end taking two thirds.
+        roles: The wanted roles.
+        each: Maximum characters of one turn, from its beginning.
+        total: Maximum characters in all. A longer session is read at both ends; two thirds are for its end.
     """
     rows = store.rows(
         f"SELECT id, role, tool, ts, subagent, full_length FROM {ALL_TURNS}"
@@ -120,7 +120,7 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
     """Store the path of a session's summary before it is made, so that a crash cannot lead to a second file.
 
     Returns:
-        The path noted first, relative to the agent's folder; None when the session is gone.
+        The path stored first, relative to the agent's folder; None if the session is gone.
     """
     if session.summary_path:
         return session.summary_path
@@ -133,18 +133,18 @@ def summarizable(store: Store, session: Session, path: str) -> str | None:
 
 
 def mark_summarized(store: Store, session: Session, mode: SummaryMode, title: str) -> bool:
-    """Note that the summary covers all turns up to ``session.last_turn``. Inside a transaction.
+    """Record that the summary covers all turns up to ``session.last_turn``. Inside a transaction.
 
-    A title that the user or the client gave stays.
+    A title from the user or the client is kept.
 
     Returns:
-        False when the session is gone, or a better summary was written meanwhile: then keep that one.
+        False if the session is gone, or a better summary was written meanwhile: then keep that one.
     """
     return store.has(
         "UPDATE sessions SET summarized_turn = ?1, summary_mode = ?2,"
         f" title = CASE WHEN {_GIVEN} THEN title ELSE ?3 END,"
         f" summary_title = CASE WHEN {_GIVEN} THEN summary_title ELSE ?3 END"
-        # Without a path something of the session was forgotten meanwhile, and this summary may contain it.
+        # A missing path means that a part of the session was forgotten meanwhile; this summary may contain it.
         " WHERE id = ?4 AND session_id = ?5 AND summary_path IS NOT NULL AND (summarized_turn < ?1"
         " OR summarized_turn = ?1 AND (?2 = 'llm' OR summary_mode IS NOT 'llm')) RETURNING id",
         (session.last_turn, mode, title, session.id, session.session_id),
@@ -156,13 +156,13 @@ def _both_ends(rows: list[Row], each: int, total: int) -> list[Row]:
     sizes = [min(int(row[5]), each) for row in rows]
     if sum(sizes) <= total:
         return rows
-    head = _reach(sizes, total // 3)
-    tail = _reach(sizes[: head - 1 : -1] if head else sizes[::-1], total - total // 3)
+    head = _count_fitting(sizes, total // 3)
+    tail = _count_fitting(sizes[: head - 1 : -1] if head else sizes[::-1], total - total // 3)
     return rows[:head] + rows[len(rows) - tail :]
 
 
-def _reach(sizes: list[int], budget: int) -> int:
-    """Return how many of ``sizes`` fit into ``budget``, from the first on."""
+def _count_fitting(sizes: list[int], budget: int) -> int:
+    """Return how many of ``sizes``, from the first on, fit into ``budget``."""
     for count, size in enumerate(sizes):
         budget -= size
         if budget < 0:
@@ -174,7 +174,7 @@ def _reach(sizes: list[int], budget: int) -> int:
 
 
 def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Session]:
-    """Return sessions with turns newer than their log, by row id, those with an id above ``after``."""
+    """Return sessions with turns newer than their log and a row id above ``after``, in the order of row ids."""
     sql = f"{SESSION} WHERE s.last_turn > s.logged_turn AND s.id > ? ORDER BY s.id LIMIT ?"
     return store.all(Session, sql, (after, limit))
 
@@ -182,7 +182,7 @@ def unlogged_sessions(store: Store, *, after: int, limit: int) -> list[Session]:
 def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[int, int]]:
     """Return (time, turn id) of the session's turns from ``reach`` ms before the earliest unlogged one, in order.
 
-    Turns without a time are left out; so are those that a fork copied, because they happened in another session.
+    Turns without a time are left out, and copies in a fork, because they happened in another session.
     """
     first = store.value("SELECT min(ts) FROM turns WHERE session = ? AND id > ?", (session.id, session.logged_turn))
     if first is None:
@@ -194,7 +194,7 @@ def times_around(store: Store, session: Session, *, reach: int) -> list[tuple[in
 
 
 def opening_of(store: Store, session: int, *, start: int | None, stop: int | None) -> str:
-    """Return the beginning of the first message in a period: by the human, else by anyone.
+    """Return the beginning of the user's first message in a period, or of anyone's if the user wrote none.
 
     None for ``start`` and ``stop`` means turns without a time. Empty if there is no message.
     """
@@ -211,7 +211,7 @@ def opening_of(store: Store, session: int, *, start: int | None, stop: int | Non
 
 
 def mark_logged(store: Store, sessions: Sequence[Session]) -> None:
-    """Note that the log covers all turns up to each session's ``last_turn``. Inside the transaction that read it."""
+    """Record that the log covers all turns up to each session's ``last_turn``. Inside the transaction that read it."""
     store.execute_many(
         "UPDATE sessions SET logged_turn = max(logged_turn, ?) WHERE id = ?",
         [(session.last_turn, session.id) for session in sessions],

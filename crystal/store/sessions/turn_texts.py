@@ -8,9 +8,9 @@ from crystal.text.chunking import merge
 
 
 def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> dict[int, tuple[int, str]]:
-    """Return the texts of turns, joined from their chunks, with the id of the first chunk, by turn.
+    """Return (id of the first chunk, text) of turns, joined from their chunks, by turn.
 
-    At most ``most`` characters of each; None for all.
+    ``most`` limits the characters of each text; None means no limit.
     """
     found: dict[int, list[tuple[int, int, str]]] = {}
     for turn, chunk, start, text in store.rows(
@@ -19,11 +19,11 @@ def turn_texts(store: Store, turns: Iterable[int], most: int | None = None) -> d
         ([*turns], most),
     ):
         found.setdefault(turn, []).append((chunk, start, text))
-    return {turn: (parts[0][0], _laid_together(parts)[:most]) for turn, parts in found.items()}
+    return {turn: (parts[0][0], _join_chunks(parts)[:most]) for turn, parts in found.items()}
 
 
-def _laid_together(parts: list[tuple[int, int, str]]) -> str:
-    """Join the text of chunks; an ellipsis stands for a stretch that is in none of them (the store is damaged)."""
+def _join_chunks(parts: list[tuple[int, int, str]]) -> str:
+    """Join the text of chunks; an ellipsis replaces a missing part, which means that the store is damaged."""
     chunks = [Chunk(start, text) for _, start, text in parts]
     try:
         return merge(chunks)

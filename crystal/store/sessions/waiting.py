@@ -1,4 +1,4 @@
-"""Ask what waits in sessions: for a summary, for the daily log, for the reflector. The worker asks after each turn."""
+"""Check which sessions wait for a summary, the daily log or the reflector. The worker checks after each turn."""
 
 from crystal.store.connection import Store
 from crystal.store.costs import DAY_MS
@@ -13,20 +13,20 @@ DUE = (
 def count_due(store: Store, *, now: int, idle_ms: int) -> int:
     """Return how many sessions have turns that no summary covers, and have ended or been idle.
 
-    The time of a session without usable times (none, or more than a day ahead) is that of its capture.
+    The time of capture replaces the time of a session if it has none or one more than a day ahead.
     """
     return int(store.value(f"SELECT count(*) FROM sessions s WHERE {DUE}", (now - idle_ms, now + DAY_MS)))
 
 
 def is_any_deferred(store: Store) -> bool:
-    """Return whether a summary was made without its model, which is asked again later."""
+    """Return whether a summary was made without its model and must be tried again."""
     return store.has("SELECT 1 FROM sessions WHERE summary_mode = 'deferred' AND last_turn > 0 LIMIT 1")
 
 
 def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | None]]:
-    """Return, of each session with turns newer than its log: the last time logged, the first and the last since; ms.
+    """Return (last logged, first unlogged, last unlogged time) of each session with unlogged turns; ms.
 
-    None if nothing was logged, or no turn has a time.
+    A time is None if nothing was logged, or no turn has a time.
     """
     return store.rows(
         "SELECT (SELECT max(ts) FROM turns WHERE session = s.id AND id <= s.logged_turn),"
@@ -37,7 +37,7 @@ def stretches_unseen(store: Store) -> list[tuple[int | None, int | None, int | N
 
 
 def unread_since(store: Store) -> tuple[bool, int] | None:
-    """Return whether a session with turns that were not read for memories has ended, and when sessions were last read.
+    """Return whether a session with turns unread by the reflector has ended, and the time of the last run, ms.
 
     Returns:
         None if every turn was read.

@@ -1,4 +1,4 @@
-"""Write the files of sources: a file's rows always agree with its chunks, and equal texts keep their chunk.
+"""Write the files of sources: a file's rows always match its chunks, and equal texts keep their chunk.
 
 A chunk is recognised within its file by its text, title included. So a paragraph that moves keeps its vector, and a
 file that is renamed keeps all of them. Nothing here reads a file. Every function that writes runs inside the caller's
@@ -22,7 +22,7 @@ ROLE = "source"
 
 
 class FileSource(NamedTuple):
-    """A folder of files. ``read_as`` names the way in which its files were cleaned and split."""
+    """A folder of files. ``read_as`` names the method by which its files were cleaned and split."""
 
     id: int
     name: str
@@ -34,9 +34,9 @@ class FileSource(NamedTuple):
 
 
 class KnownFile(NamedTuple):
-    """A file that was read. ``stamp`` tells without reading that it is unchanged; its hash decides.
+    """A file that was read. An equal ``stamp`` means unchanged without reading; otherwise its hash decides.
 
-    ``why`` says why it is not indexed; None: it is.
+    ``why`` is the reason why it is not indexed, or None.
     """
 
     id: int
@@ -47,7 +47,7 @@ class KnownFile(NamedTuple):
 
 
 class FileChunk(NamedTuple):
-    """A stretch of a file, cleaned, with its title and its lines."""
+    """A cleaned part of a file, with its title and line numbers."""
 
     title: str
     text: str
@@ -56,7 +56,7 @@ class FileChunk(NamedTuple):
 
 
 class ReadFile(NamedTuple):
-    """A file that was read: how it is now, when it was changed (ms), and its chunks in order, or why it has none."""
+    """A file that was read: its present state, its time of change (ms), and its chunks in order, or why it has none."""
 
     path: str
     stamp: str
@@ -67,7 +67,7 @@ class ReadFile(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """The agent and the machine that are stored with the chunks."""
+    """The agent and the machine stored with the chunks."""
 
     agent: str
     device: str
@@ -83,17 +83,17 @@ def all_sources(store: Store) -> list[FileSource]:
 
 
 def put_source(store: Store, name: str, path: str, added_at: int) -> None:
-    """Add a source, or point it at another folder."""
+    """Add a source, or change its folder."""
     store.upsert("source_collections", "name", {"name": name, "path": path, "added_at": added_at})
 
 
 def delete_source(store: Store, source: int) -> None:
-    """Delete a source of which no file is left."""
+    """Delete a source that has no files left."""
     store.execute("DELETE FROM source_collections WHERE id = ?", (source,))
 
 
 def begin_reading(store: Store, source: FileSource, project: int | None, read_as: str) -> None:
-    """Note how files are read from now on. If it was another way, or another project, all are read again."""
+    """Store the project and the way of reading files. If either has changed, all files are read again."""
     if source.project != project or source.read_as != read_as:
         store.execute("UPDATE source_files SET stamp = '', sha256 = x'' WHERE collection = ?", (source.id,))
     sql = "UPDATE source_collections SET project = ?, read_as = ? WHERE id = ?"
@@ -101,7 +101,7 @@ def begin_reading(store: Store, source: FileSource, project: int | None, read_as
 
 
 def end_reading(store: Store, source: int, now: int) -> None:
-    """Note that all of a source was read."""
+    """Record that all files of a source were read."""
     store.execute("UPDATE source_collections SET synced_at = ? WHERE id = ?", (now, source))
 
 
@@ -109,21 +109,21 @@ def end_reading(store: Store, source: int, now: int) -> None:
 
 
 def known_files(store: Store, source: int) -> dict[str, KnownFile]:
-    """Return the files of a source that were read, by path."""
+    """Return the known files of a source, by path."""
     sql = "SELECT id, path, stamp, sha256, why FROM source_files WHERE collection = ?"
     return {one.path: one for one in store.all(KnownFile, sql, (source,))}
 
 
 def move_file(store: Store, file: int, path: str, stamp: str) -> None:
-    """Give a file another path, or only another stamp; its chunks stay as they are."""
+    """Change a file's path or stamp; its chunks stay."""
     store.execute("UPDATE source_files SET path = ?, stamp = ? WHERE id = ?", (path, stamp, file))
 
 
 def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], maker: Maker) -> tuple[int, int]:
-    """Store files with their chunks, in place of what is stored of them.
+    """Store files with their chunks, replacing the stored versions.
 
     Returns:
-        How many chunks are new, and how many stayed.
+        The numbers of new chunks and of chunks that stayed.
     """
     texts: list[tuple[int, str]] = []
     gone: list[int] = []
@@ -152,7 +152,7 @@ def write_files(store: Store, source: FileSource, files: Sequence[ReadFile], mak
 
 
 def delete_files(store: Store, files: Iterable[int]) -> int:
-    """Delete files with their chunks; return how many chunks there were."""
+    """Delete files with their chunks; return the number of chunks."""
     listed = [*files]
     some = "(SELECT value FROM json_each(?))"
     deleted = delete_chunks(store, store.all(int, f"SELECT chunk FROM sources WHERE file IN {some}", (listed,)))

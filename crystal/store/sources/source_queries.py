@@ -1,4 +1,4 @@
-"""Queries about sources: counts, texts, and whether anything is missing. Read-only."""
+"""Query sources: counts, texts, and missing parts. Read-only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crystal.store.connection import Store
 
 
 class SourceCounts(NamedTuple):
-    """Counts of a source: files, those not indexed, chunks, and those that wait for a vector of a model."""
+    """Counts of a source: files, files not indexed, chunks, and chunks without a vector of the serving model."""
 
     files: int
     skipped: int
@@ -16,7 +16,7 @@ class SourceCounts(NamedTuple):
 
 
 def counts_of(store: Store, source: int, generation: int) -> SourceCounts:
-    """Return what is stored of a source; ``generation`` is that of the vectors that serve, 0 for none."""
+    """Return the counts of a source; ``generation`` is the serving generation, or 0."""
     waiting = "count(c.id) FILTER (WHERE c.vector_generation >= 0 AND c.vector_generation < ?)"
     row = store.row(
         f"SELECT count(DISTINCT f.id) FILTER (WHERE f.why IS NULL), count(DISTINCT f.id) FILTER (WHERE f.why IS NOT"
@@ -28,7 +28,7 @@ def counts_of(store: Store, source: int, generation: int) -> SourceCounts:
 
 
 def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:
-    """Return the rows of files that search does not find as they are: chunks are missing or damaged.
+    """Return the rows of files with missing or damaged chunks, which search does not find as they are.
 
     ``wrong_chunks`` are chunks whose text does not match its hash.
     """
@@ -45,13 +45,13 @@ def damaged_files(store: Store, wrong_chunks: set[int]) -> list[int]:
 
 
 def chunks_without_file(store: Store) -> list[int]:
-    """Return the chunks of files that belong to none."""
+    """Return the chunks of files that no longer exist."""
     sql = "SELECT id FROM chunks WHERE source = 'file' AND id NOT IN (SELECT chunk FROM sources)"
     return store.all(int, sql)
 
 
 def texts_of_source(store: Store, source: int) -> tuple[list[str], list[bytes]]:
-    """Return the texts of a source, and the forms in which they are stored: to prove that nothing is left of them."""
+    """Return the texts of a source and their stored forms, to prove that both are deleted."""
     rows = store.rows(
         "SELECT c.text, coalesce(b.body, c.body) FROM source_files f JOIN sources x ON x.file = f.id"
         " JOIN chunks c ON c.id = x.chunk LEFT JOIN text_blocks b ON b.id = block_of(c.body) WHERE f.collection = ?",

@@ -1,6 +1,6 @@
-"""Copy rows of another store into this one: a machine that becomes home keeps what home's mirror knows.
+"""Copy rows of another store into this one, when a machine becomes home and keeps the content of its mirror.
 
-The rows have no archive here; when their archive comes later, they are recognised by their uuids and stay.
+The rows have no archive here; when their archive arrives later, they are recognised by their uuids and stay.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TURN, _PROJECT, _TITLE, _ORIGIN = slice(1, 14), slice(14, 18), 18, slice(19, No
 
 
 def adopt_turns(store: Store, other: Store) -> None:
-    """Copy every turn of a store that this one does not have. Can be run again."""
+    """Copy every turn that this store lacks from another store. Can be repeated."""
     after = 0
     while rows := other.rows(_TURNS, (after, PAGE)):
         chunks: dict[int, list[Chunk]] = {}
@@ -41,7 +41,7 @@ def adopt_turns(store: Store, other: Store) -> None:
 
 
 def _add(store: Store, origin: Origin, rows: list[Row], chunks: dict[int, list[Chunk]]) -> None:
-    """Add turns of one session, but for those that are forgotten here. Inside a transaction."""
+    """Add turns of one session, except forgotten ones. Inside a transaction."""
     blocks = read_blocks(store)
     said: list[tuple[Turn, int | None, list[Chunk]]] = []
     projects: dict[str, Project] = {}
@@ -56,7 +56,7 @@ def _add(store: Store, origin: Origin, rows: list[Row], chunks: dict[int, list[C
 
 
 def adopt_memories(store: Store, other: Store) -> int:
-    """Copy every memory of a store that is newer than this one's; return how many. Can be run again."""
+    """Copy every memory that is newer in the other store; return the number. Can be repeated."""
     added = after = 0
     while found := memories.versions_after(other, after, PAGE):
         after = found[-1][0]

@@ -1,4 +1,4 @@
-"""The inbox: streams that others write, how far each is committed, and what blocks it."""
+"""Store the inbox: streams from other machines, the committed position in each, and what blocks it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crystal.store.connection import Store
 from crystal.store.sync.outbox import NO_TAG
 
 MAX_UNPROVEN_STREAMS = 256
-"""Maximum number of recorded streams of one device in which nothing opened yet."""
+"""Maximum number of recorded streams of one device of which no blob was opened yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class InStream:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A gap that the user decided to leave."""
+    """A gap that the user decided to skip."""
 
     stream: bytes
     seq: int
@@ -53,7 +53,7 @@ _CLEARED = "state = 'ok', code = NULL, detail = NULL, since = NULL, tries = 0, r
 
 
 def all_streams(store: Store) -> list[InStream]:
-    """Return every stream ever seen, in that order."""
+    """Return every known stream, in the order of recording."""
     return store.all(InStream, f"SELECT {_COLUMNS} FROM relay_in ORDER BY id")
 
 
@@ -63,7 +63,7 @@ def find_stream(store: Store, stream: bytes) -> InStream | None:
 
 
 def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
-    """Return a stream; it is recorded when it is first seen."""
+    """Return a stream; record it first if it is new."""
     found = find_stream(store, stream)
     if found is None:
         store.insert("relay_in", "stream, last_tag, opened_at", stream, NO_TAG, now, on_conflict="DO NOTHING")
@@ -73,9 +73,9 @@ def meet_stream(store: Store, stream: bytes, now: int) -> InStream:
 
 
 def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
-    """Return a stream that the relay lists; a new one is recorded only if few of its device are unproven.
+    """Return a stream that the relay lists; record a new one only if its device has few unproven streams.
 
-    One that is not recorded has the id 0, and its cursor cannot move: ``meet_stream`` records it.
+    An unrecorded stream has the id 0, and its cursor cannot move: ``meet_stream`` records it.
     """
     found = find_stream(store, stream)
     if found is not None:
@@ -90,7 +90,7 @@ def seen_stream(store: Store, stream: bytes, now: int) -> InStream:
 
 
 def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
-    """Delete streams in which nothing ever opened and which the relay does not list any more."""
+    """Delete streams of which no blob was ever opened and which the relay no longer lists."""
     rows = store.rows(
         "SELECT id, stream FROM relay_in WHERE peer IS NULL AND channel = 0 AND last_seq = 0 AND state <> 'left'"
     )
@@ -101,7 +101,7 @@ def drop_unlisted(store: Store, listed: Collection[bytes]) -> None:
 
 
 def note_listed(store: Store, ident: int, listed: int) -> None:
-    """Note the newest seq that the relay lists."""
+    """Record the newest seq that the relay lists."""
     store.execute(
         "UPDATE relay_in SET listed = max(listed, ?1), head = max(head, ?1) WHERE id = ?2 AND listed < ?1",
         (listed, ident),
@@ -109,11 +109,11 @@ def note_listed(store: Store, ident: int, listed: int) -> None:
 
 
 def take_claims(store: Store, source: int, claims: Mapping[bytes, int]) -> None:
-    """Note how far a device says that it has sealed its streams. Inside a transaction.
+    """Record the newest seq that a device says it has sealed, for each of its streams. Inside a transaction.
 
     Args:
         store: The store.
-        source: The stream of heartbeats that says so; it replaces what it said before.
+        source: The stream of heartbeats with these claims; they replace its earlier claims.
         claims: The newest seq by stream. The streams are recorded already.
     """
     before = {bytes(row[0]) for row in store.rows("SELECT stream FROM relay_claims WHERE source = ?", (source,))}
@@ -135,7 +135,7 @@ def _settle_head(store: Store, stream: bytes) -> None:
 def missing(store: Store) -> dict[bytes, range]:
     """Return the numbers of sealed blobs that were not ingested, by stream.
 
-    Source: what the relay listed, and what devices reported of themselves. Streams that were left continue in others.
+    They follow from the relay's listing and from the devices' claims. Streams that continue in another are excluded.
     """
     rows = store.rows(
         "SELECT stream, last_seq, head FROM relay_in WHERE head > last_seq AND state <> 'left'"
@@ -145,7 +145,7 @@ def missing(store: Store) -> dict[bytes, range]:
 
 
 def bind(store: Store, ident: int, peer: int, channel: int, lane: str | None) -> None:
-    """Record the sender and the content of a stream, after a blob of it was opened."""
+    """Record the sender and the content of a stream after one of its blobs was opened."""
     store.execute("UPDATE relay_in SET peer = ?, channel = ?, lane = ? WHERE id = ?", (peer, channel, lane, ident))
 
 
@@ -153,7 +153,7 @@ def advance(store: Store, known: InStream, seq: int, tag: bytes) -> None:
     """Move the cursor past an ingested blob. Inside the transaction that ingested it.
 
     Raises:
-        WatermarkMovedError: Another poller was there first.
+        WatermarkMovedError: Another poller ingested it.
     """
     store.execute(
         f"UPDATE relay_in SET last_seq = ?1, last_tag = ?2, head = max(head, ?1), {_CLEARED}"
@@ -175,7 +175,7 @@ def suspend(
     retry_at: int | None,
     resend: int | None,
 ) -> None:
-    """Note why a stream cannot continue. The cursor stays; nothing happens if another poller has moved it."""
+    """Record why a stream cannot continue. The cursor stays; nothing happens if another poller has moved it."""
     store.execute(
         "UPDATE relay_in SET tries = iif(state = ?1 AND code IS ?2, tries + 1, 1),"
         " since = iif(state = ?1 AND code IS ?2, since, ?4), state = ?1, code = ?2, detail = ?3, retry_at = ?5,"
@@ -185,19 +185,19 @@ def suspend(
 
 
 def is_due(store: Store, now: int) -> bool:
-    """Return True if any suspended stream is to be tried again now."""
+    """Return True if a suspended stream is due for its next try."""
     return store.has("SELECT 1 FROM relay_in WHERE retry_at <= ? AND state <> 'left' LIMIT 1", (now,))
 
 
 def end_waiting(store: Store) -> None:
-    """Clear fetch failures of streams that miss nothing any more: the blobs came in another way, or never existed."""
+    """Clear fetch failures of streams without missing blobs: these arrived in another way, or never existed."""
     store.execute(
         f"UPDATE relay_in SET {_CLEARED} WHERE state = 'waiting' AND code IN ('relay', 'gap') AND head <= last_seq"
     )
 
 
 def resume(store: Store, known: InStream) -> None:
-    """Clear the reason for which a stream was suspended."""
+    """Clear the reason why a stream was suspended."""
     if known.state != "ok":
         store.execute(f"UPDATE relay_in SET {_CLEARED} WHERE id = ?", (known.id,))
 
@@ -213,47 +213,47 @@ def leave(store: Store, known: InStream, code: str, detail: str, now: int) -> No
 
 
 def note_forked(store: Store, known: InStream) -> None:
-    """Note that a copy of the device continued elsewhere. Its claims here no longer count. In a transaction."""
+    """Record that a copy of the device continued elsewhere; ignore its claims about this stream. In a transaction."""
     store.execute("UPDATE relay_in SET forked = 1, listed = last_seq WHERE id = ?", (known.id,))
     _settle_head(store, known.stream)
 
 
 def skips(store: Store) -> list[Skip]:
-    """Return the recorded gaps, oldest first."""
+    """Return the skipped gaps, oldest first."""
     return store.all(Skip, "SELECT stream, seq, code, at FROM relay_skips ORDER BY at, seq")
 
 
 def skip_over(store: Store, known: InStream, seq: int, now: int) -> None:
-    """Move the cursor past a number that is not taken, and record it. Inside a transaction.
+    """Skip a blob that cannot be ingested: move the cursor past it, and record the gap. Inside a transaction.
 
-    Its tag is unknown: the next blob may name any.
+    Its tag is unknown, so the next blob may name any predecessor.
 
     Raises:
-        WatermarkMovedError: A poller took it.
+        WatermarkMovedError: A poller ingested it.
     """
     values = (known.stream, seq, known.code, now)
     store.insert("relay_skips", "stream, seq, code, at", *values, on_conflict="DO NOTHING")
     advance(store, known, seq, b"")
-    drop_fragments(store, known.id)  # a message with a missing part never becomes whole
+    drop_fragments(store, known.id)  # a message with a missing part can never be completed
 
 
 def add_fragment(store: Store, stream: int, seq: int, body: bytes) -> None:
-    """Keep a part of a message whose last part has not come. Inside the transaction that moves the cursor past it."""
+    """Store a part of a message whose last part has not arrived. Inside the transaction that moves the cursor."""
     store.insert("relay_fragments", "stream, seq, body", stream, seq, body)
 
 
 def fragments(store: Store, stream: int) -> list[bytes]:
-    """Return the parts that have come, in order."""
+    """Return the parts that have arrived, in order."""
     return store.all(bytes, "SELECT body FROM relay_fragments WHERE stream = ? ORDER BY seq", (stream,))
 
 
 def fragments_bytes(store: Store, stream: int) -> int:
-    """Return how many bytes of an incomplete message have come."""
+    """Return the number of bytes of an incomplete message."""
     return int(store.value("SELECT coalesce(sum(length(body)), 0) FROM relay_fragments WHERE stream = ?", (stream,)))
 
 
 def drop_fragments(store: Store, stream: int) -> None:
-    """Delete the parts: the message is whole, or given up. Inside a transaction."""
+    """Delete the parts of a message that was completed or given up. Inside a transaction."""
     store.execute("DELETE FROM relay_fragments WHERE stream = ?", (stream,))
 
 
@@ -278,28 +278,28 @@ def fork_file(store: Store, device: str, transcript: str, stream: bytes, sent_as
 
 
 def forked_generations(store: Store, device: str, transcript: str, sent_as: int) -> list[int]:
-    """Return the generations that copies' versions of a file have in the ledger, in the order of their appearance."""
+    """Return the ledger's generations of a file that copies of the device continued, in order of appearance."""
     sql = "SELECT DISTINCT generation FROM relay_files WHERE device = ? AND transcript = ? AND sent_as = ? ORDER BY 1"
     return store.all(int, sql, (device, transcript, sent_as))
 
 
 def use_generation(store: Store, device: str, transcript: str, stream: bytes, sent_as: int, generation: int) -> None:
-    """Map a file of a stream to a version that is here already. Inside a transaction."""
+    """Map a file of a stream to a version that is already stored. Inside a transaction."""
     key = {"device": device, "transcript": transcript, "stream": stream, "sent_as": sent_as}
     store.upsert("relay_files", ", ".join(key), {**key, "generation": generation})
 
 
 def project_here(store: Store, cwd: str) -> Project | None:
-    """Return the known project of a folder of this name, on any machine."""
+    """Return the known project of a folder with this path, on any machine."""
     return store.find(Project, "SELECT cwd, git_root, remote, name FROM projects WHERE cwd = ?", (cwd,))
 
 
 def is_project_of_others(store: Store, cwd: str, device: str) -> bool:
-    """Return True if sessions of another machine than ``device`` belong to a folder of this name."""
+    """Return True if sessions of machines other than ``device`` belong to a folder with this path."""
     sql = "SELECT 1 FROM sessions s JOIN projects p ON p.id = s.project WHERE p.cwd = ? AND s.device <> ? LIMIT 1"
     return store.has(sql, (cwd, device))
 
 
 def is_session_of(store: Store, session_id: str, device: str) -> bool:
-    """Return True if a session began on this machine."""
+    """Return True if a session began on ``device``."""
     return store.has("SELECT 1 FROM sessions WHERE session_id = ? AND device = ?", (session_id, device))

@@ -1,6 +1,6 @@
-"""Objects of the mirror that home has published: their list, their keys, and those to be deleted.
+"""Store home's list of published mirror objects, their keys, and the objects to delete.
 
-Positions number the steps of what was published, without gaps. An object covers a range of them; the objects of the
+Positions number the steps of publishing, without gaps. An object covers a range of positions; the objects of the
 list cover each position once. A row of the list without a hash is a step that was decided and not uploaded yet.
 """
 
@@ -36,7 +36,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An object of the list: the positions ``first`` to ``last``, and its place at the relay."""
+    """An object of the list: the positions ``first`` to ``last``, and its data at the relay."""
 
     last: int
     first: int
@@ -64,7 +64,7 @@ def home(store: Store) -> Published | None:
 
 
 def begin(store: Store, random: Random, now: int) -> Published:
-    """Begin to publish, if that was not done yet: from now on, changes are noted."""
+    """Begin publishing, if it has not begun: changes are recorded from now on."""
     found = home(store)
     if found is not None:
         return found
@@ -91,15 +91,15 @@ _EVERYTHING = (
 
 
 def next_number(store: Store) -> int:
-    """Return the number of the next sealed object; never used twice."""
+    """Return the number of the next sealed object; no number is returned twice."""
     with store.transaction():
         return int(store.value("UPDATE mirror_home SET number = number + 1 RETURNING number"))
 
 
 def note_published(store: Store, now: int, refresh_ms: int) -> bool:
-    """Note that nothing is left to publish. Return whether the list differs from that of the newest manifest.
+    """Record that nothing is left to publish. Return whether the list differs from that of the newest manifest.
 
-    If it is the same, the time is renewed when it is older than ``refresh_ms``, so that manifests are few.
+    If it is the same, the time is renewed only when it is older than ``refresh_ms``, so that manifests are few.
     """
     at = home(store)
     if at is None or (not at.is_changed and 0 <= now - at.published_at < refresh_ms):
@@ -120,21 +120,21 @@ def space_of(store: Store, generation: int) -> VectorSpace | None:
 
 
 def newest_key(store: Store) -> tuple[int, bytes]:
-    """Return the key that new objects are sealed with, with its number."""
+    """Return (number, key) of the key for new objects."""
     row = store.row("SELECT id, link FROM mirror_keys ORDER BY id DESC LIMIT 1")
     assert row is not None
     return int(row[0]), bytes(row[1])
 
 
 def add_key(store: Store, link: bytes, now: int) -> None:
-    """Add a key that seals all later objects."""
+    """Add a key for all later objects."""
     with store.transaction():
         store.insert("mirror_keys", "link, made_at", link, now)
         store.execute("UPDATE mirror_home SET is_changed = 1")
 
 
 def keys_in_use(store: Store) -> list[bytes]:
-    """Return the keys that open the objects of the list, and the newest."""
+    """Return the keys of the objects of the list, and the newest key."""
     return store.all(
         bytes,
         "SELECT link FROM mirror_keys WHERE id IN (SELECT sealed_by FROM mirror_objects WHERE sha256 IS NOT NULL)"
@@ -156,9 +156,9 @@ def decided(store: Store) -> list[Listed]:
 
 
 def replace(store: Store, old: Sequence[Listed], new: Listed) -> None:
-    """Replace neighbours of the list, or a decided step, by one object; nothing if the list has changed meanwhile.
+    """Replace neighbours of the list, or a decided step, by one object; do nothing if the list has changed meanwhile.
 
-    An object that holds deleted content goes to the trash at once, others after the grace period.
+    An object with deleted content goes to the trash immediately, others after the grace period.
     """
     bounds = (old[0].first, old[-1].last)
     with store.transaction():
@@ -180,14 +180,14 @@ def replace(store: Store, old: Sequence[Listed], new: Listed) -> None:
 
 
 def put_in_trash(store: Store, sha256: bytes, since: int) -> None:
-    """Note an object to be deleted at the relay some time after ``since``, unless it gets into the list."""
+    """Queue an object for deletion at the relay some time after ``since``, unless the list contains it by then."""
     store.execute("INSERT OR REPLACE INTO mirror_trash (object, since) VALUES (?, ?)", (sha256[:16], since))
 
 
 def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int) -> None:
-    """Note that the relay has lost objects, by id, or keeps damaged ones.
+    """Mark objects, by id, that the relay has lost or keeps damaged.
 
-    What was made between ``made_before`` and ``now`` is left alone.
+    Objects made between ``made_before`` and ``now`` are not marked.
     """
     with store.transaction():
         store.execute_many(
@@ -201,21 +201,21 @@ def mark_lost(store: Store, objects: Iterable[bytes], made_before: int, now: int
 
 
 def is_due(store: Store, every_ms: int, now: int) -> bool:
-    """Return True if the relay is to be asked which objects it has."""
+    """Return True if it is time to check which objects the relay has."""
     looked_at = int(store.value("SELECT looked_at FROM mirror_home") or 0)
     return not 0 <= now - looked_at < every_ms
 
 
 def look_soon(store: Store) -> None:
-    """Make the check of which objects the relay has due now."""
+    """Make the check of the relay's objects due now."""
     store.execute("UPDATE mirror_home SET looked_at = 0")
 
 
 def note_look(store: Store, there: set[bytes], now: int) -> int:
-    """Record which objects the relay has: listed ones that are missing are lost, unknown ones are to be deleted.
+    """Compare the relay's objects with the list: mark missing ones as lost, queue unknown ones for deletion.
 
     Returns:
-        How many are missing.
+        The number of missing objects.
     """
     listed_ids = {one.sha256[:16] for one in listed(store) if one.sha256}
     mark_lost(store, listed_ids - there, now + 1, now)  # regardless of their age
@@ -234,5 +234,5 @@ def trash(store: Store, grace_ms: int, now: int) -> list[bytes]:
 
 
 def forget_trash(store: Store, ident: bytes) -> None:
-    """Note that an object is deleted."""
+    """Record that an object was deleted."""
     store.execute("DELETE FROM mirror_trash WHERE object = ?", (ident,))

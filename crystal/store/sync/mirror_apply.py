@@ -1,7 +1,7 @@
-"""Apply the objects that home published to a device's mirror.db, and record the progress.
+"""Apply home's published objects to a device's mirror.db, and record the progress.
 
-The file has the schema of every store, so that everything that reads a store reads it too. Ids are home's. Each object
-is applied in one transaction together with its place in the list; applying one again changes nothing.
+The file has the schema of every store, so that all code that reads a store can read it. Ids are home's. Each object
+is applied in one transaction together with its position; applying it again changes nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COPY_PAGES = 2_000
 
 @dataclass(frozen=True, slots=True)
 class MirrorProgress:
-    """The progress of a mirror: everything up to ``position`` is in it.
+    """The progress of a mirror, which contains everything up to ``position``.
 
-    ``published_at`` is of the newest complete manifest.
+    ``published_at`` is the time of the newest complete manifest.
     """
 
     position: int = 0
@@ -38,7 +38,7 @@ class MirrorProgress:
 
 
 def open_mirror(path: Path) -> Store:
-    """Open a mirror for applying; create it if there is none. Home checks the foreign keys, not this file."""
+    """Open a mirror for applying, or create it. Home checks the foreign keys, not this file."""
     store = Store.open(path)
     for backup in path.parent.glob(f"{path.name}.v*.backup"):  # forgotten content must not remain in it
         backup.unlink(missing_ok=True)
@@ -53,10 +53,10 @@ def applied(store: Store) -> MirrorProgress:
 
 
 def apply(store: Store, content: ObjectRows, since: MirrorProgress) -> bool:
-    """Apply one object and note its place, in one transaction. False if another process was faster.
+    """Apply one object and record its position, in one transaction. Return False if another process was faster.
 
     Raises:
-        StoreFullError, StoreBusyError: Nothing happened; try again later.
+        StoreFullError, StoreBusyError: Nothing was changed; try again later.
     """
     with store.transaction():
         if applied(store).position != since.position:
@@ -90,7 +90,7 @@ def folders_there(mirror: Store) -> dict[int, str]:
 
 
 def ids_there(mirror: Store, table: str, ids: Collection[int]) -> set[int]:
-    """Return which of some rows a table has."""
+    """Return those of the ids that a table has."""
     assert table in ("turns", "memories")
     return set(mirror.all(int, f"SELECT id FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (ids,)))
 
@@ -107,7 +107,7 @@ def _put(store: Store, kind: str, content: ObjectRows) -> None:
 
 
 def _put_texts(store: Store, kind: str, content: ObjectRows) -> None:
-    """Insert chunks with their words; one whose words have changed is inserted anew."""
+    """Insert chunks with their words; replace a chunk whose words have changed."""
     *columns, _ = KINDS[kind].columns
     rows = content.rows[kind]
     known = _texts(store, [row[0] for row in rows])
@@ -122,7 +122,7 @@ def _put_texts(store: Store, kind: str, content: ObjectRows) -> None:
 
 
 def _put_origins(store: Store, kind: str, content: ObjectRows) -> None:
-    """Change chunks whose words stay."""
+    """Update chunks whose words are unchanged."""
     _update(store, KINDS[kind].columns, content.rows[kind])
 
 
@@ -138,7 +138,7 @@ def _texts(store: Store, ids: Sequence[int]) -> dict[int, str]:
 
 
 def _put_vectors(store: Store, kind: str, content: ObjectRows) -> None:
-    """Store vectors of chunks that are there, and which chunks the model refuses."""
+    """Store vectors of existing chunks, and mark the chunks that the model refuses."""
     space = content.space
     assert space is not None
     generation = vectors.adopt_generation(store, space.id, space.provider, space.model, space.dimension)
@@ -157,7 +157,7 @@ _PUT: dict[str, Callable[[Store, str, ObjectRows], None]] = {
     "chunk": _put_origins,
     "vector": _put_vectors,
 }
-"""Functions that apply rows of a kind, where they are not just replaced."""
+"""Functions that apply rows of a kind that cannot simply be replaced."""
 
 
 def _delete(store: Store, kind: str, keys: Sequence[Any]) -> None:
@@ -177,7 +177,7 @@ def _marks(columns: Sequence[str]) -> str:
 
 
 def finish(store: Store, published_at: int, serving: VectorSpace | None) -> None:
-    """Note that a manifest was applied completely; its model's vectors serve from now on, others are deleted."""
+    """Record that a manifest was applied completely; its model's vectors serve from now on, others are deleted."""
     known = {generation.id for generation in vectors.generations(store)}
     with store.transaction():
         if serving is not None and serving.id in known:
@@ -194,14 +194,14 @@ def finish(store: Store, published_at: int, serving: VectorSpace | None) -> None
 
 
 def refresh(store: Store, published_at: int) -> None:
-    """Note that nothing has changed at home since."""
+    """Record that nothing has changed at home since the last manifest."""
     store.execute("UPDATE mirror_applied SET published_at = ?", (published_at,))
 
 
 def copy_over(source: Path, target: Path) -> None:
-    """Copy the content of ``source`` into ``target`` in one transaction: readers keep the old state until it commits.
+    """Copy ``source`` into ``target`` in one transaction: readers see the old content until it commits.
 
-    A rename would put the new file beside the old file's log, which SQLite would take for the new one's.
+    A rename would put the new file beside the old file's log, which SQLite would use for the new file.
     """
     with translated(target), contextlib.closing(apsw.Connection(str(source))) as old, Store.open(target) as new:
         with new.db.backup("main", old, "main") as copy:

@@ -1,6 +1,6 @@
-"""Content of the mirror: the kinds of rows, and the content of one object.
+"""Define the content of the mirror: the kinds of rows, and the content of one object.
 
-Home's store fills an object, a device's mirror applies it; ``crystal.sync.mirror`` encodes it as bytes and decodes it.
+Home's store fills an object, a device's mirror applies it; ``crystal.sync.mirror`` converts it to and from bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """A kind of rows that the mirror contains.
+    """A kind of rows in the mirror.
 
     Attributes:
-        table: Where they are; ``t`` in SQL.
+        table: Their table; ``t`` in SQL.
         columns: The columns that are sent; the first is NULL in no row.
         size: SQL for the approximate bytes of a row.
-        key: SQL for the condition that a row is the one that a note ``r`` of ``mirror_rows`` names.
-        has_words: Objects with a deleted row of this kind are made again without it.
+        key: SQL condition for the row of a note ``r`` in ``mirror_rows``.
+        has_words: If such a row is deleted, objects with it are made again without it.
     """
 
     table: str
@@ -54,10 +54,10 @@ KINDS: dict[str, RowKind] = {
     "vector": RowKind("chunks", ("id",), "0", has_words=True),
     "copy": RowKind("turn_copies", ("session", "turn"), "0", _COPY_KEY),
 }
-"""By the kind of the notes in ``mirror_rows``, in the order in which they are published.
+"""Row kinds by the kind of the notes in ``mirror_rows``, in the order in which they are published.
 
-``text`` is a chunk with its text and its vector, ``chunk`` one of which everything else has changed, ``vector`` one
-whose vector came later.
+``text`` is a chunk with its text and vector, ``chunk`` a changed chunk with the same text and vector, ``vector`` the
+later vector of a chunk.
 """
 
 
@@ -79,8 +79,8 @@ class ObjectRows:
         first: The oldest position that it covers.
         marks: 8 bytes for each position, in order.
         rows: By kind of ``KINDS``, each row in the order of its columns. A row of ``vector`` has the chunk's id and the
-            vector as it is stored, in hexadecimal; None if the provider of ``space`` refuses the text.
-        gone: Keys of rows that were deleted, by kind.
+            stored vector in hexadecimal; None if the provider of ``space`` refuses the text.
+        gone: Keys of deleted rows, by kind.
         space: The model of the vectors.
     """
 

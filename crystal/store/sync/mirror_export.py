@@ -1,8 +1,8 @@
 """Choose what home publishes next, and read its rows.
 
-Deciding and reading are two steps. ``decide`` fixes, in one short transaction, which rows the next position covers;
-``export`` reads their present content, at once, after a crash, or much later when objects are merged: the latest state
-of a row is always right, because every change of it is noted and published again in a later position.
+Deciding and reading are two steps. ``decide`` fixes, in one short transaction, which rows the next position covers.
+``export`` reads their present content: immediately, after a crash, or much later when objects are merged. The latest
+state of a row is always right, because every change of it is recorded and published again in a later position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crystal.store.sync.mirror import FORGOTTEN, Listed, Published, Random, home
 from crystal.store.sync.mirror_content import KINDS, ObjectRows, Row, VectorSpace
 
 RAW_BYTES = 6 << 20
-"""Approximate bytes of one object before sealing; what does not fit comes with the next position."""
+"""Approximate bytes of one object before sealing; the rest follows in the next position."""
 
 ROW_BYTES = 100
 NOTES = 8_000
@@ -26,7 +26,7 @@ NOTES = 8_000
 
 
 def decide(store: Store, random: Random, now: int, raw_bytes: int = RAW_BYTES) -> bool:
-    """Decide what the next position covers, and record it. False if there is nothing to publish."""
+    """Decide what the next position covers, and record it. Return False if there is nothing to publish."""
     with store.transaction():
         at = home(store)
         if at is None:
@@ -44,7 +44,7 @@ def decide(store: Store, random: Random, now: int, raw_bytes: int = RAW_BYTES) -
 
 
 def _follow_serving(store: Store, at: Published) -> VectorSpace | None:
-    """Return the model whose vectors are sent; note all its vectors if it began to serve since."""
+    """Return the model whose vectors are sent; queue all its vectors if it began to serve since the last call."""
     serving = serving_generation(store)
     generation = 0 if serving is None else serving.id
     if generation != at.generation:
@@ -61,7 +61,7 @@ def _follow_serving(store: Store, at: Published) -> VectorSpace | None:
 
 
 def _take_notes(store: Store, position: int, budget: int, vector_bytes: int) -> bool:
-    """Move notes of changes to a position, as many as fit. Return whether there was any."""
+    """Assign as many recorded changes to a position as fit. Return whether there were any."""
     is_any = False
     for name, kind in KINDS.items():
         extra = ROW_BYTES + (vector_bytes if name in ("text", "vector") else 0)
@@ -81,13 +81,13 @@ def _take_notes(store: Store, position: int, budget: int, vector_bytes: int) -> 
         store.execute_many("DELETE FROM mirror_rows WHERE kind = ? AND key = ? AND position = 0", taken)
         store.execute_many("INSERT INTO mirror_rows VALUES (?, ?, ?)", [(*one, position) for one in taken])
         is_any = is_any or bool(taken)
-        if budget <= 0 or len(rows) == NOTES:  # a later kind may belong to a row of this one that is left
+        if budget <= 0 or len(rows) == NOTES:  # a row of a later kind may refer to a row of this kind that is left
             break
     return is_any
 
 
 def _mark_forgotten(store: Store, kind: str, key: object) -> None:
-    """Mark objects that hold words of a deleted row to be built again without them."""
+    """Mark objects that contain a deleted row's words, to be rebuilt without them."""
     store.execute(
         "UPDATE mirror_objects SET stale = ? WHERE sha256 IS NOT NULL AND last IN (SELECT (SELECT min(o.last) FROM"
         " mirror_objects o WHERE o.last >= r.position) FROM mirror_rows r WHERE (r.kind = ?2 OR (r.kind = 'vector' AND"
@@ -100,7 +100,7 @@ def _mark_forgotten(store: Store, kind: str, key: object) -> None:
 
 
 def export(store: Store, run: Sequence[Listed]) -> ObjectRows:
-    """Read the present content of neighbours of the list: of one, or of several that are to be merged."""
+    """Read the present content of one object, or of several neighbours to be merged."""
     content = ObjectRows(run[0].first, b"".join(one.marks for one in run))
     with store.reading():
         for name, kind in KINDS.items():
@@ -116,7 +116,7 @@ def export(store: Store, run: Sequence[Listed]) -> ObjectRows:
 
 
 def _noted(store: Store, run: Sequence[Listed], columns: str, join: str, kinds: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Read rows noted in a range of positions, but for those that a later object has."""
+    """Read the rows recorded in a range of positions, except those that a later object has."""
     marks = ", ".join("?" * len(kinds))
     return store.rows(
         f"SELECT {columns} FROM (SELECT DISTINCT kind, key FROM mirror_rows WHERE position BETWEEN ? AND ? AND kind IN"
@@ -127,7 +127,7 @@ def _noted(store: Store, run: Sequence[Listed], columns: str, join: str, kinds: 
 
 
 def _export_vectors(store: Store, run: Sequence[Listed], content: ObjectRows) -> None:
-    """Add the vectors of the model that serves."""
+    """Add the vectors of the serving model."""
     at = home(store)
     content.space = None if at is None else space_of(store, at.generation)
     if at is None or content.space is None:

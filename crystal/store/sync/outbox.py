@@ -1,4 +1,4 @@
-"""The outbox: streams that this machine writes, and the sealed blobs that wait for a receipt."""
+"""Store the outbox: this machine's streams, and the sealed blobs that wait for a receipt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COLUMNS = ", ".join(one.name for one in fields(OutStream))
 
 
 def open_stream(store: Store, peer: int, channel: int, lane: str) -> OutStream | None:
-    """Return the stream that is being written, or None before the first."""
+    """Return the open stream of a lane, or None before the first."""
     return store.find(
         OutStream,
         f"SELECT {_COLUMNS} FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND closed_at IS NULL",
@@ -61,9 +61,9 @@ def stream_by_id(store: Store, ident: int) -> OutStream:
 def new_stream(
     store: Store, stream: bytes, peer: int, channel: int, lane: str, generation: int, now: int, because: str
 ) -> OutStream:
-    """Open a stream in place of the one that is open. Inside a transaction.
+    """Open a stream that replaces the open one. Inside a transaction.
 
-    A stream of documents leaves no rows behind: however often the relay loses it, no rows accumulate.
+    A replaced stream of documents is deleted, so that no rows accumulate however often the relay loses it.
     """
     store.execute(
         "DELETE FROM relay_out WHERE peer = ? AND channel = ? AND lane = ? AND lane = 'latest'", (peer, channel, lane)
@@ -80,7 +80,7 @@ def new_stream(
 
 
 def streams(store: Store, peer: int | None = None) -> list[OutStream]:
-    """Return every stream ever written (to one peer), in the order of their opening."""
+    """Return every stream of this machine (to one peer), in the order of opening."""
     where, values = ("", ()) if peer is None else (" WHERE peer = ?", (peer,))
     return store.all(OutStream, f"SELECT {_COLUMNS} FROM relay_out{where} ORDER BY id", values)
 
@@ -94,22 +94,22 @@ def is_lost(store: Store, peer: int, heads: Mapping[bytes, int]) -> bool:
 
 
 def advance(store: Store, stream: int, seq: int, tag: bytes) -> None:
-    """Note the newest blob of a stream. Inside a transaction."""
+    """Record the newest blob of a stream. Inside a transaction."""
     store.execute("UPDATE relay_out SET last_seq = ?, last_tag = ? WHERE id = ?", (seq, tag, stream))
 
 
 def put_blob(store: Store, stream: int, seq: int, tag: bytes, sealed: bytes, now: int) -> None:
-    """Keep a sealed blob until its receipt. Inside the transaction of its content."""
+    """Store a sealed blob until its receipt arrives. Inside the transaction of its content."""
     store.insert("outbox", "stream, seq, tag, sealed, created_at", stream, seq, tag, sealed, now)
 
 
 def sealed_blob(store: Store, stream: int, seq: int) -> bytes | None:
-    """Return the bytes of a kept blob, or None if it is not kept."""
+    """Return the bytes of a stored blob, or None."""
     return store.find(bytes, "SELECT sealed FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
 
 
 def tag_at(store: Store, stream: int, seq: int) -> bytes | None:
-    """Return the tag of a kept blob, or None if it is not kept."""
+    """Return the tag of a stored blob, or None."""
     return store.find(bytes, "SELECT tag FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
 
 
@@ -119,17 +119,17 @@ def unsent(store: Store, stream: int, limit: int = 100) -> list[WaitingBlob]:
 
 
 def unreceipted(store: Store, stream: int, limit: int = -1) -> list[WaitingBlob]:
-    """Return blobs of a stream that no receipt covers, in order."""
+    """Return blobs of a stream without a receipt, in order."""
     return _waiting(store, "stream = ? AND receipted_at IS NULL", stream, limit)
 
 
 def kept_from(store: Store, stream: int, start: int) -> list[WaitingBlob]:
-    """Return blobs of a stream that are kept, from a number on, with or without receipt."""
+    """Return the stored blobs of a stream from a number on, with or without receipt."""
     return _waiting(store, f"stream = ? AND seq >= {int(start)}", stream, -1)
 
 
 def first_kept(store: Store, stream: int) -> int:
-    """Return the lowest number of a stream that is kept; the one after its last if none is."""
+    """Return the lowest stored number of a stream; the one after its last number if none is stored."""
     sql = "SELECT coalesce((SELECT min(seq) FROM outbox WHERE stream = ?1), last_seq + 1) FROM relay_out WHERE id = ?1"
     return int(store.value(sql, (stream,)))
 
@@ -143,14 +143,14 @@ def _waiting(store: Store, where: str, stream: int, limit: int) -> list[WaitingB
 
 
 def mark_sent(store: Store, stream: int, seqs: list[int], now: int) -> None:
-    """Note that the relay has stored blobs durably."""
+    """Record that the relay has stored blobs durably."""
     store.execute_many(
         "UPDATE outbox SET sent_at = ? WHERE stream = ? AND seq = ?", [(now, stream, seq) for seq in seqs]
     )
 
 
 def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
-    """Queue blobs again, with or without receipt: the relay or home has lost them."""
+    """Queue blobs again, with or without receipt, because the relay or home has lost them."""
     if not seqs:
         return
     with store.transaction():
@@ -163,7 +163,7 @@ def mark_again(store: Store, stream: int, seqs: Sequence[int]) -> None:
 
 
 def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
-    """Note that the home machine has committed all blobs up to ``upto``. Inside a transaction."""
+    """Record that home has committed all blobs up to ``upto``. Inside a transaction."""
     store.execute("UPDATE relay_out SET verified = max(verified, ?) WHERE id = ?", (upto, stream))
     store.execute(
         "UPDATE outbox SET receipted_at = ? WHERE stream = ? AND seq <= ? AND receipted_at IS NULL", (now, stream, upto)
@@ -171,23 +171,23 @@ def mark_receipted(store: Store, stream: int, upto: int, now: int) -> None:
 
 
 def lower_verified(store: Store, stream: int, upto: int) -> None:
-    """Note that home has lost what it had committed above ``upto``. Inside a transaction."""
+    """Record that home has lost the blobs above ``upto`` that it had committed. Inside a transaction."""
     store.execute("UPDATE relay_out SET verified = min(verified, ?) WHERE id = ?", (upto, stream))
 
 
 def count_unreceipted(store: Store, lane: str) -> int:
-    """Return how many blobs of a lane no receipt covers."""
+    """Return the number of a lane's blobs without a receipt."""
     sql = "SELECT count(*) FROM outbox b JOIN relay_out s ON s.id = b.stream WHERE s.lane = ? AND receipted_at IS NULL"
     return int(store.value(sql, (lane,)))
 
 
 def drop_blobs(store: Store, stream: int, seqs: list[int]) -> None:
-    """Delete blobs that were sealed again in another stream. Inside that transaction."""
+    """Delete blobs that were sealed again in another stream. Inside the same transaction."""
     store.execute_many("DELETE FROM outbox WHERE stream = ? AND seq = ?", [(stream, seq) for seq in seqs])
 
 
 def prune(store: Store, before: int) -> None:
-    """Delete blobs whose receipt came before a time; of a message in parts only when its last part has one."""
+    """Delete blobs with a receipt from before a time; parts of a message only when its last part has a receipt."""
     for stream, last in store.rows(
         "SELECT stream, max(seq) FROM outbox WHERE receipted_at < ? GROUP BY stream", (before,)
     ):
@@ -198,14 +198,14 @@ def prune(store: Store, before: int) -> None:
 
 
 def _more(store: Store, stream: int, seq: int) -> bool:
-    """Return True if the message of a kept blob continues in the next: the lowest bit of the header's byte of flags."""
+    """Return True if a blob's message continues in the next blob: the lowest bit of the header's byte of flags."""
     flags = store.value("SELECT substr(sealed, 8, 1) FROM outbox WHERE stream = ? AND seq = ?", (stream, seq))
     return bool(flags) and bool(flags[0] & 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The state of the outbox: blobs and bytes without receipt, how many of them no relay accepted, since when."""
+    """The state of the outbox: blobs and bytes without a receipt, unsent blobs, and the time of the oldest."""
 
     blobs: int
     bytes: int
@@ -214,7 +214,7 @@ class Backlog:
 
 
 def backlog(store: Store) -> Backlog:
-    """Count the blobs that wait."""
+    """Count the waiting blobs."""
     row = store.row(
         "SELECT count(*), coalesce(sum(length(sealed)), 0), coalesce(sum(sent_at IS NULL), 0), min(created_at)"
         " FROM outbox WHERE receipted_at IS NULL"

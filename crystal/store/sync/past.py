@@ -1,4 +1,4 @@
-"""Progress of sending this machine's ledger to a home that does not have it, and the content of each row."""
+"""Store the progress of sending this machine's ledger to a home that lacks it, and read the content of each row."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KEY = "relay_past"
 
 @dataclass(frozen=True, slots=True)
 class PastProgress:
-    """Rows of the ledger up to ``row`` are sent, those up to ``until`` are to be.
+    """Ledger rows up to ``row`` are sent; rows up to ``until`` must be sent.
 
-    The ids of private lines are sent before them; those up to ``private`` are sent, None when all are. So are memories
+    The ids of private lines are sent before them; ids up to ``private`` are sent, None when all are. Memories are sent
     up to the row ``memory``.
     """
 
@@ -29,7 +29,7 @@ class PastProgress:
 
 
 def begin(store: Store) -> int:
-    """Queue everything that is kept here now; return how many rows of the ledger. Inside a transaction."""
+    """Queue everything that is stored now; return the number of ledger rows. Inside a transaction."""
     until = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     _write(store, PastProgress(0, until, "", 0))
     return rows_between(store, 0, until)
@@ -42,8 +42,8 @@ def include(store: Store, rows: int, *, private: bool) -> None:
 
     Args:
         store: The store.
-        rows: How many rows come at most.
-        private: Whether ids of private lines come with them.
+        rows: Maximum number of rows that follow.
+        private: Whether ids of private lines follow with them.
     """
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     place = read_place(store) or PastProgress(last, last)
@@ -52,19 +52,19 @@ def include(store: Store, rows: int, *, private: bool) -> None:
 
 
 def include_memory(store: Store, row: int) -> None:
-    """Queue a memory, and send those after it again. Inside the transaction that changed it."""
+    """Queue a memory, and all memories after it again. Inside the transaction that changed it."""
     last = int(store.value("SELECT coalesce(max(id), 0) FROM segments") or 0)
     place = read_place(store) or PastProgress(last, last)
     _write(store, replace(place, memory=row - 1 if place.memory is None else min(place.memory, row - 1)))
 
 
 def read_place(store: Store) -> PastProgress | None:
-    """Return the progress of sending, or None if nothing is to be sent."""
+    """Return the progress of sending, or None if nothing must be sent."""
     return read_fields(store, _KEY, PastProgress)
 
 
 def move_place(store: Store, **moved: Any) -> PastProgress:
-    """Note fields of the progress as sealed up to there. Inside the transaction that put it into the outbox."""
+    """Change fields of the progress. Inside the transaction that puts the sealed content into the outbox."""
     place = read_place(store)
     assert place is not None
     place = replace(place, **moved)
@@ -73,7 +73,7 @@ def move_place(store: Store, **moved: Any) -> PastProgress:
 
 
 def forget_place(store: Store) -> None:
-    """Note that all is sealed."""
+    """Delete the progress: everything is sealed."""
     drop_note(store, _KEY)
 
 
@@ -85,7 +85,7 @@ _SENT = "(archive_length IS NOT NULL OR state = 'private' OR (state = 'skipped' 
 
 
 def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | None:
-    """Return the next row that another machine can use, with its transcript: in the archive, or private."""
+    """Return (transcript, row) of the next row to send: archived, private, or skipped but not as before-crystal."""
     row = store.row(
         f"SELECT transcript, {LEDGER_ROW} FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT} ORDER BY id LIMIT 1",
         (after, until, BEFORE_CRYSTAL),
@@ -94,7 +94,7 @@ def next_row(store: Store, after: int, until: int) -> tuple[int, LedgerRow] | No
 
 
 def rows_between(store: Store, after: int, until: int) -> int:
-    """Count these rows."""
+    """Count the rows to send between two ids."""
     sql = f"SELECT count(*) FROM segments WHERE id > ?1 AND id <= ?2 AND {_SENT}"
     return int(store.value(sql, (after, until, BEFORE_CRYSTAL)) or 0)
 
@@ -115,5 +115,5 @@ def offsets_of_row(store: Store, row: int) -> dict[str, int]:
 
 
 def private_uuids(store: Store, after: str, limit: int) -> list[str]:
-    """Return lines that were left out, in order."""
+    """Return ids of private lines after one, in order."""
     return store.all(str, "SELECT uuid FROM private_lines WHERE uuid > ? ORDER BY uuid LIMIT ?", (after, limit))

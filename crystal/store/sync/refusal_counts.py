@@ -1,7 +1,7 @@
-"""Refused blobs: counted by device and reason, never kept.
+"""Count refused blobs by device and reason; the blobs are not stored.
 
-Nothing here is acknowledged to the relay: a genuine blob still waits there and on its device. What stops a stream, and
-at which number, is in the row of the stream.
+Nothing here is acknowledged to the relay: a genuine blob still waits there and on its device. The row of the stream
+has the number at which it stopped, and why.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def count_refusal(store: Store, peer: int, code: str, now: int) -> None:
 
 
 def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], now: int) -> None:
-    """Record what the relay lists and is never fetched: (streams, blobs) by peer and reason. Writes only changes."""
+    """Store what the relay lists and is never fetched: (streams, blobs) by peer and reason. Writes only changes."""
     known = {(one.peer, one.code): one for one in refusals(store) if one.streams}
     with store.transaction():
         for peer, code in known.keys() - listed.keys():
@@ -53,16 +53,16 @@ def set_listed(store: Store, listed: Mapping[tuple[int, str], tuple[int, int]], 
 
 
 def refusals(store: Store) -> list[RefusalCount]:
-    """List the refused blobs, by peer and reason."""
+    """Return the counts of refused blobs, by peer and reason."""
     return store.all(
         RefusalCount, "SELECT peer, code, streams, blobs, first_at, last_at FROM refusals ORDER BY peer, code"
     )
 
 
 def purge(store: Store, peer: int | None = None) -> None:
-    """Delete the counts, of one peer or of all, with the streams in which nothing ever opened.
+    """Delete the counts of one peer or of all, with the streams of which no blob was ever opened.
 
-    Inside a transaction. What the relay still lists is counted again by the next poll.
+    Inside a transaction. The next poll counts again what the relay still lists.
     """
     store.execute("DELETE FROM refusals WHERE peer = coalesce(?, peer)", (peer,))
     store.execute(

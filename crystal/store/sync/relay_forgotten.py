@@ -1,7 +1,7 @@
-"""Progress of tombstones between machines: what is still to be sent, and who has confirmed what.
+"""Store the progress of exchanging tombstones: which are still to be sent, and which are confirmed.
 
-Numbers are those of the table ``tombstones`` at home. A hash of all the uids up to a number tells whether the two ends
-mean the same ones: a home that was restored from a backup gives out its numbers again.
+Numbers are those of the table ``tombstones`` at home. A hash of all uids up to a number shows whether both ends mean
+the same tombstones: a home restored from a backup assigns its numbers again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STAND = "forgotten_relay"
 
 NO_MARK = ""
 _COUNT = "count(DISTINCT made_at || ' ' || device)"
-"""Counts what was forgotten at one time once, in however many parts."""
+"""SQL that counts the parts of one deletion once."""
 
 
 # ---------------------------------------------------------------------------------------------------------- at home
@@ -39,7 +39,7 @@ def mark_at(store: Store, number: int) -> str:
 def confirmed_by(store: Store, told: Mapping[str, Any]) -> int | None:
     """Return the number up to which a device confirms this home's tombstones; None if it confirms others.
 
-    0 if its heartbeat says nothing that can be parsed.
+    0 if its heartbeat contains no valid number.
     """
     match told.get("forgotten"):
         case [int(number), str(mark)] if type(number) is int and 0 <= number < 1 << 53:
@@ -63,7 +63,7 @@ class TombstoneProgress:
     Attributes:
         home: The pairing.
         sealed: Its own tombstones up to this number are sealed for home, at ``sealed_at``.
-        number, mark: How far it has home's.
+        number, mark: The newest of home's tombstones that it has, and the hash up to it.
     """
 
     home: str
@@ -74,17 +74,17 @@ class TombstoneProgress:
 
     @property
     def confirms(self) -> list[Any]:
-        """Return what the heartbeat reports: never empty, so that a restored device withdraws what it said before."""
+        """Return what the heartbeat reports; never empty, so that a restored device withdraws its earlier report."""
         return [self.number, self.mark]
 
 
 def read_stand(store: Store) -> TombstoneProgress | None:
-    """Return the state of this device with its latest home; None before the first."""
+    """Return this device's progress with its latest home; None before the first."""
     return read_fields(store, _STAND, TombstoneProgress)
 
 
 def begin_stand(store: Store, home: str) -> TombstoneProgress:
-    """Return the state with a home; for another home than before nothing is confirmed. Inside a transaction."""
+    """Return the progress with a home; with a new home nothing is confirmed. Inside a transaction."""
     stand = read_stand(store)
     if stand is not None and stand.home == home:
         return stand
@@ -95,12 +95,12 @@ def begin_stand(store: Store, home: str) -> TombstoneProgress:
 
 
 def write_stand(store: Store, stand: TombstoneProgress) -> None:
-    """Store the state. Inside the transaction of what it records."""
+    """Store the progress. Inside the transaction of what it records."""
     write_note(store, _STAND, json.dumps(asdict(stand)))
 
 
 def forget_heard(store: Store) -> None:
-    """Clear what home confirmed: it was restored, or is another one, and may have none of it. Inside a transaction."""
+    """Clear home's confirmations, because home is another one or was restored. Inside a transaction."""
     store.execute("UPDATE tombstones SET heard_at = NULL WHERE heard_at IS NOT NULL")
 
 
@@ -113,24 +113,24 @@ def tell_all_again(store: Store) -> None:
 
 
 def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
-    """Return tombstones after a number that home is not known to have, in order, with their numbers."""
+    """Return (number, tombstone) after a number that home has not confirmed, in order."""
     return select_tombstones(store, "id > ? AND heard_at IS NULL ORDER BY id LIMIT ?", after, limit)
 
 
 def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
-    """Record that home has these, with the time of its clock. Inside a transaction."""
+    """Record that home has these tombstones, with the time of its clock. Inside a transaction."""
     store.execute_many(
         "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(as_of, uid) for uid in uids]
     )
 
 
 def not_published(store: Store, published_at: int) -> list[Tombstone]:
-    """Return tombstones that home did not, or may not, know when it published its memory; times by its clock."""
+    """Return tombstones that home may not have had when it published its memory; times by home's clock."""
     return [one for _, one in select_tombstones(store, "heard_at IS NULL OR heard_at >= ?", published_at)]
 
 
 def open_again(store: Store, after: int) -> None:
-    """Open tombstones after a number again: something came in while they were processed."""
+    """Open finished tombstones after a number again, because content arrived while they were processed."""
     store.execute("UPDATE tombstones SET done_at = NULL WHERE id > ? AND done_at IS NOT NULL", (after,))
 
 

@@ -1,4 +1,4 @@
-"""The other ends of the relay: a home machine's devices, a device's home."""
+"""Store the peers over the relay: a home machine's devices, or a device's home."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Peer:
         id: The row.
         device_id: The device's 16 bytes; the same on both ends of the link.
         side: What the other end is: ``home`` on a device, ``device`` on the home machine.
-        name: What the user calls it.
+        name: The user's name for it.
         agent: The agent id that a device was paired with.
-        generation: Of the device's keys in use.
+        generation: The generation of the device's keys in use.
         accepted_from: Blobs of older generations are refused.
         up_prefix, down_prefix: The first 8 bytes of the streams from and to the device.
         token_id: The device's token at the relay.
         paired_at, revoked_at, heard_at: Times by our clock, ms.
-        serials_in: Of the newest documents taken, by channel number.
-        told: What its newest document says.
-        sent: Fingerprints of the newest documents to it, by channel number.
-        stale: Serials that it must exceed to be heard, by channel number: it sent older ones.
-        vouches: Whether it may send what other devices said.
-        forked_at: When two copies of the device were last seen, None if never.
+        serials_in: Serials of the newest documents received, by channel number.
+        told: The content of its newest document.
+        sent: Fingerprints of the newest documents sent to it, by channel number.
+        stale: Serials that its next documents must exceed, by channel number, after it sent older ones.
+        vouches: Whether it may send content of other devices.
+        forked_at: When two copies of the device were last seen, or None.
     """
 
     id: int
@@ -74,7 +74,7 @@ def _peer(*row: Any) -> Peer:
 
 
 def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
-    """Return every other end, in the order of pairing."""
+    """Return every peer, in the order of pairing."""
     where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
     return store.all(_peer, f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)
 
@@ -115,7 +115,7 @@ def find_peer(store: Store, name: str) -> Peer:
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """A link to add: the fields are those of ``Peer``. Without ``accepted_from`` it is the generation."""
+    """A link to add: the fields are those of ``Peer``. ``accepted_from`` defaults to the generation."""
 
     device_id: bytes
     side: Side
@@ -131,7 +131,7 @@ class NewLink:
 
 
 def link_of(peer: Peer) -> NewLink:
-    """Return a peer as it can be added elsewhere."""
+    """Return a peer in the form in which another store can add it."""
     return NewLink(*(getattr(peer, one.name) for one in fields(NewLink)))
 
 
@@ -153,7 +153,7 @@ def add_peer(store: Store, link: NewLink, now: int) -> int:
 
 
 def remove_peer(store: Store, ident: int) -> None:
-    """Delete a link and its streams, with what waits in them. Inside a transaction."""
+    """Delete a link and its streams, with everything that waits in them. Inside a transaction."""
     outs = "SELECT id FROM relay_out WHERE peer = ?"
     store.execute(f"DELETE FROM outbox WHERE stream IN ({outs})", (ident,))
     store.execute("DELETE FROM relay_out WHERE peer = ?", (ident,))
@@ -167,19 +167,19 @@ def remove_peer(store: Store, ident: int) -> None:
 
 
 def set_revoked(store: Store, ident: int, now: int) -> None:
-    """Refuse everything further of a device, and delete what is kept of it unread. Inside a transaction."""
+    """Refuse everything further from a device, and delete what it sent and nobody read. Inside a transaction."""
     store.execute("UPDATE relay_peers SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, ident))
     refusal_counts.purge(store, ident)
     store.execute("DELETE FROM relay_fragments WHERE stream IN (SELECT id FROM relay_in WHERE peer = ?)", (ident,))
 
 
 def set_in_use(store: Store, ident: int) -> None:
-    """Use a link again that was given up."""
+    """Use a link again after it was given up."""
     store.execute("UPDATE relay_peers SET revoked_at = NULL WHERE id = ?", (ident,))
 
 
 def set_generation(store: Store, ident: int, generation: int, accepted_from: int) -> None:
-    """Note which keys a device uses, and from which generation on its blobs are accepted.
+    """Record a device's keys in use, and the oldest generation whose blobs are accepted.
 
     When the keys in use change, documents count as not sent: the first message under new keys ends the old ones.
     """
@@ -191,23 +191,23 @@ def set_generation(store: Store, ident: int, generation: int, accepted_from: int
 
 
 def note_fork(store: Store, ident: int, now: int) -> None:
-    """Note that two copies of a device write."""
+    """Record that two copies of a device write."""
     store.execute("UPDATE relay_peers SET forked_at = ? WHERE id = ?", (now, ident))
 
 
 def set_token(store: Store, ident: int, token_id: str | None) -> None:
-    """Note a device's token at the relay."""
+    """Store the id of a device's token at the relay."""
     store.execute("UPDATE relay_peers SET token_id = ? WHERE id = ?", (token_id, ident))
 
 
 def settle_peer(store: Store, ident: int, name: str, agent: str | None = None) -> Peer:
-    """Give a device whose pairing has ended its own name, and its agent if it is known. Inside a transaction."""
+    """Give a device its final name after pairing, and its agent if known. Inside a transaction."""
     store.execute("UPDATE relay_peers SET name = ?, agent = ? WHERE id = ?", (name, agent, ident))
     return peer_by_id(store, ident)
 
 
 def heard(store: Store, ident: int, now: int) -> None:
-    """Note that something authentic came from a peer."""
+    """Record that an authentic message arrived from a peer."""
     store.execute("UPDATE relay_peers SET heard_at = max(coalesce(heard_at, ?1), ?1) WHERE id = ?2", (now, ident))
 
 
@@ -216,8 +216,8 @@ def take_document(
 ) -> bool:
     """Store a peer's document; False if a newer one of the channel was stored already. Inside a transaction.
 
-    ``keep`` is the part of it that is stored: names that it lacks keep their earlier values. For an older document, the
-    serial that the next must exceed is noted: its sender may have lost its own.
+    ``keep`` is the part to store; names missing from it keep their earlier values. For an older document, the serial
+    that the next one must exceed is stored, because its sender may have lost its own serial.
     """
     row = store.row("SELECT serials_in, told, stale FROM relay_peers WHERE id = ?", (ident,))
     if row is None:
@@ -243,8 +243,8 @@ def take_document(
 def exceed(store: Store, ident: int, stale: object) -> None:
     """Raise this machine's serials above those that the peer refuses as too old.
 
-    They are too old if this machine was restored from a backup, or its clock was set back. ``stale`` is what the peer
-    reports, of any type. Inside a transaction.
+    This happens after this machine was restored from a backup, or its clock was set back. ``stale`` is the peer's
+    report, of any type. Inside a transaction.
     """
     told = stale.values() if isinstance(stale, dict) else ()
     serial = max((one for one in told if type(one) is int and 0 < one < HIGHEST_SERIAL), default=0)
@@ -254,24 +254,24 @@ def exceed(store: Store, ident: int, stale: object) -> None:
 
 
 def tell_again(store: Store, ident: int) -> None:
-    """Make the next documents be sent even if unchanged: the peer seems not to have them."""
+    """Send the next documents even if unchanged, because the peer seems to lack them."""
     store.execute("UPDATE relay_peers SET sent = NULL WHERE id = ? AND sent IS NOT NULL", (ident,))
 
 
 def next_serial(store: Store, ident: int, now: int) -> int:
-    """Return a serial for the next document: above all before, also above those lost by restoring a backup."""
+    """Return a serial for the next document, greater than all before, even those lost by restoring a backup."""
     serial = max(now, 1 + int(store.value("SELECT serial_out FROM relay_peers WHERE id = ?", (ident,)) or 0))
     store.execute("UPDATE relay_peers SET serial_out = ? WHERE id = ?", (serial, ident))
     return serial
 
 
 def digest_of(body: Mapping[str, Any]) -> str:
-    """Return a fingerprint of a document, to detect changes. The document may hold keys, so it is not kept itself."""
+    """Return a fingerprint of a document, to detect changes. The document may contain keys, so it is not stored."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def note_sent(store: Store, ident: int, channel: int, body: Mapping[str, Any], now: int) -> None:
-    """Record what was sent on a channel, so that it is not sent again while it stays the same."""
+    """Record the document sent on a channel, so that it is not sent again while unchanged."""
     before = read_json(SENT, store.value("SELECT sent FROM relay_peers WHERE id = ?", (ident,))) or {}
     sent = json.dumps({**before, str(int(channel)): digest_of(body), f"{int(channel)} at": str(now)})
     store.execute("UPDATE relay_peers SET sent = ? WHERE id = ?", (sent, ident))
@@ -290,7 +290,7 @@ def was_sent_since(peer: Peer, channel: int, earliest: int, now: int) -> bool:
 def owner_of_agent(store: Store, agent: str) -> int | None:
     """Return the device that an agent id belongs to, or None.
 
-    An agent is a folder, and some systems ignore the case of folder names; so it is ignored here.
+    An agent is a folder. Some systems ignore the case of folder names, so it is ignored here.
     """
     return store.find(int, "SELECT peer FROM relay_agents WHERE agent = ? COLLATE NOCASE", (agent,))
 
@@ -304,7 +304,7 @@ def own_agent(store: Store, agent: str, peer: int) -> bool:
 
 
 def take_agent(store: Store, peer: Peer, wanted: str, own: str) -> str:
-    """Return the agent id for what a device sends: the one that it names, or else one that no other machine has.
+    """Return the agent id for a device's content: the one it requests, or else one that no other machine has.
 
     It belongs to the device from then on. ``own`` is this machine's. Inside a transaction.
     """
@@ -324,7 +324,7 @@ def _may_use(store: Store, peer: Peer, agent: str, own: str) -> bool:
 
 
 def rename_peer(store: Store, peer: Peer, name: str) -> None:
-    """Rename a device, also in everything captured on it. Inside a transaction.
+    """Rename a device, also in all rows that name it. Inside a transaction.
 
     Raises:
         UsageError: The name is taken.

@@ -1,1 +1,1 @@
-"""The work index: edits and commands, derived from tool calls and results (``crystal.work``)."""
+"""Store the work index: edits and commands, derived from tool calls and results (``crystal.work``)."""

@@ -1,4 +1,4 @@
-"""Write the work index: a cursor goes over the turns, in the transaction that writes what they did."""
+"""Write the work index: process turns after a cursor, which moves in the same transaction."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from crystal.work.outcomes import CallOutcome, outcome_of
 
 BATCH = 2_000
 CONTEXT = 200
-"""Turns of a session before a batch that are read again: a call of them may get its result in it."""
+"""Turns of a session before a batch that are read again, because their calls may have results in the batch."""
 TABLES = ("work_lines", "work_errors", "work_calls")
 
 
 class CallRows(NamedTuple):
-    """Rows of the tables for one call."""
+    """The index rows of one call, by table."""
 
     calls: list[tuple[object, ...]]
     lines: list[tuple[int, int, int]]
@@ -30,19 +30,19 @@ class CallRows(NamedTuple):
 
 
 def hash_for(store: Store) -> Hash:
-    """Return the hash of lines, names and commands in a store."""
+    """Return the keyed hash of this store for lines, names and commands."""
     return hasher(store_key(store))
 
 
 def clear(store: Store) -> None:
-    """Empty the index, to be made again. Inside a transaction."""
+    """Empty the index, so that it is rebuilt. Inside a transaction."""
     for table in TABLES:
         store.execute(f"DELETE FROM {table}")
     drop_note(store, WORK_CURSOR)
 
 
 def advance(store: Store, hash_of: Hash) -> bool:
-    """Index the next turns, in one transaction; a process killed meanwhile leaves nothing. Return False at the end."""
+    """Index the next turns in one transaction, so that a killed process leaves nothing. Return False at the end."""
     with store.transaction():
         start = work_cursor(store)
         newest = int(store.value("SELECT coalesce(max(id), 0) FROM turns"))
@@ -58,24 +58,24 @@ def advance(store: Store, hash_of: Hash) -> bool:
 
 
 def bring_up_to_date(store: Store, is_over: Callable[[], bool] = lambda: False) -> None:
-    """Index the turns that it lacks, or as many as the time allows. May be killed anywhere."""
+    """Index the missing turns, or as many as time allows. May be killed at any time."""
     hash_of = hash_for(store)
     while advance(store, hash_of) and not is_over():
         pass
 
 
 def make_again(store: Store) -> None:
-    """Empty the index and make it again from all turns."""
+    """Empty the index and rebuild it from all turns."""
     with store.transaction():
         clear(store)
     bring_up_to_date(store)
 
 
 def count_faults(store: Store) -> int:
-    """Return how many calls in the index are not what their turns tell.
+    """Return the number of calls whose rows in the index differ from those derived from their turns.
 
-    How they ended is not compared: forgetting a result, or a message before it, changes what order tells. Nor are those
-    that another form of the index found: it is made again.
+    Results are not compared: forgetting a result, or a message before it, changes the pairing. Calls indexed by another
+    version are not compared either: the index is rebuilt.
     """
     hash_of, after, upto, wrong = hash_for(store), 0, work_cursor(store), 0
     sql = "SELECT turn, max(result), max(exit) FROM work_calls WHERE turn BETWEEN ? AND ? GROUP BY 1 ORDER BY 1 LIMIT ?"
@@ -91,13 +91,13 @@ def count_faults(store: Store) -> int:
 
 
 def _batch(store: Store, after: int, upto: int) -> tuple[int, int]:
-    """Return between which turns the next batch is."""
+    """Return the turns (after, up to) of the next batch."""
     first = int(store.value("SELECT coalesce(min(id), ?1 + 1) FROM turns WHERE id > ?1", (after,)))
     return first - 1, min(upto, first - 1 + BATCH)
 
 
 def _rows(store: Store, hash_of: Hash, after: int, upto: int) -> Iterator[tuple[int, CallRows]]:
-    """Yield the calls about which the turns of a batch tell something, each with its rows."""
+    """Yield the calls that have a turn in a batch, each with its index rows."""
     pairs = [one for one in pair(_turns(store, after, upto)) if max(one.call, one.settled) > after]
     calls = [one.call for one in pairs]
     texts = turn_texts(store, [*calls, *(one.result for one in pairs if one.result is not None)])
@@ -119,7 +119,7 @@ def _turns(store: Store, after: int, upto: int) -> list[PairedTurn]:
 
 def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, said: str, hash_of: Hash) -> CallRows:
     rows, done = CallRows([], [], set()), calls_of(tool, text)
-    if outcome.refused or (outcome.exit and any(call.is_edit for call in done)):  # it was not run, or not made
+    if outcome.refused or (outcome.exit and any(call.is_edit for call in done)):  # not run, or not edited
         return rows
     for part, call in enumerate(done):
         known = (one.result, outcome.exit, outcome.passed, outcome.failed, len(call.added), len(call.removed))
@@ -132,7 +132,7 @@ def _rows_of(one: Pair, tool: str | None, text: str, outcome: CallOutcome, said:
 
 
 def _write(store: Store, ident: int, rows: CallRows) -> None:
-    """Write what a call did, in place of what was known of it."""
+    """Write the rows of a call, replacing earlier ones."""
     for table in TABLES:
         store.execute(f"DELETE FROM {table} WHERE turn = ?", (ident,))
     store.execute_many("INSERT INTO work_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows.calls)
@@ -141,7 +141,7 @@ def _write(store: Store, ident: int, rows: CallRows) -> None:
 
 
 def _is_stored(store: Store, ident: int, told: CallRows) -> bool:
-    """Return whether the index has of a call what its texts tell."""
+    """Return whether the index has the rows derived from a call."""
     columns = "turn, part, is_edit, what, key, added, removed, about"
     calls = store.rows(f"SELECT {columns} FROM work_calls WHERE turn = ?", (ident,))
     lines = store.rows("SELECT line, turn, part FROM work_lines WHERE turn = ?", (ident,))
@@ -151,6 +151,6 @@ def _is_stored(store: Store, ident: int, told: CallRows) -> bool:
 
 
 def tools_of(store: Store, turns: Iterable[int]) -> dict[int, str | None]:
-    """Return the tool of each call."""
+    """Return the tool of each call, by turn."""
     sql = "SELECT id, tool FROM turns WHERE id IN (SELECT value FROM json_each(?))"
     return {int(ident): tool for ident, tool in store.rows(sql, ([*turns],))}

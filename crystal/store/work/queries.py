@@ -1,4 +1,4 @@
-"""Read the work index: who wrote lines, which files were changed, and what a call answered."""
+"""Query the work index: who wrote lines, which files were changed, and what a call answered."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from crystal.work.command_ranking import CommandRun
 from crystal.work.cures import WorkStep
 
 MAX_SAID = 600
-"""Characters that are read of a request and of a reason."""
+"""Maximum characters read of a request and of a reason."""
 MAX_FAILURES = 300
 MAX_STEPS = 400
-"""Calls after a failure among which its cure is looked for."""
+"""Number of calls after a failure among which its cure is searched."""
 
 
 class ChangedRow(NamedTuple):
-    """An edit that was made. ``folder`` is the root of its project, ``cwd`` where the agent was.
+    """A successful edit. ``folder`` is the root of its project, ``cwd`` the agent's working folder.
 
-    ``call`` is the same in every store: the line, the call in it, and which file of the call. ``turn`` and ``part``
-    name it in one.
+    ``call`` is the same in every store: the line, the call in it, and the file's number in the call. ``turn`` and
+    ``part`` identify it in this store.
     """
 
     call: str
@@ -52,7 +52,7 @@ class FailedRun(NamedTuple):
 
 
 class CallEnd(NamedTuple):
-    """Call with its end; None: nobody knows. ``folder`` and ``cwd`` are as of ``ChangedRow``."""
+    """A call and its outcome, None if unknown. ``folder`` and ``cwd`` as in ``ChangedRow``."""
 
     turn: int
     is_edit: bool
@@ -65,7 +65,7 @@ class CallEnd(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """End of a command: seconds until its result, tests that passed and failed; each None if it is not known."""
+    """Outcome of a command: seconds until its result, passed and failed tests; None if unknown."""
 
     seconds: float | None
     passed: int | None
@@ -74,18 +74,18 @@ class RunEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call of a tool that did something.
+    """A tool call that edited a file or ran a command.
 
     Attributes:
         session_id: Its session.
-        title: That session's title, None without one.
+        title: The session's title, or None.
         uuid: Its line, for ``crystal show``.
-        at: When.
-        device: On which machine.
-        harness: In which program.
-        project: In which project.
-        request: The message of the user that it answered; its beginning.
-        reason: What the agent said last before it; its beginning.
+        at: Its time, ms.
+        device: The machine.
+        harness: The program in which the agent ran.
+        project: The project's name.
+        request: The beginning of the user's message that it answered.
+        reason: The beginning of the agent's last text before it.
         memory: Where it was found.
     """
 
@@ -104,7 +104,7 @@ class RecordedCall:
 def edits_that_wrote(
     store: Store, lines: Collection[int], projects: Sequence[int]
 ) -> tuple[list[FileEdit], dict[int, list[int]]]:
-    """Return the edits of projects that wrote any of these lines, and by line which of them did."""
+    """Return the edits in projects that wrote any of these lines, and for each line the indexes of its edits."""
     numbers: dict[tuple[int, int], int] = {}
     edits, wrote = list[FileEdit](), dict[int, list[int]]()
     for line, turn, part, session, at, what in store.rows(
@@ -130,7 +130,7 @@ def changed_rows(
     projects: Sequence[int] | None,
     keys: Collection[int] | None = None,
 ) -> list[ChangedRow]:
-    """Return the edits of a session, a time, projects and files by the hashes of their names (None: all), in order."""
+    """Return edits in order of time, by session, time, projects and hashes of file names; None means all."""
     conditions, values = ["c.is_edit", "c.exit = 0"], list[Any]()
     for condition, value in (("t.session = ?", session), ("t.ts >= ?", since), ("t.ts < ?", before)):
         if value is not None:
@@ -154,9 +154,9 @@ def changed_rows(
 def edited_files(
     store: Store, sessions: Collection[str], projects: Sequence[int] | None
 ) -> list[tuple[str, str, str | None, str | None]]:
-    """Return the files that sessions edited in projects (None: in all), each with where the agent was.
+    """Return the files that sessions edited in projects (None: in all).
 
-    A row is the session, the path, the folder of the agent, and that of its project.
+    Each as (session, path, the agent's working folder, the project's folder).
     """
     return store.rows(
         "SELECT DISTINCT s.session_id, c.what, p.cwd, coalesce(p.git_root, p.cwd)"
@@ -169,9 +169,9 @@ def edited_files(
 
 
 def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, int, int, str, str]]:
-    """Return the edits that the calls in some chunks made: the chunk, the call, which of its files, and two folders.
+    """Return the edits made by the calls in some chunks.
 
-    These are where the agent worked, and that of its project.
+    Each as (chunk, call, number of the file in the call, the agent's working folder, the project's folder).
     """
     return store.rows(
         "SELECT k.id, c.turn, c.part, p.cwd, coalesce(p.git_root, p.cwd) FROM chunks k"
@@ -182,7 +182,7 @@ def edits_of_chunks(store: Store, chunks: Collection[int]) -> list[tuple[int, in
 
 
 def folders_of(store: Store, turns: Collection[int]) -> dict[int, tuple[str | None, str | None]]:
-    """Return of each turn where the agent worked, and the folder of its project."""
+    """Return (the agent's working folder, the project's folder) of each turn."""
     rows = store.rows(
         "SELECT t.id, p.cwd, coalesce(p.git_root, p.cwd) FROM turns t JOIN projects p ON p.id = t.project"
         " WHERE t.id IN (SELECT value FROM json_each(?))",
@@ -192,7 +192,7 @@ def folders_of(store: Store, turns: Collection[int]) -> dict[int, tuple[str | No
 
 
 def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, int, str]]:
-    """Return the commands that failed in projects: the turn of the result, when, and in which session."""
+    """Return (turn of the result, time, session) of the failed commands in projects."""
     return store.rows(
         "SELECT c.result, coalesce(t.ts, 0), s.session_id FROM work_calls c JOIN turns t ON t.id = c.turn"
         " JOIN sessions s ON s.id = t.session WHERE NOT c.is_edit AND c.exit AND c.result IS NOT NULL"
@@ -202,7 +202,7 @@ def failed_commands(store: Store, projects: Sequence[int]) -> list[tuple[int, in
 
 
 def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> list[CommandRun]:
-    """Return commands that succeeded in projects (None: in all), the latest captured first."""
+    """Return successful commands in projects (None: in all), last captured first."""
     return store.all(
         CommandRun,
         "SELECT c.turn, t.session, coalesce(t.ts, 0), c.what, c.about FROM work_calls c JOIN turns t ON t.id = c.turn"
@@ -213,7 +213,7 @@ def latest_runs(store: Store, projects: Sequence[int] | None, limit: int) -> lis
 
 
 def run_ends(store: Store, turns: Collection[int]) -> dict[int, RunEnd]:
-    """Return how some commands ended, by the turns of their calls."""
+    """Return the outcomes of some commands, by the turns of their calls."""
     rows = store.rows(
         "SELECT c.turn, CASE WHEN r.ts >= t.ts THEN (r.ts - t.ts) / 1000.0 END, c.passed, c.failed FROM work_calls c"
         " JOIN turns t ON t.id = c.turn LEFT JOIN turns r ON r.id = c.result"
@@ -226,9 +226,9 @@ def run_ends(store: Store, turns: Collection[int]) -> dict[int, RunEnd]:
 def moving_commands(
     store: Store, name: str, projects: Sequence[int] | None
 ) -> list[tuple[int, str, str | None, str | None]]:
-    """Return the commands with ``mv`` that succeeded and name a file, in projects (None: in all), the latest first.
+    """Return the successful commands with ``mv`` that name a file, in projects (None: in all), latest first.
 
-    A row is when, the command, where the agent was, and the folder of its project.
+    Each as (time, command, the agent's working folder, the project's folder).
     """
     return store.rows(
         "SELECT coalesce(t.ts, 0) AS at, c.what, p.cwd, coalesce(p.git_root, p.cwd) FROM work_calls c"
@@ -240,9 +240,9 @@ def moving_commands(
 
 
 def folders_and_trees(store: Store, folder: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return all folders of the project with a folder, and the commands that made working trees of it.
+    """Return all folders of a folder's project, and the commands that added git working trees to it.
 
-    A command is its text, and where the agent was.
+    Each command as (text, the agent's working folder).
     """
     rows = [row for row, *_ in places_of(store, folder)]
     among = "IN (SELECT value FROM json_each(?))"
@@ -256,9 +256,9 @@ def folders_and_trees(store: Store, folder: str) -> tuple[list[str], list[tuple[
 
 
 def failures_with(store: Store, errors: Collection[int] | None, projects: Sequence[int] | None) -> list[FailedRun]:
-    """Return the commands that failed with any of some errors (None: any at all) in projects (None: in all).
+    """Return the commands in projects (None: in all) that failed with one of some errors (None: any error).
 
-    The latest captured come first.
+    The last captured come first.
     """
     rows = store.rows(
         "SELECT e.error, c.result, c.turn, c.part, c.is_edit, c.what, c.key, c.exit FROM work_errors e"
@@ -276,7 +276,7 @@ def steps_after(store: Store, turn: int) -> list[WorkStep]:
 
 
 def steps_of_session(store: Store, session: int, before: int | None = None) -> list[WorkStep]:
-    """Return what the agent of a session did, until a moment (ms), in order; without its subagents."""
+    """Return what a session's main agent did, until a moment (ms), in order."""
     row = "(SELECT min(id) FROM turns WHERE session = ?1)"
     return _steps(store, f"f.id = {row} AND t.subagent IS NULL AND (?2 IS NULL OR t.ts < ?2)", (session, before, -1))
 
@@ -291,7 +291,7 @@ def _steps(store: Store, condition: str, values: tuple[int | None, ...]) -> list
 
 
 def call_ends(store: Store, chunks: Collection[int]) -> dict[int, CallEnd]:
-    """Return how calls ended, by chunks of the calls and of their results."""
+    """Return calls with their outcomes, by chunks of the calls and of their results."""
     rows = store.rows(
         "SELECT k.id, c.turn, c.is_edit, c.what, c.exit, c.added, c.removed, p.cwd, coalesce(p.git_root, p.cwd)"
         " FROM chunks k JOIN turns t ON t.id = k.turn JOIN work_calls c ON c.turn = t.id OR c.result = t.id"
@@ -302,7 +302,7 @@ def call_ends(store: Store, chunks: Collection[int]) -> dict[int, CallEnd]:
 
 
 def has_branch(store: Store, name: str) -> bool:
-    """Return True if a session was on a branch of this name last."""
+    """Return True if the last branch of a session has this name."""
     return store.has("SELECT 1 FROM sessions WHERE branch = ? LIMIT 1", (name,))
 
 
@@ -313,7 +313,7 @@ _BEFORE = (
 
 
 def calls(store: Store, turns: Collection[int], memory: Memory) -> dict[int, RecordedCall]:
-    """Return what is known of some calls, by their turn; a call that was forgotten meanwhile is left out."""
+    """Return what is known about some calls, by turn; forgotten calls are left out."""
     rows = store.rows(
         "SELECT t.id, s.session_id, s.title, t.uuid, t.ts, s.device, s.harness, p.name,"
         f" {_BEFORE.format('user', 'NULL')}, {_BEFORE.format('assistant', 't.subagent')}"
