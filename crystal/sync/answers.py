@@ -82,7 +82,7 @@ class StreamInfo(Struct, frozen=True):
 
 
 class StreamList(Struct, frozen=True):
-    """Streams, and the account's change counter at that moment; pass it to ask for later changes."""
+    """Streams, and the account's change counter at the time of the answer; pass it to ask for later changes."""
 
     change: Number
     streams: Annotated[tuple[StreamInfo, ...], Meta(max_length=MAX_LISTED)]
@@ -122,7 +122,7 @@ class _ObjectPage(Struct):
 
 
 class TokenInfo(Struct, frozen=True):
-    """Report of a relay about a token: never the token itself."""
+    """A relay's description of a token, without the token itself."""
 
     id: TokenId
     label: Annotated[str, Meta(max_length=200)]

@@ -1,7 +1,7 @@
 """Ingest what other machines captured: each byte range once, in any order.
 
 A device that was restored from a backup, or cloned, sends ranges that are stored already. Equal lines are skipped; if a
-copy of the device went on differently, its file is stored next to the other one. So the same segment may arrive any
+copy of the device continued differently, its file is stored beside the original. So the same segment may arrive any
 number of times, in any order, over any stream.
 """
 
@@ -34,8 +34,8 @@ class Arrivals:
 
     Attributes:
         store: This machine's store, open for writing.
-        ldm_home: What archive paths are relative to.
-        agent_folder: Gives an agent's folder.
+        ldm_home: The folder to which archive paths are relative.
+        agent_folder: Returns an agent's folder.
     """
 
     store: Store
@@ -86,10 +86,10 @@ def arrive(
 def _project(store: Store, sent: SentSegment, cwd: str) -> Project:
     """Return the stored project of a folder.
 
-    A device never changes what others reported for a folder of the same name.
+    A device never changes what others reported for a folder with the same path.
     """
     told = sent.projects.get(cwd)
-    if told is None:  # a folder of another machine says nothing about a local folder of the same name
+    if told is None:  # a folder of another machine says nothing about a local folder with the same path
         return Project(cwd, name=cwd.replace("\\", "/").rstrip("/").rpartition("/")[2] or cwd)
     here = inbox.project_here(store, cwd)
     if here is not None and here != told and inbox.is_project_of_others(store, cwd, sent.segment.origin.device):
@@ -98,7 +98,7 @@ def _project(store: Store, sent: SentSegment, cwd: str) -> Project:
 
 
 def _new_parts(arrivals: Arrivals, segment: Segment, stream: bytes) -> list[Segment]:
-    """Return the parts of a segment that are not stored yet, as segments of the ledger's own generations."""
+    """Return the parts of a segment that are not stored yet, as segments with the ledger's own generations."""
     store, device, key = arrivals.store, segment.origin.device, segment.before.transcript
     state = ledger.state_of(store, device, key)
     sent_as = segment.after.generation
@@ -156,7 +156,7 @@ def _agrees(
 def _row_agrees(
     arrivals: Arrivals, state: ledger.TranscriptState, row: checks.LedgerRow, coming: list[bytes], *, may_lack: bool
 ) -> bool:
-    if row.state != "captured":  # lines kept private stay private, also if a copy of the device sends them
+    if row.state != "captured":  # private lines stay private, also if a copy of the device sends them
         return not _are_others(arrivals.store, row, coming)
     if row.clean_hash is not None and not row.length:
         return True
@@ -168,7 +168,7 @@ def _row_agrees(
 
 
 def _are_others(store: Store, row: checks.LedgerRow, coming: list[bytes]) -> bool:
-    """Return True if the lines certainly differ from those left out here, given in bytes of a row without lines.
+    """Return True if the lines certainly differ from the lines that were not stored here.
 
     Only the ids of private lines are known. A line without an id counts as private.
     """
@@ -191,18 +191,18 @@ def _lines_between(segment: Segment, low: int, high: int) -> list[bytes] | None:
 
 
 def _holds(here: list[bytes], coming: list[bytes]) -> bool:
-    """Return True if the lines occur in ``others``, in this order."""
+    """Return True if the ``coming`` lines occur in ``here``, in this order."""
     rest = iter(here)
     return all(line in rest for line in coming)
 
 
 def _holds_run(here: list[bytes], coming: list[bytes]) -> bool:
-    """Return True if the lines occur in ``others`` consecutively."""
+    """Return True if the ``coming`` lines occur in ``here`` consecutively."""
     return b"\n".join((b"", *coming, b"")) in b"\n".join((b"", *here, b""))
 
 
 def _without(segment: Segment, known: list[tuple[int, int]]) -> list[Segment]:
-    """Return the segment without the stored ranges: one segment for each stretch between them."""
+    """Return the segment without the stored ranges: one segment for each part between them."""
     if not known:
         return [segment]
     stretches = []

@@ -82,7 +82,7 @@ class SealedOutbox:
         )
 
     def _note_touched(self, streams: Sequence[tuple[Link, OutStream]]) -> None:
-        """Record the sessions with forgotten lines, which only the outbox knows."""
+        """Record the sessions of forgotten lines that are only in the outbox."""
         blocks = read_blocks(self.store)
         segments = (
             sent.segment

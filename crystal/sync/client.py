@@ -1,8 +1,8 @@
-"""Relay client: one method per request, strict about the answer.
+"""Send requests to the relay, one method per request, and check the answers strictly.
 
 A token goes to the relay's own address only. Every answer is bounded in memory and time, and only bytes and numbers of
-the right shape are returned. The client knows neither keys nor contents. Stream ids come from the caller; what a relay
-lists is read as 16 bytes, never as text.
+the right shape are returned. The client knows neither keys nor contents. Stream ids come from the caller; ids that a
+relay lists are read as 16 bytes, never as text.
 
 Source: docs/spec/relay-http.md.
 """

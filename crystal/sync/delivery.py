@@ -1,7 +1,7 @@
-"""Device side of the sync: send waiting blobs, read receipts, report this device's state. Never blocks capture.
+"""Run the device's side of the sync: send waiting blobs, read receipts, report this device's state.
 
-A blob stays in the outbox until a receipt from home covers it, so nothing is lost if the relay loses its data. Failures
-are recorded with the time of the next try, so a hook spends no time during an outage.
+It never blocks capture. A blob stays in the outbox until a receipt from home covers it, so nothing is lost if the
+relay loses its data. Failures are recorded with the time of the next try, so a hook spends no time during an outage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_FORKS = 6
 
 @dataclass(slots=True)
 class DeliveryReport:
-    """Result of a delivery. ``problem`` is why it ended early, in words; ``hint`` and ``exit_code`` are the error's."""
+    """Result of a delivery. ``problem`` is why it ended early; ``hint`` and ``exit_code`` are those of the error."""
 
     sent: int = 0
     sent_bytes: int = 0
@@ -106,7 +106,7 @@ class Delivery:
             try:
                 self._send(report, should_stop)
             except RelayFullError as error:
-                full = error  # read home's documents all the same: receipts free space
+                full = error  # continue with home's documents: their receipts free space
             lost = self._check_relay(self._read_home(report))
             words = note_losses(self.store, LOST, lost, MESSAGES, self.clock())
             report.noticed += [words] if words else []
@@ -259,7 +259,7 @@ class Delivery:
                 report.heard = True
 
     def _keep_up(self, generation: object) -> None:
-        """Use the key generation that home accepts, if its keys are here, after a restore from before a rotation."""
+        """Use the key generation that home accepts, after a restore from before a rotation, if its keys are here."""
         peer = self.link.peer
         if type(generation) is not int or generation <= peer.generation or self.link.keys_of(generation) is None:
             return
@@ -269,7 +269,7 @@ class Delivery:
         mend_streams(self.store, self.link, self.clock())
 
     def _tell(self) -> None:
-        """Tell home how far this device has sealed, if that changed or the last report is old."""
+        """Report to home how far this device has sealed, if that changed or the last report is old."""
         streams = {
             one.stream.hex(): one.last_seq
             for one in outbox.streams(self.store, self.link.peer.id)

@@ -1,4 +1,4 @@
-"""Documents: state of one end, sealed for the other. The newest replaces all earlier ones.
+"""Send and read documents: the state of one end, sealed for the other. The newest replaces all earlier ones.
 
 Each has a serial that only rises, across streams, so that a replay is recognized. A lost document does no harm: the
 next one contains everything.
@@ -28,7 +28,7 @@ from crystal.sync.wire import InvalidRecordError
 LATEST_WINS = (Channel.RECEIPTS, Channel.MIRROR, Channel.HEARTBEAT)
 PAGE = 100
 MAX_TRIED = 10
-"""Maximum number of documents of a stream that one run fetches, newest first, until one opens."""
+"""Maximum number of documents of a stream that one run fetches, newest first, to find one that opens."""
 
 
 class Document(Struct, frozen=True):
@@ -92,7 +92,7 @@ class FetchedDocument:
 
 
 def newest_documents(client: RelayClient, info: StreamInfo, taken: bytes = b"") -> Iterator[FetchedDocument]:
-    """Fetch the documents of a stream one by one, newest first, and yield them. What is not a blob is skipped.
+    """Fetch the documents of a stream one by one, newest first, and yield them. Invalid blobs are skipped.
 
     Args:
         client: The relay.

@@ -9,14 +9,14 @@ from __future__ import annotations
 from crystal.errors import CrystalError, DeniedError, UnavailableError
 
 MAX_RETRY = 3600
-"""Maximum seconds for a requested pause; a longer one is cut to this."""
+"""Maximum seconds for a requested pause; a longer pause is reduced to this."""
 
 
 class _RelayAnswerError(CrystalError):
     """A request to the relay failed.
 
     Attributes:
-        retry_after: Seconds that the relay asked to wait, 0 to ``MAX_RETRY``; 0 when it did not.
+        retry_after: Seconds that the relay asked to wait, 0 to ``MAX_RETRY``; 0 if it did not ask.
         code: The relay's error code, or "".
     """
 
@@ -27,13 +27,13 @@ class _RelayAnswerError(CrystalError):
 
 
 class RelayUnavailableError(_RelayAnswerError, UnavailableError):
-    """The relay did not answer, or asked to try later."""
+    """The relay did not answer, or answered that it is unavailable now."""
 
 
 class RelayProtocolError(RelayUnavailableError):
     """The answer violates the protocol: another program, an intercepting page, or a lying relay.
 
-    Nothing of it was used. It is retried like a missing answer, because an intercepting page may go away.
+    None of its content was used. It is retried like a missing answer, because an intercepting page may go away.
     """
 
 
@@ -58,4 +58,4 @@ class MailboxTakenError(_RelayAnswerError, DeniedError):
 
 
 class NotAtRelayError(_RelayAnswerError):
-    """The relay does not have it: never stored, deleted after its acknowledgement, or lost."""
+    """The relay does not have the blob or object: never stored, deleted after its acknowledgement, or lost."""

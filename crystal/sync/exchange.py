@@ -29,7 +29,7 @@ _FAILURES = (
     *(httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable, OSError),
 )
 
-# Certificate errors of OpenSSL, translated into messages that say whom to ask.
+# OpenSSL's certificate errors, with messages that say what the user can do.
 _UNTRUSTED: Mapping[int, tuple[str, str]] = {
     9: ("its certificate is not valid yet", "check this machine's clock"),
     10: ("its certificate has expired", "renew the relay's certificate; check this machine's clock"),

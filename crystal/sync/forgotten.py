@@ -21,7 +21,7 @@ from crystal.sync.tombstones import MAX_TIME, messages, read_tombstones, words_o
 from crystal.sync.wire import InvalidRecordError
 
 MAX_TOLD = 1 << 20
-"""Approximate maximum bytes of tombstones in one document; the rest follows when they are confirmed."""
+"""Approximate maximum bytes of tombstones in one document; the rest follows when these are confirmed."""
 AT_ONCE = 500
 MAX_MARK = 64
 AGAIN_MS = 6 * 3_600_000
@@ -32,12 +32,12 @@ AGAIN_MS = 6 * 3_600_000
 
 
 def pairing_of(peer: Peer) -> str:
-    """Return the key of a device's progress with its home; another pairing starts from zero."""
+    """Return the key of a device's progress with its home; a new pairing starts from zero."""
     return f"{peer.device_id.hex()} {peer.paired_at}"
 
 
 def put_forgotten(store: Store, link: Link, now: int) -> int:
-    """Seal the tombstones that home does not have yet. Return their number. Runs inside a transaction.
+    """Seal the tombstones that home lacks, and return their number. Runs inside a transaction.
 
     Raises:
         NotConfiguredError: The key is missing.
@@ -55,7 +55,7 @@ def put_forgotten(store: Store, link: Link, now: int) -> int:
 
 
 def put_again(store: Store, link: Link, now: int) -> None:
-    """Mark tombstones that home should have but never confirmed to be sent again. Runs inside a transaction."""
+    """Queue tombstones again that were sent but never confirmed. Runs inside a transaction."""
     stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
     is_fresh = 0 <= now - stand.sealed_at < AGAIN_MS
     if (
@@ -83,8 +83,8 @@ def forgotten_for(store: Store, peer: Peer) -> dict[str, Any] | None:
     """Return the tombstones for a device; None if it has confirmed all of them.
 
     If there are too many for one document, only the first are returned; the rest follows after confirmation. A device
-    that confirmed others than this home has gets all of them, and is told so: home was restored from a backup, and the
-    device in turn sends it all its tombstones.
+    that confirmed tombstones which this home lacks gets all of home's, with a flag: home was restored from a backup,
+    and the device in turn sends all of its own.
     """
     confirmed = relay_forgotten.confirmed_by(store, peer.told)
     start = confirmed or 0
@@ -109,7 +109,7 @@ def forgotten_for(store: Store, peer: Peer) -> dict[str, Any] | None:
 class TombstoneBatch:
     """Tombstones sent by home: those after ``start``, up to ``upto``.
 
-    ``is_lost``: home does not have what the device confirmed.
+    ``is_lost``: home lacks tombstones that the device confirmed.
     """
 
     start: int
@@ -137,9 +137,9 @@ def read_told(found: object) -> TombstoneBatch | None:
 def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, as_of: int) -> None:
     """Store home's tombstones and the number to confirm. Runs inside a transaction.
 
-    A home that has lost what this device confirmed was restored from a backup: then this device sends it all its
-    tombstones. A batch with a gap is ignored; home is told again how far this device is. ``as_of`` is the time of the
-    document by home's clock.
+    A home that lost tombstones which this device confirmed was restored from a backup: this device then sends all its
+    own ones. A batch with a gap is ignored; the heartbeat reports the confirmed number again. ``as_of`` is the time of
+    the document by home's clock.
     """
     stand = relay_forgotten.begin_stand(store, pairing_of(peer))
     is_lost = told.is_lost and (told.upto, told.mark) != (stand.number, stand.mark)

@@ -1,7 +1,7 @@
 """Hand over the role of home to another machine: one document sealed for the new home.
 
-It holds the root key, home's relay token, every device with its key generation, and how far each stream is committed.
-So devices continue where they were without being told.
+It contains the root key, home's relay token, every device with its key generation, and how far each stream is
+committed. So devices continue where they were without any action.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crystal.sync.wire import InvalidRecordError
 
 @dataclass(frozen=True, slots=True)
 class KnownStream:
-    """Progress of a device's stream: what is committed."""
+    """A device's stream and the last committed blob in it."""
 
     stream: bytes
     channel: int
@@ -31,7 +31,7 @@ class KnownStream:
 
 @dataclass(frozen=True, slots=True)
 class KnownDevice:
-    """Device as the old home knew it."""
+    """A device as the old home knew it."""
 
     link: NewLink
     streams: tuple[KnownStream, ...] = ()

@@ -1,4 +1,4 @@
-"""Record what the relay confirmed but lost, for the status on both sides. It is sent again."""
+"""Record what the relay confirmed but lost, for the status on both sides. The lost data is sent again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def note_losses(store: Store, part: str, count: int, things: tuple[str, str], no
     Args:
         store: This machine's store.
         part: ``LOST`` or ``LOST_MIRROR``.
-        count: How many.
+        count: The number of lost things.
         things: Their names, singular and plural.
         now: The time, ms.
 

@@ -1,4 +1,4 @@
-"""Results of polling, and which keys may open a blob: values and pure functions."""
+"""Define the results of polling, and select the keys that may open a blob: values and pure functions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Senders = Mapping[bytes, Sender]
 class PollReport:
     """Result of a poll.
 
-    ``stuck`` counts blocked streams, ``waiting`` those that only need time. ``heads`` is the relay's listing of every
-    stream; ``lost`` describes what it lost.
+    ``stuck`` counts blocked streams, ``waiting`` those that will continue without help. ``heads`` is the relay's
+    listing of every stream; ``lost`` describes what it lost.
     """
 
     blobs: int = 0
@@ -52,7 +52,7 @@ class PollReport:
 
 @dataclass(frozen=True, slots=True)
 class BlobRefusal:
-    """Refused blob: its number and the new state of its stream."""
+    """A refused blob: its number and the new state of its stream."""
 
     seq: int
     state: str
@@ -73,7 +73,7 @@ def run_after(page: BlobPage, last: int) -> list[BlobInfo]:
 
 
 def refusal_of(seq: int, error: EnvelopeError | InvalidRecordError) -> BlobRefusal:
-    """Return what a blob's error means for its stream. Only damage in transit is worth sending again."""
+    """Return the consequence of a blob's error for its stream. Only damage in transit is worth sending again."""
     states = {ForkedError: "fork", WrongKeyError: "wrong-key", UnknownVersionError: "waiting"}
     state = next((states[kind] for kind in states if isinstance(error, kind)), "damaged")
     resend = state == "damaged" and not isinstance(error, InvalidRecordError)
@@ -81,7 +81,7 @@ def refusal_of(seq: int, error: EnvelopeError | InvalidRecordError) -> BlobRefus
 
 
 def refusal_of_sender(seq: int, sender: Sender) -> BlobRefusal:
-    """Return what a blob means that a refused sender sealed."""
+    """Return the consequence of a blob from a sender that is refused."""
     detail = f"{sender.peer.name} was revoked"
     if sender.refused == "old-key":
         detail = f"{sender.peer.name} sealed it with keys of generation {sender.generation}, which were rotated"
@@ -89,7 +89,7 @@ def refusal_of_sender(seq: int, sender: Sender) -> BlobRefusal:
 
 
 def claims_of(peer: Peer, body: Mapping[str, object]) -> dict[bytes, int]:
-    """Return how far a heartbeat says that the streams of its device are sealed."""
+    """Return the number of the last sealed blob of each stream, as a device's heartbeat reports it."""
     told = body.get("streams")
     claims: dict[bytes, int] = {}
     for name, head in islice(told.items() if isinstance(told, dict) else (), MAX_CLAIMS):

@@ -1,8 +1,8 @@
 """Send this machine's archive as if it were captured again, to a home that lacks it.
 
-A machine that joins with a memory of its own, one that was home before, and one whose home has lost its memory send
-their whole ledger, after all live conversation. It is sent in steps, each in one transaction with its position, so it
-can be stopped anywhere and never fills the disk with a second copy.
+A machine sends its whole ledger if it joins with its own memory, was home before, or its home has lost its memory.
+This happens after all live conversation, in steps, each in one transaction with its position, so that it can be
+stopped anywhere and never fills the disk with a second copy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PastReport:
 
 
 def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> PastReport:
-    """Seal the next ledger rows to be sent; none if enough blobs wait already, or all are sent."""
+    """Seal the next ledger rows to be sent; none if enough blobs wait already, or all rows are sent."""
     place = past.read_place(store)
     if place is None:
         return PastReport()
@@ -77,7 +77,7 @@ def send_some_past(store: Store, link: Link, *, ldm_home: Path, now: int) -> Pas
 
 
 def _finish_if_all_sent(store: Store, place: past.PastProgress) -> tuple[past.PastProgress, bool]:
-    """Read the position again, and forget it if nothing is left. Return it and whether all ledger rows were sent."""
+    """Read the position again, and delete it if nothing is left. Return it and whether all ledger rows were sent."""
     with store.transaction():  # another process may have added more meanwhile
         place = past.read_place(store) or place
         is_all = past.rows_between(store, place.row, place.until) == 0
@@ -95,7 +95,7 @@ def _put_segment(store: Store, link: Link, segment: Segment, row: int, now: int)
 
 
 def _send_private(store: Store, link: Link, after: str, now: int) -> None:
-    """Send the ids of private lines, so that copies of them in other files are left out at home too."""
+    """Send the ids of private lines, so that home does not store copies of them from other files."""
     while uuids := past.private_uuids(store, after, UUIDS_AT_ONCE):
         after = uuids[-1]
         with store.transaction():
@@ -119,7 +119,7 @@ def _send_memories(store: Store, link: Link, after: int, now: int) -> None:
 
 
 def _segment(store: Store, state: ledger.TranscriptState, row: LedgerRow, ldm_home: Path) -> Segment:
-    """Return a ledger row as the segment that it came from."""
+    """Return the segment from which a ledger row was made."""
     key = state.mark.transcript
     after = Watermark(key, row.stop, 0, 0, row.generation)
     before = Watermark(key, row.start, 0, 0, row.generation)

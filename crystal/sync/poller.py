@@ -1,4 +1,4 @@
-"""Poller of the home machine: list, fetch, verify, open, ingest, acknowledge, in this order and per stream.
+"""Poll the relay on the home machine: list, fetch, verify, open, ingest, acknowledge, in this order, per stream.
 
 Refused blobs are not deleted, and a blocked stream does not block others. The relay's listing is only a hint; only
 authenticated data is used. Two pollers at once are harmless: the cursor moves in the transaction that used it.
@@ -43,7 +43,7 @@ from crystal.sync.wire import InvalidRecordError
 
 PAGE = 100
 LIVE_TURN = 400
-"""Number of blobs taken from a live stream before other streams have their turn."""
+"""Number of blobs read from a live stream before other streams have their turn."""
 PAST_TURN = 20
 """The same for a stream of the past: live conversation never waits longer than for these."""
 AT_ONCE = 50
@@ -52,7 +52,7 @@ BYTES_AT_ONCE = 2 << 20
 LAST_UNPROVEN = "relay_last_unproven"
 """The store's note of the last unproven stream tried, if not all could be."""
 MAX_SILENT = 3
-"""After this many failed streams in a row the relay counts as unavailable."""
+"""After this many consecutive failed streams the relay counts as unavailable."""
 
 
 class Poller:
@@ -64,7 +64,7 @@ class Poller:
         taker: Handles conversation messages.
         senders: Returns the allowed senders; called for every poll, because devices come and go.
         clock: Returns the time, ms.
-        own_prefixes: Prefixes of streams that home writes for itself.
+        own_prefixes: Prefixes of the streams that home writes.
         at_once: Number of concurrent fetches.
     """
 
@@ -130,7 +130,7 @@ class Poller:
         inbox.drop_unlisted(self._store, {info.stream for info in listed.streams})
 
     def _find_lost(self, listed: StreamList, report: PollReport) -> None:
-        """Mark documents to devices that the relay has lost to be sent again."""
+        """Queue documents to devices again that the relay has lost."""
         report.heads = {info.stream: info.head for info in listed.streams}
         lost = 0
         for peer in relay_peers.all_peers(self._store, "device"):
@@ -173,13 +173,13 @@ class Poller:
         except (UnavailableError, StoreDamagedError, RelayDeniedError):
             raise
         except (WatermarkMovedError, NotAtRelayError):
-            return  # another poller took it, or the document was replaced: the next one contains everything
+            return  # another poller has processed it, or the document was replaced: the next one contains everything
         except Exception as error:  # noqa: BLE001 - a fault in one stream is named and must not hold up the others
             words = error.message if isinstance(error, CrystalError) else type(error).__name__
             self._stopped.suspend(self._stopped.met(known), "damaged", "error", f"crystal could not store it: {words}")
 
     def _take(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
-        """Process one stream by its channel; a new stream's first blob shows which it is."""
+        """Process one stream by its channel; the first blob of a new stream shows its channel."""
         is_new = not known.channel and info.head > known.last_seq
         if known.channel in LATEST_WINS or (is_new and looks_like_documents(self._client, info)):
             self._documents(known, info, report)
@@ -188,7 +188,7 @@ class Poller:
 
     def _conversation(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
         if info.count and info.acked < known.last_seq and known.peer is not None:
-            # Sent again although it is stored: the device has no receipt yet.
+            # A device that sends a stored blob again has no receipt yet.
             relay_peers.tell_again(self._store, known.peer)
         taken, goes_on, acked = 0, True, info.acked
         try:
@@ -196,7 +196,7 @@ class Poller:
                 turn = PAST_TURN if known.lane == "past" else LIVE_TURN
                 if taken >= turn:
                     break
-                # From a new stream take one blob: it shows whether the stream is of the past, which waits.
+                # Read only one blob of a new stream: it shows whether the stream is of the past, which must wait.
                 limit = 1 if known.lane is None else min(PAGE, turn - taken)
                 page = self._client.blobs(info.stream, known.last_seq, limit)
                 acked = page.acked
@@ -238,7 +238,7 @@ class Poller:
         if known.peer is None or not known.channel:
             inbox.bind(self._store, known.id, sender.peer.id, Channel.CONVERSATIONS, known.lane)
         self._note_generation(sender)
-        # Do not read it from the store again: another poller may have moved the cursor, and then this one must not.
+        # Not read from the store again: another poller may have moved the cursor, and then this one must stop.
         return replace(known, peer=sender.peer.id, channel=int(Channel.CONVERSATIONS))
 
     def _read(
@@ -263,7 +263,7 @@ class Poller:
             new = self._taker.take(peer, known, waiting, self._clock())
         except (UnavailableError, StoreDamagedError, WatermarkMovedError):
             raise
-        except Exception:  # one of them is faulty: committed one by one, only that one raises
+        except Exception:  # one of the blobs is faulty; committed one by one, only that one raises
             if len(waiting) == 1:
                 raise
             for one in waiting:
@@ -279,7 +279,7 @@ class Poller:
     def _open(
         self, known: InStream, seq: int, data: bytes, tag: bytes, documents: int | None = None
     ) -> tuple[Sender, VerifiedBlob]:
-        """Open a blob with the keys of the stream's allowed writers; ``documents`` names a channel without chain."""
+        """Open a blob with the keys of the stream's allowed writers; ``documents`` names a channel without a chain."""
 
         def keys_of(key_id: bytes) -> LinkKeys | None:
             sender = self._senders.get(key_id)
@@ -294,7 +294,7 @@ class Poller:
         return self._senders[opened.header.key_id], opened
 
     def _note_generation(self, sender: Sender) -> None:
-        """Record the first blob under new keys: from then on the old ones are refused."""
+        """Record the first blob under new keys; from then on blobs under the old ones are refused."""
         peer = sender.peer
         if sender.generation > peer.accepted_from:
             newest = max(peer.generation, sender.generation)  # higher if home was restored from before the rotation
@@ -307,7 +307,7 @@ class Poller:
     # -- documents ---------------------------------------------------------------------------------------------------
 
     def _documents(self, known: InStream, info: StreamInfo, report: PollReport) -> None:
-        """Process the newest document of a stream that opens; all earlier ones are done."""
+        """Process the newest document of a stream that opens, which supersedes all earlier ones."""
         for newest in newest_documents(self._client, info, known.last_tag):
             try:
                 sender, opened = self._open(known, newest.seq, newest.data, b"", newest.channel)
@@ -342,7 +342,7 @@ class Poller:
             self._client.ack(info.stream, last)
 
     def _take_claims(self, known: InStream, peer: Peer, claims: Mapping[bytes, int], now: int) -> None:
-        """Record how far a heartbeat says the device has sealed, to notice blobs that a relay withholds."""
+        """Record how far a device's heartbeat says it has sealed, to detect blobs that a relay withholds."""
         for stream in claims:
             met = inbox.meet_stream(self._store, stream, now)
             if met.peer is None:

@@ -1,4 +1,4 @@
-"""Receipts: home tells each device how far its streams are committed, and what to do.
+"""Write and process receipts, by which home confirms each stream's last committed blob and requests others.
 
 A receipt names, for every stream, the last committed number and its tag. A blob counts as received only if the tag
 equals the device's own: two copies of one device never use each other's receipts. A receipt for less than an earlier
@@ -24,7 +24,7 @@ LOST = "home needs blobs that are no longer kept here; everything archived here 
 
 
 def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
-    """Return the receipts of a device: how far each stream is committed, from where to send again, which to leave."""
+    """Return the receipts of a device: the last committed blob of each stream, where to resend from, and forks."""
     streams: dict[str, list[Any]] = {}
     resend: dict[str, int] = {}
     fork: list[str] = []
@@ -37,7 +37,7 @@ def receipts_for(store: Store, peer: Peer) -> dict[str, Any]:
         if one.resend is not None:
             resend[name] = one.resend
         if one.state in ("fork", "left"):
-            fork.append(name)  # its writer must continue in another stream: this one is not read any more
+            fork.append(name)  # its writer must continue in another stream: home no longer reads this one
     stale = {"stale": dict(peer.stale)} if peer.stale else {}
     return {"streams": streams, "resend": resend, "fork": fork, "generation": peer.accepted_from, **stale}
 
@@ -96,7 +96,7 @@ def _apply_receipt(
     if view == "ahead":
         with store.transaction():
             outbox.mark_receipted(store, stream.id, upto, now)
-    if view == "other":  # home's position in another history does not apply to ours: send all kept blobs again
+    if view == "other":  # home's position in another history does not apply here: send all kept blobs again
         return _send_from(store, link, stream, outbox.first_kept(store, stream.id), now, send_all, is_fork=True)
     if name in receipts.fork:
         return _send_from(store, link, stream, upto + 1, now, send_all, is_fork=True)
@@ -132,9 +132,9 @@ def _reason(*, is_fork: bool, is_lost: bool, is_rotated: bool) -> str | None:
 def _send_from(
     store: Store, link: Link, stream: OutStream, start: int, now: int, send_all: Callable[[], None], *, is_fork: bool
 ) -> list[str]:
-    """Send a stream to home again from ``start`` on; of a fork in another stream, once.
+    """Send a stream to home again from ``start`` on; a fork in another stream, once.
 
-    What home needs and is no longer kept comes from the archive.
+    Blobs that home needs and that are no longer in the outbox are made again from the archive.
     """
     kept = outbox.kept_from(store, stream.id, start)
     if is_fork and stream.closed_at is not None and not kept:
@@ -155,7 +155,7 @@ def _send_from(
 
 
 def mend_streams(store: Store, link: Link, now: int) -> None:
-    """Seal again what waits under keys no longer in use: a crash interrupted their change.
+    """Seal blobs again that wait under keys no longer in use, because a crash interrupted the change of keys.
 
     Raises:
         NotConfiguredError: The old keys are missing.

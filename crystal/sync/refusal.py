@@ -1,7 +1,7 @@
 """Classify error answers, and translate them into errors.
 
-Only answers of a relay of our version say something about a blob or a token: a proxy or a network's login page may also
-answer 404 or 409.
+Only answers of a relay with this protocol version say something about a blob or a token: a proxy or a network's login
+page may also answer 404 or 409.
 
 Source: docs/spec/relay-http.md, "Errors".
 """
@@ -48,7 +48,7 @@ _BY_ANYBODY: Mapping[int, _Meaning] = {
         "nothing is lost; the home machine makes room by collecting (crystal relay poll)",
     ),
 }
-"""Meanings of statuses, also if something between the relay and this machine answers."""
+"""Meanings of statuses, also of answers from something between the relay and this machine."""
 _BY_CODE: Mapping[str, _Meaning] = {
     "too-many-streams": (
         RelayFullError,
@@ -83,7 +83,7 @@ _CONFLICTS: Mapping[str, _Meaning] = {
 
 
 def check(answer: RelayResponse, expected: tuple[int, ...], relay: str) -> RelayResponse:
-    """Return the answer if it is one of those expected, from a relay of our version.
+    """Return the answer if it has an expected status and comes from a relay with this protocol version.
 
     Args:
         answer: The answer.
@@ -109,7 +109,7 @@ def check(answer: RelayResponse, expected: tuple[int, ...], relay: str) -> Relay
 
 
 def refusal(answer: RelayResponse, code: str, relay: str, *, ours: bool) -> CrystalError:
-    """Return the error that a status means.
+    """Return the error for a status.
 
     Args:
         answer: The answer.

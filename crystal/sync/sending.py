@@ -144,7 +144,7 @@ Change = Callable[[KeptMessage], tuple[PayloadKind, bytes] | None]
 
 
 def _as_it_is(_: KeptMessage) -> None:
-    """Leave every message as it is."""
+    """Leave every message unchanged."""
 
 
 def seal_again(store: Store, link: Link, old: OutStream, start: int, now: int, because: str) -> None:
@@ -193,7 +193,7 @@ def seal_changed(
         target = _writable(store, link, Channel(old.channel), old.lane, now)
     start = _message_start(store, old, start)
     words = {"stream": old.stream.hex(), "from": start, "because": because}
-    for payload in (control_message("continues", words), *ahead):  # home need not wait for the old stream any more
+    for payload in (control_message("continues", words), *ahead):  # home must no longer wait for the old stream
         target = _append_message(store, link, target, PayloadKind.CONTROL, payload, now)
     seqs: list[int] = []
     for message in kept_messages(store, link, old, start):

@@ -1,4 +1,4 @@
-"""Capture on a device: write sealed segment, watermark and, if wanted, the device's own rows in one transaction."""
+"""Store captured segments on a device: sealed segment, watermark and optionally its own rows in one transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeviceSink:
 
     Attributes:
         store: The device's store.
-        link: Returns the link to home; it reads a key, so it is called at the first segment.
+        link: Returns the link to home; called at the first segment because it reads a key.
         lane: Live conversation or the past.
         find_project: Returns the git project of a folder.
         clock: Returns the time, ms.
@@ -42,7 +42,7 @@ class DeviceSink:
     store_here: Callable[[Segment, Claim], IngestReport] | None
 
     def __call__(self, segment: Segment, claim: Claim) -> IngestReport:
-        """Store one segment: durable when this returns, or nothing is written."""
+        """Store one segment; it is durable when this returns, or nothing is written."""
         try:
             link = self.link()
             _ = link.keys
@@ -55,7 +55,7 @@ class DeviceSink:
 
         def claim_and_seal(store: Store, claimed: Segment, now: int) -> int:
             ident = claim(store, claimed, now)
-            # A different one if something of it was forgotten since it was read.
+            # the claim removes lines that were forgotten since the segment was read
             said = payload if claimed is segment else encode_segment(claimed, self._projects(claimed), self.lane)
             put_message(store, link, said, kind=PayloadKind.RECORDS, lane=self.lane, now=now)
             return ident
@@ -69,7 +69,7 @@ class DeviceSink:
 
 
 def _claim_for_later(claim: Claim) -> Claim:
-    """Return a claim that sends with the past, when the key is back, what cannot be sealed now.
+    """Return a claim that queues bytes that cannot be sealed now; they are sent with the past when the key is back.
 
     Transcripts cannot wait: the client deletes them after some weeks.
     """

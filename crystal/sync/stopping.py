@@ -1,4 +1,4 @@
-"""Record streams that cannot continue: why, since when, when to try again, what to ask for."""
+"""Record streams that cannot continue: why, since when, when to try again, and what to request."""
 
 from __future__ import annotations
 

@@ -41,26 +41,26 @@ MAX_MESSAGE = 768 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartialMessage:
-    """Part of a message whose end has not arrived."""
+    """A part of a message whose end has not arrived."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Segment and its parsed content."""
+    """A segment and its parsed content."""
 
     sent: SentSegment
     prepared: Prepared
 
 
 class ControlMessage(Struct, frozen=True, tag_field="kind"):
-    """Control message, validated. Each kind is a subclass that says what is done with it."""
+    """A validated control message. Each kind is a subclass with a method that executes it."""
 
     v: Literal[1]
 
     def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
-        """Do what a peer's message says. Runs inside the transaction that moves the stream's cursor."""
+        """Execute a peer's message. Runs inside the transaction that moves the stream's cursor."""
 
 
 class SessionEnded(ControlMessage, tag="ended", frozen=True):
@@ -70,13 +70,13 @@ class SessionEnded(ControlMessage, tag="ended", frozen=True):
     at: Annotated[int, Meta(ge=0, lt=1 << 53)]
 
     def act(self, home: MessageHandler, peer: Peer, now: int) -> None:
-        """Note that a session has ended, if it is the device's own."""
+        """Record that a session has ended, if the device owns it."""
         if peer.vouches or inbox.is_session_of(home.store, self.session, peer.name):
             turns.end_session(home.store, self.session, min(self.at, now))
 
 
 class StreamContinues(ControlMessage, tag="continues", frozen=True):
-    """A stream continues in the one of this message."""
+    """A stream continues in the stream of this message."""
 
     stream: Id
     because: Annotated[str, Meta(max_length=40, pattern=TEXT)]
@@ -99,12 +99,12 @@ class StreamContinues(ControlMessage, tag="continues", frozen=True):
 
 
 class PrivateLines(ControlMessage, tag="private", frozen=True):
-    """Lines that were left out."""
+    """Ids of private lines."""
 
     uuids: tuple[str, ...]
 
     def act(self, home: MessageHandler, peer: Peer, now: int) -> None:  # noqa: ARG002 - the others use them
-        """Note lines that are kept out."""
+        """Store the ids of private lines."""
         uuids = [uuid for uuid in self.uuids if uuid and is_unicode(uuid) and "\0" not in uuid]
         privacy.add_private_lines(home.store, uuids)
 

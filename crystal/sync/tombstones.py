@@ -1,6 +1,6 @@
-"""Tombstones in transfer: encode them in a message or a document, and decode them strictly.
+"""Encode tombstones for a message or a document, and decode them strictly.
 
-A tombstone holds ids, never text. Source: docs/spec/relay-messages.md, section 7.
+A tombstone contains ids, never text. Source: docs/spec/relay-messages.md, section 7.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Words(Struct):
 
 
 def words_of(tombstone: Tombstone) -> dict[str, Any]:
-    """Encode a tombstone for a message or a document; names that nobody accepts are left out."""
+    """Encode a tombstone for a message or a document; names that no receiver accepts are left out."""
     value = {what: list(filter(_is_name, tombstone.names(what))) for what in _LISTS if what in tombstone.value}
     if "session" in tombstone.value:
         value["session"] = tombstone.value["session"]

@@ -1,4 +1,4 @@
-"""Connections to a relay: httpcore's pool with a time limit for every exchange.
+"""Connect to a relay: httpcore's pool with a time limit for every exchange.
 
 A timeout per read does not end an answer that arrives one byte at a time, in its headers or its body. So every read and
 write is also limited to the remaining time of the exchange (``Pace``).
@@ -67,7 +67,7 @@ class Pace:
 
 
 _RUNNING = threading.local()
-"""``pace``: time limit of the exchange that this thread is in."""
+"""``pace``: time limit of this thread's current exchange."""
 _PIECE = 64 * 1024
 _IDLE_SECONDS = 4.0
 """Shorter than the five seconds after which common servers close, so that no request uses a closing connection."""

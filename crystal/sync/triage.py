@@ -1,4 +1,4 @@
-"""Select the listed streams to read, and limit the effort for those in which nothing ever opened.
+"""Select the listed streams to read, and limit the effort for streams without any valid blob.
 
 A relay may list anything. Streams of unknown and revoked devices are counted but not fetched.
 """
@@ -15,7 +15,7 @@ from crystal.store.sync.relay_peers import Peer
 from crystal.sync.answers import StreamInfo
 
 MAX_UNPROVEN_TRIES = 200
-"""Maximum number of fruitless fetches in one poll, among streams in which nothing ever opened."""
+"""Maximum number of fruitless fetches in one poll, among streams of which no blob was ever opened."""
 MAX_FRUITLESS_MS = 30_000
 """Maximum time that one poll spends on streams from which it takes nothing, ms."""
 
@@ -25,11 +25,11 @@ Listed = dict[tuple[int, str], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Triage:
-    """Listed streams, sorted.
+    """The listed streams, sorted.
 
     Attributes:
-        proven: A blob of a device opened in them, or the device names them.
-        unproven: Nothing opened in them yet.
+        proven: Streams of which a blob was opened, or which a device's heartbeat names.
+        unproven: Streams of which no blob was opened yet.
         refused: Not fetched.
     """
 
@@ -92,7 +92,7 @@ def starting_after(streams: Sequence[StreamInfo], last: bytes) -> list[StreamInf
 
 @dataclass(slots=True)
 class Effort:
-    """Effort that one poll has spent on streams from which it took nothing.
+    """Effort that one poll has spent on streams without a usable blob.
 
     Attributes:
         clock: Returns the time, ms.

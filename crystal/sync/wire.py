@@ -1,4 +1,4 @@
-"""Encode a Segment for the envelope, and decode it strictly: input is validated before any of it is used.
+"""Encode a segment for the envelope, and decode it strictly: input is validated before any of it is used.
 
 The first line is a JSON object, the head; the captured lines follow as stored in the archive. Source:
 docs/spec/relay-messages.md.
@@ -73,7 +73,7 @@ def encode_segment(segment: Segment, projects: Mapping[str, Project], lane: Lane
 
 
 def _fits(project: Project) -> bool:
-    """Return True if the receiver accepts the name of a folder: it comes from a transcript, which may hold anything."""
+    """Return True if the receiver accepts the path of a folder, which comes from a transcript and may be anything."""
     try:
         msgspec.convert(list(project), _Project)
     except ValueError:
@@ -183,7 +183,7 @@ class _Head(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SentSegment:
-    """Received segment, with the git projects of its folders on the capturing machine and its lane."""
+    """A received segment, with its lane and the git projects of its folders on the capturing machine."""
 
     segment: Segment
     projects: Mapping[str, Project]

@@ -1,4 +1,4 @@
-"""Seal and open blobs, whose header is 116 bytes of plaintext. The order of the checks is part of the specification.
+"""Seal and open blobs, whose header is 116 bytes of plaintext. The specification defines the order of the checks.
 
 Source: docs/spec/envelope.md, sections 4, 5, 8 and 9.
 """

@@ -1,4 +1,4 @@
-"""Keys of a link: one direction between one device and home, one key per purpose.
+"""Derive the keys of a link: one direction between one device and home, one key per purpose.
 
 Source: docs/spec/envelope.md, section 3.
 """
@@ -20,7 +20,7 @@ _LINKS = {"up": b"crystal-relay/1 link up", "down": b"crystal-relay/1 link down"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LinkKeys:
-    """Keys that seal and open the blobs of one link. Only ``key_id`` may be shown: it is part of every header."""
+    """Keys that seal and open the blobs of one link. Only ``key_id`` may be printed: it is part of every header."""
 
     link: bytes
     key_id: bytes

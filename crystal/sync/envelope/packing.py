@@ -41,9 +41,9 @@ class PayloadKind(IntEnum):
 
 
 def padded_length(length: int) -> int:
-    """Return the length that ``length`` bytes of content are padded to: Padme, and at least 1,024.
+    """Return the length to which ``length`` bytes of content are padded: Padme, and at least 1,024.
 
-    Above 1,024 at most a sixteenth is added, and no more than 320 different lengths are left up to 8 MiB.
+    Above 1,024 at most a sixteenth is added, and there are at most 320 different lengths up to 8 MiB.
 
     Source: Nikitin et al., Reducing Metadata Leakage from Encrypted Files and Communication with PURBs, 2019.
     """

@@ -80,7 +80,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class BundleReceipt:
-    """The device's answer after storing its bundle: its name, its agent, and which bundle."""
+    """The device's answer after storing its bundle: its name, its agent, and the bundle's digest."""
 
     device_name: str
     agent_id: str
@@ -180,7 +180,7 @@ def _split(data: bytes) -> list[str]:
 
 
 def _name(what: str, name: str) -> None:
-    """Refuse a name with characters that are not safe on a terminal."""
+    """Refuse a name with characters that are unsafe on a terminal."""
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """Derive keys from the root: HKDF-Expand with SHA-256, a label for each purpose.
 
-The root is uniform, so HKDF-Extract is left out (RFC 5869, section 3.3). Labels are ASCII and end in a zero byte where
+The root is uniform, so HKDF-Extract is not needed (RFC 5869, section 3.3). Labels are ASCII and end in a zero byte if
 a value follows, so that no two inputs can be the same bytes. Source: docs/adr/0011-keys.md.
 """
 
@@ -51,7 +51,7 @@ def device_secret(root: bytes, device_id: bytes, generation: int) -> bytes:
 
 
 def shared_device_id(root: bytes, device_name: str) -> bytes:
-    """Return the id, 16 bytes, of a device that holds the root itself. Home and device derive it from the name alone.
+    """Return the id, 16 bytes, of a device that has the root itself. Home and device derive it from the name alone.
 
     For users who put one key on all machines; a paired device gets a random id.
     """

@@ -1,4 +1,4 @@
-"""Text forms of a key: crystal's own form with a checksum, and the output of ``openssl rand``.
+"""Read and write the text forms of a key: crystal's own form with a checksum, and the output of ``openssl rand``.
 
 Parsing never guesses: malformed input is refused with a message that names the problem and never the key.
 
@@ -6,7 +6,7 @@ crystal's own form is base32 with a checksum, which people can copy in either ca
 is CRC-32 with its four bytes at the end in the order that makes the whole a code word of the polynomial. Such a code
 finds every error that is within 32 neighbouring bits, wherever it is. One wrong letter changes at most 5 bits and two
 swapped neighbours at most 10, which no order of bits within the bytes can spread over more than 24: both are always
-found. Any other error goes unnoticed once in 2^32 cases.
+found. Any other error is missed once in 2^32 cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Secrets in the operating system's keyring, if the user selected it: any failure there is an error."""
+"""Store secrets in the operating system's keyring, if the user selected it. Any failure of it is an error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_entry(user: str, secret: str, *, replace: bool) -> str | None:
         The user name of the old password, or None.
 
     Raises:
-        UsageError: Another is there and ``replace`` is not given.
+        UsageError: Another password is stored and ``replace`` is not given.
         NotConfiguredError: The package is missing, there is no keyring, or it fails or does not keep the password.
     """
     old, backup = read_entry(user), None

@@ -1,4 +1,4 @@
-"""Pairing: a short code becomes a key that only the two machines have, and home hands over the bundle under it.
+"""Pair two machines: a short code becomes a key that only they have, which seals the bundle from home.
 
 Six messages in one order; the caller carries them through the relay's mailbox:
 
@@ -10,9 +10,9 @@ Six messages in one order; the caller carries them through the relay's mailbox:
     5       home    bundle   sealed: see ``crystal.sync.keys.bundle``  the device stores it
     6       device  answer   sealed: name, agent, the bundle's digest  both show the same four words
 
-Every message is a version byte, its number and the body; number 7 in place of any says that its sender gives up. The
-transcript covers every message in full, in order, so each is bound to all before it. Any failure ends the pairing for
-good: a code is valid for one attempt, so that a relay in the middle has one guess among 2^33. Byte layout:
+Every message is a version byte, its number and the body; number 7 instead of any of these means that its sender gives
+up. The transcript covers every message in full, in order, so each is bound to all before it. Any failure ends the
+pairing for good: a code is valid for one attempt, so that a relay in the middle has one guess among 2^33. Byte layout:
 docs/adr/0011-keys.md.
 """
 
@@ -62,7 +62,7 @@ class PairingError(DeniedError):
 
 
 class Pairing:
-    """State of one side: how many messages have passed. The first violation of the protocol ends it for good.
+    """State of one side of a pairing. The first violation of the protocol ends it for good.
 
     Args:
         code: The code, for this pairing only.
@@ -84,7 +84,7 @@ class Pairing:
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the pairing failed; then no method does anything any more, and the mailbox can be closed."""
+        """Return True if the pairing failed; then every method fails, and the mailbox can be closed."""
         return self._passed == _ENDED
 
     @property
@@ -115,7 +115,7 @@ class Pairing:
         return bytes([PAIRING_VERSION, _GIVE_UP])
 
     def send(self, plain: bytes = b"") -> bytes:
-        """Make the next message, which must be this side's; ``plain`` is what a bundle or an answer says.
+        """Make the next message, which must be this side's; ``plain`` is the content of a bundle or an answer.
 
         Raises:
             PairingError: It is the other side's turn, or the pairing has ended.
@@ -133,10 +133,10 @@ class Pairing:
         return message
 
     def take(self, message: bytes) -> bytes:
-        """Check the next message, which must be the other side's; return what a bundle or an answer says.
+        """Check the next message, which must be the other side's; return the content of a bundle or an answer.
 
         Raises:
-            PairingError: The message is not the one that is due, or not authentic; or the pairing has ended.
+            PairingError: The message is not the expected one, or not authentic; or the pairing has ended.
         """
         with self._step(is_ours=False) as number:
             body = _body(message, number)
@@ -228,7 +228,7 @@ class Pairing:
 
 
 def _body(message: bytes, number: int) -> bytes:
-    """Return a message without its start, which must say that it is the one that is due."""
+    """Return a message without its first two bytes, the version and the expected number, which are checked."""
     if not 2 <= len(message) <= MAX_MESSAGE:
         raise PairingError("malformed", f"a pairing message is {len(message)} bytes long")
     if message[0] != PAIRING_VERSION:

@@ -1,4 +1,4 @@
-"""Places of the relay's key and token: select one, read it, write it.
+"""Select, read and write the place of the relay's key or token.
 
 Exactly one place is used; ``place_of`` selects it before anything is opened. If it fails, that is an error: a fallback
 could seal with the wrong key. Order and reasons: docs/reference/keys.md.
@@ -36,7 +36,7 @@ class KeyMissingError(NotConfiguredError):
 
 
 class RelayToken(Secret):
-    """Token for the relay, the description of its place, and a notice for the user, or None."""
+    """A token for the relay, the description of its place, and a notice for the user, or None."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class RelayToken(Secret):
 
 @dataclass(frozen=True, slots=True)
 class FoundKey:
-    """Key, a description of its place, and a notice for the user, or None."""
+    """A key, a description of its place, and a notice for the user, or None."""
 
     key: RelayKey
     source: str
@@ -58,7 +58,7 @@ class FoundKey:
 
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """Descriptions of where a secret was written, and where the replaced one is now."""
+    """Descriptions of the place of a new secret, and of the place where the replaced one is kept."""
 
     source: str
     backup: str | None = None
@@ -86,7 +86,7 @@ class KeyPlaces:
 
 @dataclass(frozen=True, slots=True)
 class SecretNames:
-    """Names of one of the two secrets: in messages, in the environment, in the data folder, in keyring and command."""
+    """Names of one of the two secrets: in messages, environment, data folder, keyring and command."""
 
     secret: str
     variable: str
@@ -182,7 +182,7 @@ def write_token(places: KeyPlaces, token: RelayToken, *, replace: bool = False) 
 
 
 def check_writable(places: KeyPlaces, hint: str | None = None, *, but_key: bool = False) -> None:
-    """Raise now, before anything is sent or spent, what would fail at the end; ``but_key`` leaves out the key.
+    """Check that key and token can be stored, before anything is sent or spent; ``but_key`` skips the key.
 
     Raises:
         NotConfiguredError: Key or token is read from a place that crystal does not write.

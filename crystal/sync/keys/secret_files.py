@@ -1,4 +1,4 @@
-"""Secrets in files: read only if nobody else could read or replace them, written so that a crash does no harm."""
+"""Read secrets from files that nobody else could read or replace, and write them so that a crash does no harm."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Trust = Literal["own", "given", "managed"]
 def read_secret_file(path: Path, trust: Trust) -> bytes | None:
     """Return a secret from a regular file that nobody else could have read or replaced, see ``problem_of_file``.
 
-    An own file must not be a symbolic link. The links of another are followed, and the target is checked.
+    An own file must not be a symbolic link. Links of other files are followed, and the target is checked.
 
     Returns:
         Its bytes, or None if an own file does not exist.
@@ -84,8 +84,8 @@ def is_managed(path: Path, env: Mapping[str, str]) -> bool:
 def problem_of_file(info: os.stat_result, me: int, trust: Trust) -> str | None:
     """Return why a file cannot be trusted, or None.
 
-    An own file belongs to the user alone. A given one belongs to the user or root and nobody else may write it; root
-    may let a group read it (0440), but not everybody. A managed one must only not be writable by everybody.
+    An own file must belong to the user alone. A given file must belong to the user or root and be writable by nobody
+    else; root may let a group read it (0440), but not everybody. A managed file must only not be writable by everybody.
     """
     mode = stat.S_IMODE(info.st_mode)
     if trust == "managed":
@@ -99,7 +99,7 @@ def problem_of_file(info: os.stat_result, me: int, trust: Trust) -> str | None:
 
 
 def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
-    """Write a secret with mode 0600 in a folder of mode 0700. After a crash either the old or the new one is there.
+    """Write a secret with mode 0600 in a folder of mode 0700. After a crash, the file is either the old or the new one.
 
     Writing the same bytes changes nothing. A replaced secret is kept as ``.bak``, or the first free ``.bak.2``,
     ``.bak.3``: it may still be needed to open data in transit.
@@ -108,7 +108,7 @@ def write_own_file(path: Path, data: bytes, *, replace: bool) -> Path | None:
         The path of the old secret, or None.
 
     Raises:
-        UsageError: Another secret is there and ``replace`` is not given, or ``path`` is not a regular file.
+        UsageError: Another secret is stored and ``replace`` is not given, or ``path`` is not a regular file.
         UnavailableError: The system refuses. The old file is untouched.
     """
     make_private_dir(path.parent)

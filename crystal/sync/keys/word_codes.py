@@ -1,4 +1,4 @@
-"""Words for people to copy instead of bits: the pairing code, the verification words and the paper key.
+"""Encode bits as words for people to copy: the pairing code, the verification words and the paper key.
 
 All are from the 2048 English words of BIP39. Misspelt words are refused with similar ones.
 """

@@ -1,7 +1,7 @@
-"""Device side of the mirror: keep the newest manifest, fetch missing objects, apply them in order.
+"""Run the device's side of the mirror: keep the newest manifest, fetch missing objects, apply them in order.
 
-The device's own data is never touched: the mirror is a file next to the device's store. The first copy, and one that
-does not continue the existing one, is built in a separate file and moved into place when complete; until then searches
+The device's own data is never touched: the mirror is a file next to the device's store. A first copy, or one that
+does not continue the existing copy, is built in a separate file and moved into place when complete; until then searches
 use the old one. An interrupted run continues where it stopped.
 
 Source: docs/spec/mirror.md, section 5.
@@ -38,7 +38,7 @@ TOLD_BAD = 64
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """State of a mirror. ``as_of`` is home's clock, ms, or None: everything home knew then is included.
+    """State of a mirror. It contains everything that home knew at ``as_of`` (home's clock, ms; None if unknown).
 
     ``is_complete``: it satisfies the newest manifest.
     """
@@ -53,7 +53,7 @@ class MirrorStatus:
 
 
 class Mirror(MirrorFiles):
-    """Mirror on this device."""
+    """This device's mirror."""
 
     def take(self, manifest: Mapping[str, Any], serial: int) -> None:
         """Store a manifest from home if its document is newer than the last one. Idempotent.
@@ -109,7 +109,7 @@ class Mirror(MirrorFiles):
         return {"bad": bad[:TOLD_BAD]} if bad else {}
 
     def status(self) -> MirrorStatus:
-        """Return the state of the mirror. Cheap."""
+        """Return the state of the mirror. Fast."""
         wanted, (at, chunks) = self.read_wanted(), self._applied()
         is_there = self.path.exists()
         return MirrorStatus(

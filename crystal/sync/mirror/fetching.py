@@ -1,7 +1,7 @@
-"""One run of fetching: missing objects in order, each checked, opened and applied before the next.
+"""Fetch missing objects in one run, in order; check, open and apply each before the next.
 
-An existing mirror is extended in place. The first one, and one that does not continue the existing history, is built in
-a separate file and moved into place when complete.
+An existing mirror is extended in place. A first one, or one that does not continue the existing history, is built in a
+separate file and moved into place when complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""List of the mirror's objects: the manifest, as home writes it and a device reads it. Pure.
+"""Encode and parse the manifest, the list of the mirror's objects: home writes it, a device reads it. Pure.
 
 A manifest is a JSON object that home seals for one device (crystal/sync/documents.py).
 
@@ -29,8 +29,7 @@ Bytes32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
 class MirrorObject(Struct, frozen=True, array_like=True):
     """One object: the positions after the previous entry, up to ``last``.
 
-    ``mark`` identifies the history that position ``last`` belongs to; ``number`` is the seq that the object is sealed
-    with.
+    ``mark`` identifies the history of position ``last``; ``number`` is the seq with which the object is sealed.
     """
 
     last: Positive

@@ -1,4 +1,4 @@
-"""Home side of the mirror: new rows become objects at the relay, and a list of them for the devices.
+"""Run home's side of the mirror: upload new rows as objects, and send the list of objects to the devices.
 
 Each step is durable before the next: a position is decided (its rows are fixed), read, sealed, uploaded, and only then
 listed. After any crash the next run continues; objects that were uploaded but never listed are deleted later. The list
@@ -40,7 +40,7 @@ LOOK_EVERY_MS = 6 * HOUR_MS
 """Interval at which the relay is asked which objects it has."""
 
 LOOK_AGAIN_MS = HOUR_MS // 2
-"""The same while it loses some."""
+"""The same interval while the relay loses objects."""
 
 REFRESH_MS = HOUR_MS
 """Maximum age of the time in the manifest if nothing is new; then ``manifest`` returns a newer one."""
@@ -70,7 +70,7 @@ class Publisher:
                 self._replace(run)
 
     def _replace(self, run: Upkeep) -> None:
-        """Seal the rows of a run as they are now, and store them as one object in its place."""
+        """Seal the present rows of a run as one object, and store it in place of the run's objects."""
         payload = pack(export(self.store, run.objects))
         home, (key, link) = mirror.begin(self.store, self.random, self.now), mirror.newest_key(self.store)
         number = mirror.next_number(self.store)
@@ -88,7 +88,7 @@ class Publisher:
         sha256, marks = hashlib.sha256(blob).digest(), b"".join(one.marks for one in run.objects)
         place = (run.objects[-1].last, run.objects[0].first, marks, number, sha256)
         made = mirror.Listed(*place, len(blob), len(payload), run.level, key, self.now, stale=0)
-        mirror.put_in_trash(self.store, sha256, self.now)  # if it never gets into the list, it is deleted later
+        mirror.put_in_trash(self.store, sha256, self.now)  # deleted later unless the list contains it
         self.client.put_object(sha256[:16], blob)
         mirror.replace(self.store, run.objects, made)
 
@@ -104,7 +104,7 @@ class Publisher:
         if missing and read_note(self.store, MISSED_ONCE) is None:
             # A database restored from a backup lists objects that were merged since: not the relay's fault.
             write_note(self.store, MISSED_ONCE, str(missing))
-            mirror.look_soon(self.store)  # to see whether the new uploads stay there
+            mirror.look_soon(self.store)  # to check that the new uploads stay there
             return
         note_losses(self.store, LOST_MIRROR, missing, ("part of the mirror", "parts of the mirror"), self.now)
         if not missing:
@@ -118,7 +118,7 @@ def publish(
     now: int,
     random: Random,
 ) -> dict[str, Any] | None:
-    """Publish what is new in home's memory. May be called at any time, but not twice at once.
+    """Publish what is new in home's memory. May be called at any time, but not twice in parallel.
 
     Args:
         store: Home's store, open for writing, in no transaction.
@@ -172,11 +172,11 @@ def roll_key(store: Store, random: Random, now: int) -> None:
 def on_told(store: Store, told: Mapping[str, Any], *, now: int) -> None:
     """Process a device's report on its mirror: objects that it cannot get.
 
-    A report causes at most one upload: an object made within the last hour is left unchanged.
+    A report causes at most one upload of each object: one made within the last hour is left unchanged.
     """
     try:
         bad = [bytes.fromhex(one) for one in list(told.get("bad") or ())[:64]]
-    except (ValueError, TypeError, AttributeError):  # a device reports what it likes
+    except (ValueError, TypeError, AttributeError):  # a device may report anything
         return
     if bad:
         mirror.mark_lost(store, bad, now - HOUR_MS, now)

@@ -44,7 +44,7 @@ def sift(store: Store, mirror: Store, content: ObjectRows, published_at: int) ->
     waits = relay_forgotten.not_published(store, published_at)
     if waits:
         rows = content.rows.get("session", ())
-        content.rows["session"] = [_untitled(row) if _may_tell(row, waits, folders) else row for row in rows]
+        content.rows["session"] = [_untitled(row) if _may_contain(row, waits, folders) else row for row in rows]
 
 
 def _keep(content: ObjectRows, kind: str, is_kept: Callable[[Row], bool]) -> None:
@@ -92,8 +92,8 @@ def _keep_with_parent(mirror: Store, content: ObjectRows, kind: str, parent: str
 # --------------------------------------------------------------------------------------------------------- derived text
 
 
-def _may_tell(row: Row, waits: Sequence[Tombstone], folders: Mapping[int, str]) -> bool:
-    """Return True if text derived from a session may hold what these tombstones, new to home, name."""
+def _may_contain(row: Row, waits: Sequence[Tombstone], folders: Mapping[int, str]) -> bool:
+    """Return True if a session's derived text may contain text of these tombstones, which home did not have yet."""
     at = _AT["session"]
     session, began, folder = row[at["session_id"]], row[at["started_at"]], folders.get(row[at["project"]])
     for one in waits:

@@ -1,4 +1,4 @@
-"""Choose objects to rebuild: lost or forgotten ones at once, many small ones into one now and then.
+"""Choose objects to rebuild: those lost or with forgotten rows immediately, many small ones into one now and then.
 
 Pure. Objects have levels: a new one has 0, and ``FAN`` neighbours of one level are merged into one of the next level.
 So each byte is uploaded again only a few times, and the list grows with the logarithm of the published data, then with
@@ -24,7 +24,7 @@ FULL_LEVEL = 100
 """Level of full objects, which are not merged."""
 
 MEND_BYTES = 64 << 20
-"""Approximate bytes that one run uploads again at most; the rest follows in the next."""
+"""Approximate maximum bytes that one run uploads again; the rest follows in the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _level(one: Listed) -> int:
 
 
 def _fitting(objects: Sequence[Listed]) -> list[Listed]:
-    """Return as many objects from the first on as fit into one."""
+    """Return as many objects, from the first on, as fit into one."""
     some: list[Listed] = []
     size = raw = 0
     for one in objects:
