@@ -1,4 +1,4 @@
-"""``crystal access``: who may ask this memory over HTTP."""
+"""Implement ``crystal access``: manage who may query this memory over HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make(
     now, scopes = now_ms(), _scopes(scope or "read")
     with open_reader() as machine:
         grant, token = make_grant(
-            machine.places.access, label, scopes, _projects(machine, project), now, _end(expires, now)
+            machine.places.access, label, scopes, _projects(machine, project), now, _expiry(expires, now)
         )
     if as_json:
         print_json({"token": token, **_row(grant, now)})
@@ -69,7 +69,7 @@ def approve(
     expires: Expires = DAYS,
 ) -> None:
     """Approve the sign-in of an assistant (needs a server: crystal mcp --http --oauth)."""
-    now, end = now_ms(), _end(expires, now_ms())
+    now, end = now_ms(), _expiry(expires, now_ms())
     with open_reader() as machine:
         requests, projects = RequestList(machine.places.access_requests), _projects(machine, project)
         asked = requests.find(code)
@@ -129,8 +129,8 @@ def _scopes(text: str) -> tuple[str, ...]:
     return tuple(one for one in SCOPES if one in given)
 
 
-def _end(text: str, now: int) -> int | None:
-    """Return when a token ends; a span, which elsewhere is so long ago, is so long from now."""
+def _expiry(text: str, now: int) -> int | None:
+    """Return when a token expires; here a time span such as 90d is counted from now, not back from now."""
     if text.strip().lower() == "never":
         return None
     at = parse_when(text, now=now, name="--expires")

@@ -1,4 +1,4 @@
-"""Fence what a command prints when an agent runs it: it is recalled text there too, and must not be captured again."""
+"""Fence a command's output for an agent, which reads it as recalled text; capture must not store it again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 AGENT_VARIABLES = ("CLAUDECODE", "AI_AGENT", "CODEX_SANDBOX", "CURSOR_AGENT", "GEMINI_CLI", "OPENCODE")
-"""Agents set one of them in the shells that they start."""
+"""Agents set one of these variables in the shells that they start."""
 RECALLING = frozenset("search show sessions memories get recall changed blame how fix about assist".split())
-"""The commands that print recalled text, but for ``context``, which prints the fence itself."""
+"""The commands that print recalled text, except ``context``, which prints the fence itself."""
 
 
 def is_for_agent(command: str | None, arguments: Sequence[str]) -> bool:
-    """Tell whether an agent will read recalled text; ``--raw`` prints transcript lines for programs."""
+    """Return whether an agent will read recalled text; ``--raw`` prints transcript lines for programs."""
     if command not in RECALLING or "--raw" in arguments or sys.stdout.isatty():
         return False
     return any(os.environ.get(name) for name in AGENT_VARIABLES)
 
 
 def run_fenced(run: Callable[[], Any]) -> Any:
-    """Run a command with standard output held back, then print it in a fence, also if it failed midway."""
+    """Run a command with its standard output held back, then print the output in a fence, also after a failure."""
     terminal = sys.stdout
     held = io.TextIOWrapper(io.BytesIO(), encoding=terminal.encoding or "utf-8", errors="replace", newline="\n")
     sys.stdout = held

@@ -1,4 +1,4 @@
-"""``crystal agents``: list the agents on this machine, and how much of their conversations is in the memory."""
+"""Implement ``crystal agents``: list the agents on this machine, and how much of their conversations is captured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def agents(*, as_json: AsJson = False) -> None:
 
 
 def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
-    """Print when each agent is captured, and which ones are not here."""
+    """Print how each agent is captured, and which agents were not found."""
     readable = [one for one in found if one.name not in EXPORTS]
     swept = [one for one in here if one in readable and not one.live]
     for label, some in (

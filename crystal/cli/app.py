@@ -1,6 +1,6 @@
-"""The command line: parse, call one function, render. Errors become messages and exit codes here.
+"""Define the command line: parse, call one function, print. Errors become messages and exit codes here.
 
-A table says which file holds which command; only the file of the requested command is imported, so that the program
+A table maps each command to its file; only the file of the requested command is imported, so that the program
 starts quickly.
 """
 
@@ -87,7 +87,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "demote": ("roles", "Hand home over to a device, or leave home."),
     },
 }
-"""Every command, as the help page orders them: the file of this folder that has it, and what it does in a line."""
+"""Every command, in the order of the help page: its file in this folder, and a one-line description."""
 
 COMMANDS = {name: row for group in GROUPS.values() for name, row in group.items()}
 
@@ -100,9 +100,9 @@ package that opened the file."""
 
 
 class LazyCommands(TyperGroup):
-    """The commands by name, each imported when it is asked for."""
+    """The commands by name, each imported when it is requested."""
 
-    # Typer carries its own copy of click or uses the real one, by its version: so the types here are loose.
+    # Typer includes a copy of click or uses the real one, depending on its version, so the types here are loose.
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return all names, in the order of the table."""
@@ -113,18 +113,18 @@ class LazyCommands(TyperGroup):
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and write all that it prints; typer would make exit code 1 of a reader that has gone."""
+        """Run a command and flush its output; typer would return exit code 1 after a broken pipe."""
         try:
             done = self._invoke(ctx)
             sys.stdout.flush()
         except OSError as error:
             if error.filename is None and error.errno in UNWRITABLE:
-                _end_unheard(error)
+                _exit_unwritable(error)
             raise
         return done
 
     def _invoke(self, ctx: Any) -> Any:
-        """Run a command; what an agent reads of the memory is fenced."""
+        """Run a command; fence its output if an agent reads recalled text."""
         from crystal.cli.agent import is_for_agent, run_fenced
 
         arguments = [*getattr(ctx, "_protected_args", ()), *ctx.args]
@@ -142,7 +142,7 @@ class LazyCommands(TyperGroup):
 
 @functools.cache
 def load_command(name: str) -> Any:
-    """Import one command: the function of its name, or ``commands`` of the file of its name."""
+    """Import one command: the function with its name, or ``commands`` of the file with its name."""
     file = COMMANDS[name][0]
     module = importlib.import_module(f"crystal.cli.{file}")
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -156,14 +156,14 @@ def load_command(name: str) -> Any:
 
 
 class TypedText:
-    """Takes flags that are off and texts of ASCII. Typer does so with pydantic, whose import is a fifth of a search."""
+    """Parse flags that are off and ASCII texts without pydantic, whose import takes a fifth of a search's time."""
 
     def __init__(self, kind: Any, make: Callable[[Any], Any]) -> None:
         self._make = functools.partial(make, kind)
         self._is_text = kind.annotation in (str, list[str]) and kind.parameter_info.parser is None
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return a text, a list of texts, or none; typer reads any other value, or says what is wrong."""
+        """Return a text, a list of texts, or None; leave other values and errors to typer."""
         is_list = param.multiple or param.nargs == -1
         texts = value if is_list else [value]
         if value is None or (self._is_text and all(isinstance(text, str) and text.isascii() for text in texts)):
@@ -173,7 +173,7 @@ class TypedText:
 
 @functools.cache
 def read_plainly() -> None:
-    """Let typer take plain texts without pydantic; a version of it that has no such function stays as it is."""
+    """Make typer parse plain texts without pydantic; do nothing if this version of typer has no such function."""
     core: Any = typer.core
     make = getattr(core, "build_runtime_param", None)
     if make is not None:
@@ -225,7 +225,7 @@ def root(
 
 
 def report(error: CrystalError) -> int:
-    """Print an error the way every command does, and give its exit code."""
+    """Print an error in the format of all commands, and return its exit code."""
     from crystal.cli.render import hint, note
 
     note(error.message, kind="error")
@@ -235,7 +235,7 @@ def report(error: CrystalError) -> int:
 
 
 def main() -> None:
-    """Run the command line; the process ends with the documented exit code."""
+    """Run the command line; exit with the documented code."""
     if COMPLETE_VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
@@ -248,7 +248,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except Exception as error:
-        # Typer's own errors (an unknown option, a missing word) have these two, whichever click it carries.
+        # Typer's own errors (unknown option, missing argument) have these two attributes, whichever click it uses.
         words, asked = getattr(error, "format_message", None), getattr(error, "ctx", None)
         if words is None:
             broken = broken_package(error)
@@ -264,7 +264,7 @@ def main() -> None:
 
 
 def _hint_for(text: str, context: Any) -> str:
-    """Return the next step after a usage error: the command that was probably meant, else the help."""
+    """Return the next step after a usage error: the command that was probably meant, or the help."""
     path = str(getattr(context, "command_path", "crystal"))
     unknown = re.match(r"No such command '(.*)'", text, re.DOTALL)
     names = list(getattr(getattr(context, "command", None), "list_commands", lambda _: [])(context))
@@ -277,9 +277,9 @@ def _hint_for(text: str, context: Any) -> str:
 
 
 def _explained(error: Exception) -> CrystalError | None:
-    """Return what a person can do about an unexpected error; None for a bug, which keeps its traceback.
+    """Return the user's error behind an unexpected one; None for a bug, which keeps its traceback.
 
-    That is a file that the system refuses, or a damaged database, whatever error it caused.
+    Such errors are a file that the system refuses, and a damaged database, whatever exception it caused.
     """
     if isinstance(error, OSError) and error.filename is not None:
         from crystal.config.paths import refused
@@ -290,10 +290,10 @@ def _explained(error: Exception) -> CrystalError | None:
     return damage_here()
 
 
-def _end_unheard(error: OSError) -> NoReturn:
-    """End because standard output takes nothing more, without Python's own last attempt to write to it."""
+def _exit_unwritable(error: OSError) -> NoReturn:
+    """Exit because standard output cannot be written, without Python's own last attempt to write to it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):  # the reader (head, less) has seen enough
+    if isinstance(error, BrokenPipeError):  # the reader (head, less) has ended
         sys.exit(0)
     words = f"standard output: {(error.strerror or str(error)).lower()}"
     sys.exit(report(UnavailableError(words, hint="nothing else failed; run the command again")))

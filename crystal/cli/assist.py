@@ -1,4 +1,4 @@
-"""``crystal assist``: measure on past sessions whether facts for the agent are used."""
+"""Implement ``crystal assist``: measure on past sessions whether facts for the agent are used."""
 
 from __future__ import annotations
 

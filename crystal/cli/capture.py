@@ -1,4 +1,4 @@
-"""``crystal sync`` and ``crystal backfill``: capture on demand, then vectors, index and summaries."""
+"""Implement ``crystal sync`` and ``crystal backfill``: capture on demand, then make vectors, index and summaries."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def sync(
     with open_machine() as machine:
         tally = run_capture(machine, lambda capture: capture.sweep(), _say_waiting)
         problems = send_with_progress(machine)
-        clear_problem(machine.store, "embedding")  # it rests after a failure; somebody asks for it now
+        clear_problem(machine.store, "embedding")  # it pauses after a failure, but the user requests it now
         show = not (quiet or as_json)
         reports, failed = _read_sources(machine, show=show)
         problems += failed
@@ -112,7 +112,7 @@ def _read_sources(machine: Machine, *, show: bool) -> tuple[list[SyncReport], li
 
     try:
         return read_sources(machine, show=show) if list_sources(machine) else ([], [])
-    except CrystalError as error:  # what was captured gets its vectors all the same
+    except CrystalError as error:  # make vectors of what was captured nevertheless
         return [], [error.message]
 
 
@@ -170,7 +170,7 @@ def finish_import(
     as_json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Print what an import brought, send it home, and make vectors and summaries, or leave them to the background."""
+    """Print the result of an import, send it home, and make vectors and summaries, or leave them to the background."""
     show = not (as_json or quiet)
     if show:
         typer.echo(imported_words(tally))
@@ -183,7 +183,7 @@ def finish_import(
 
 
 def send_with_progress(machine: Machine) -> list[str]:
-    """Send what waits to home, on a device. Return what went wrong, in words."""
+    """Send waiting blobs home, on a device. Return the problems, in words."""
     from crystal.app.sync.device import SEND_SECONDS, deliver_soon
     from crystal.store.sync import outbox
 
@@ -225,7 +225,7 @@ def _say_waiting() -> None:
 
 
 def tally_words(tally: Tally) -> str:
-    """Describe in a line what a run captured."""
+    """Describe in one line what a run captured."""
     if not tally.bytes_captured and not tally.bytes_private:
         return "nothing new"
     kept = f"{size_words(tally.bytes_captured)} captured: {count_words(tally.turns, 'turn')}"
@@ -234,7 +234,7 @@ def tally_words(tally: Tally) -> str:
 
 
 def imported_words(tally: Tally) -> str:
-    """Describe in a line what an import captured."""
+    """Describe in one line what an import captured."""
     return tally_words(tally) + ("; search works now" if tally.turns else "")
 
 
@@ -244,12 +244,12 @@ def warn_of(tally: Tally, problems: Sequence[str] = ()) -> None:
 
 
 def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | None = None) -> Tally:
-    """Import past transcripts, and make the index of their words; what is imported stays when the user interrupts it.
+    """Import past transcripts and index their words; what is imported is kept if the user interrupts it.
 
     Args:
         machine: This machine.
         past: What to import.
-        again: How to continue what the background cannot: something that was unpacked for this.
+        again: The command that continues an import which the background cannot, because files were unpacked for it.
 
     Raises:
         Exit: The user interrupted it; with code 130.
@@ -264,7 +264,7 @@ def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | Non
             tally = import_sessions(machine, past, advance, on_wait=_say_waiting)
         if again is None:
             drop_pending(machine, past)
-        # A full disk leaves it to the background: a search says what it did not read.
+        # If the disk is full, the background does it; a search reports what it did not read.
         with contextlib.suppress(CrystalError), bar_shown() as bar:
             until = time.monotonic() + DAY_SECONDS
             maintenance.index(machine.store, machine.now(), until, partial(bar, STEPS["index"]))
@@ -274,7 +274,7 @@ def import_with_bar(machine: Machine, past: Sequence[PastFile], again: str | Non
 
 
 def import_in_projects(machine: Machine, since: int | None = None) -> Tally:
-    """Import what agents keep in the folders of projects that an import has just made known."""
+    """Import what agents keep in the folders of projects that the last import has found."""
     from crystal.app.import_past import plan_in_projects
 
     refused = Tally()

@@ -1,4 +1,4 @@
-"""``crystal completion``: print a script that lets a shell complete commands and options."""
+"""Implement ``crystal completion``: print a script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crystal.cli.options import argument
 
 
 class Shell(str, Enum):
-    """The shells that can complete."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"

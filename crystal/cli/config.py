@@ -1,4 +1,4 @@
-"""``crystal config``: every setting with its value and where that came from; change one, or take it out."""
+"""Implement ``crystal config``: show every setting with its value and source; change or remove one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
 
 def _with_mode(key: str) -> str:
-    """Return the mode of a group of settings that is named alone: ``assist`` is ``assist.mode``."""
+    """Return the mode setting of a group that is named alone: ``assist`` means ``assist.mode``."""
     mode = f"{key}.mode"
     return mode if mode in SETTINGS else key
 
@@ -107,7 +107,7 @@ def _variables_set(setting: Setting) -> list[str]:
 
 
 def _items_in(path: Path, key: str) -> list[Any]:
-    """Return the items that a list has in the settings file."""
+    """Return the items of a list in the settings file."""
     table, _, name = key.rpartition(".")
     inner = read_file(path).get(table)
     found = inner.get(name) if isinstance(inner, dict) else None
@@ -115,7 +115,7 @@ def _items_in(path: Path, key: str) -> list[Any]:
 
 
 def _say_what_goes(days: int) -> None:
-    """Print what a retention will forget, and how to preview or undo it."""
+    """Print what a retention period will forget, and how to preview or undo it."""
     from crystal.app.retention import preview_retention
 
     try:
@@ -154,7 +154,7 @@ def path() -> None:
 
 
 def _places(config: Config) -> dict[str, tuple[str, str]]:
-    """Return the places that are not settings of the file but are shown beside them, with their sources."""
+    """Return the places that are not settings but are shown beside them, with their sources."""
     places = config.places
 
     def place(path: Path, variable: str) -> tuple[str, str]:
@@ -170,7 +170,7 @@ def _places(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return what is known of each provider's API key, and notes for the user."""
+    """Return the state of each provider's API key, and notes for the user."""
     from crystal.credentials.api_keys import asked_providers, find_written_key, key_for
 
     asked = {provider for provider, _ in asked_providers(config)}
@@ -182,7 +182,7 @@ def _keys(config: Config, env: Mapping[str, str]) -> tuple[list[dict[str, Any]],
         try:
             if key["needed"]:
                 secret = key_for(config, provider, env)
-            else:  # asking the keyring or a password manager may ask the user: not for a key that nobody uses
+            else:  # a keyring or password manager may prompt the user, so unused keys are not looked up there
                 secret = find_written_key(provider, env=env, data_dir=config.places.data_dir)
         except CrystalError as error:
             keys.append({**key, "problem": error.message})
@@ -201,7 +201,7 @@ def _ignored_in_env_file(config: Config) -> list[str]:
     try:
         written = read_env_file(path)
     except CrystalError:
-        return []  # told for the key that was looked for there
+        return []  # reported with the key whose look-up failed
     known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
     return [f"{path} sets {name}, but only API keys are read from it" for name in sorted(known & set(written))]
 

@@ -1,4 +1,4 @@
-"""Ask before something that cannot be taken back."""
+"""Ask the user before an action that cannot be undone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from crystal.errors import UsageError
 
 
 def confirm(question: str, *, yes: bool, consequence: str) -> None:
-    """Return if the user agrees, after reading what will happen.
+    """Return if the user agrees after reading the consequence.
 
     Args:
-        question: What is asked on a terminal.
-        yes: The user agreed on the command line; nothing is shown.
-        consequence: What will happen, for the user to read before the answer.
+        question: The question on a terminal.
+        yes: The user agreed on the command line; nothing is printed.
+        consequence: What will happen, printed before the question.
 
     Raises:
-        UsageError: Nobody can be asked.
+        UsageError: There is no terminal to ask on.
         typer.Abort: The user said no.
     """
     if yes:
@@ -35,7 +35,7 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
 
 
 def ask(question: str, refused: str = "nothing was changed") -> None:
-    """Return if the user says yes; else say what that means, and end the command."""
+    """Return if the user says yes; otherwise print ``refused`` and end the command."""
     try:
         typer.confirm(question, abort=True, err=True)
     except typer.Abort:

@@ -1,4 +1,4 @@
-"""``crystal context``: show the context of a new session, the reasons for it, and past contexts."""
+"""Implement ``crystal context``: show the context of a new session, the reasons for it, and past contexts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _reasons(shown: Preview) -> list[str]:
-    """Return each candidate with its text and its reason, then how many there are for each reason."""
+    """Return each candidate with its text and reason, then the number of candidates for each reason."""
     told = shown.told
     head = f"{len(told.chosen)} of {len(told.choices)} candidates told, {_omitted(told.omitted)},"
     lines = [*shown.refusals, f"{head} {told.tokens} of {shown.budget} tokens", ""]
@@ -95,7 +95,7 @@ def _reasons(shown: Preview) -> list[str]:
 
 
 def _lines(shown: Preview) -> list[str]:
-    """Return the text that a session would be given, then each candidate with its reason."""
+    """Return the text that a session would get, then each candidate with its reason."""
     told = shown.told
     lines = [f"no context here: {reason}" for reason in shown.refusals]
     if not told.body:

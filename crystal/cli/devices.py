@@ -1,4 +1,4 @@
-"""``crystal devices``: the machines of this home; rename, revoke, rotate."""
+"""Implement ``crystal devices``: list, rename, revoke and rotate the machines of this home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``crystal export``: write sessions to a folder, for people, for other programs, or for another crystal."""
+"""Implement ``crystal export``: write sessions to a folder, for people, other programs, or another crystal."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _check_choice(session: str | None, project: str | None, since: str | None, *
 
 
 def _read_passphrase() -> str:
-    """Read a passphrase from standard input: twice and unseen on a terminal; never from the command line."""
+    """Read a passphrase from standard input: twice and hidden on a terminal; never from the command line."""
     if sys.stdin.isatty():
         said = str(typer.prompt("passphrase for the page", hide_input=True, confirmation_prompt=True, err=True))
     else:

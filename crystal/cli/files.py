@@ -1,4 +1,4 @@
-"""``crystal files``: memories in a block of the files that agents read, such as AGENTS.md."""
+"""Implement ``crystal files``: memories in a block of the files that agents read, such as AGENTS.md."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def _synced(
 ) -> tuple[MemoryFile, FileChange]:
     """Sync one file, and add it to the list unless it cannot be written."""
     one = listed.compared(path)
-    answers = _asked(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=quiet)
+    answers = _ask_decisions(one, BlockDecisions(adds=True, hides=True, prefer=side), yes=yes, quiet=quiet)
     one.change(answers).check_unchanged()
     listed.note(one.path)
     return one, one.run(answers)
 
 
 def _refuse(failed: list[tuple[Path, CrystalError]]) -> None:
-    """Name the files that could not be synced; the last error ends the command."""
+    """Print the files that could not be synced; raise the last error."""
     for _, error in failed[:-1]:
         report(error)
     if failed:
@@ -129,9 +129,9 @@ def remove(files: Annotated[list[str], argument("The files.")], *, yes: Yes = Fa
             say(f"{one_line(str(one.path))}: {'the block is removed' if change.changed else 'it has no block'}")
 
 
-def _asked(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) -> BlockDecisions:
-    """Show what would change, and ask; return what the person wants."""
-    is_asked = sys.stdin.isatty() and not yes  # else what --yes would do is shown
+def _ask_decisions(one: MemoryFile, answers: BlockDecisions, *, yes: bool, quiet: bool) -> BlockDecisions:
+    """Show the change and ask about it; return the user's decisions."""
+    is_asked = sys.stdin.isatty() and not yes  # otherwise show what --yes would do
     if is_asked:
         adds = _agrees(one, "added", "remember these lines?")
         answers = answers._replace(adds=adds, hides=_agrees(one, "deleted", "hide the memories of these lines?"))
@@ -155,7 +155,7 @@ def _agrees(one: MemoryFile, state: str, question: str) -> bool:
 
 
 def _rows(one: MemoryFile, *states: str) -> list[str]:
-    """Return the lines of some states, with what they mean."""
+    """Return the lines in some states, each with an explanation."""
     found = [(row.state, row) for row in one.rows_in(*states)]
     found += [("refused", row) for row in one.refused if "refused" in states]
     return [line for state, row in found for line in _row_lines(state, row, one.refused.get(row))]
@@ -175,7 +175,7 @@ def _not_read(path: Path, error: CrystalError) -> dict[str, str]:
 
 
 def as_dict(one: MemoryFile) -> dict[str, Any]:
-    """Return a file for JSON."""
+    """Return a file as a JSON object."""
     return {
         "path": str(one.path), "project": one.project.name, "lines": one.counts,
         "conflicts": [{"id": row.memory.id, "file": row.entry.text, "crystal": row.memory.text}

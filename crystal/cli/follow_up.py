@@ -1,4 +1,4 @@
-"""Do the work that follows capture: vectors, index and summaries, while the user waits or in the background."""
+"""Do the work after capture: vectors, index and summaries, while the user waits or in the background."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ STEPS = {
 
 
 class Deferred(NamedTuple):
-    """Work that waits, or was done: chunks without vector, sessions without summary, and whether the index is made."""
+    """Waiting or finished work: chunks without vector, sessions without summary, and whether the index is made."""
 
     vectors: int
     summaries: int
     search_index: bool
 
     def made_since(self, left: Deferred) -> Deferred:
-        """Return what was done, if ``left`` is what waits now."""
+        """Return what was done since this state, if ``left`` is what waits now."""
         done = max(0, self.vectors - left.vectors), max(0, self.summaries - left.summaries)
         return Deferred(*done, self.search_index and not left.search_index)
 
     @property
     def words(self) -> str:
-        """Return what was done in words, empty for nothing."""
+        """Describe what was done; empty if nothing was."""
         index = "made the search index" if self.search_index else ""
         vectors = f"made {count_words(self.vectors, 'vector')}" if self.vectors else ""
         summaries = f"wrote {self.summaries:,} {'summary' if self.summaries == 1 else 'summaries'}"
@@ -55,29 +55,29 @@ class Deferred(NamedTuple):
 
 
 def deferred(machine: Machine) -> Deferred:
-    """Return the work that waits now."""
+    """Return the work that waits."""
     with machine.store.reading():
         waits = why_unusable(machine.store, folder_of(machine.store.path)) is not None
     return Deferred(_count_waiting(machine), count_due(machine), waits)
 
 
 def follow_up(machine: Machine, *, say: bool = True) -> list[str]:
-    """Make what takes a blink, and leave the rest to the background. Gives what went wrong, in words."""
+    """Do what takes only a moment, and leave the rest to the background. Return the problems, in words."""
     problems = enrich(machine, budget_seconds=SOON_SECONDS) if _count_waiting(machine) <= SOON else []
     _leave_the_rest(machine, problems, say=say)
     return problems
 
 
 def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = True) -> list[str]:
-    """Make vectors, index and summaries while the user waits; interrupted, they go on in the background.
+    """Make vectors, index and summaries while the user waits; after an interrupt the background continues.
 
     Args:
         machine: This machine.
-        seconds: How long at most; without, until all is made, also by a process that works already.
-        show: Whether there may be a bar.
+        seconds: Time limit; None waits until all is made, also by a process that is already running.
+        show: Whether to show a progress bar.
 
     Returns:
-        What went wrong, in words.
+        The problems, in words.
 
     Raises:
         Exit: The user interrupted it; with code 130.
@@ -98,7 +98,7 @@ def enrich_here(machine: Machine, *, seconds: float | None = None, show: bool = 
 
 
 def stop(machine: Machine, words: str) -> NoReturn:
-    """Leave the rest to the background, say how it continues, and end as Ctrl-C does."""
+    """Leave the rest to the background, print how it continues, and exit like Ctrl-C."""
     start_worker(machine.places)
     with contextlib.suppress(OSError):  # the terminal may be gone
         say_aside("crystal: ", f"stopped; {words}")
@@ -106,7 +106,7 @@ def stop(machine: Machine, words: str) -> NoReturn:
 
 
 def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> None:
-    """Start a worker for what there was no time for, and say so. After a problem it makes no vectors."""
+    """Start a worker for the remaining work, and print what remains. After a problem, vectors are not counted."""
     waiting = 0 if problems else _count_waiting(machine)
     left = [("vectors of", waiting, "chunk"), ("summaries of", count_due(machine), "session")]
     words = " and ".join(f"{made} {count_words(number, what)}" for made, number, what in left if number)
@@ -117,7 +117,7 @@ def _leave_the_rest(machine: Machine, problems: Sequence[str], *, say: bool) -> 
 
 
 def _count_waiting(machine: Machine) -> int:
-    with contextlib.suppress(CrystalError):  # no vectors can be made: enriching says why, and does the rest
+    with contextlib.suppress(CrystalError):  # no vectors can be made: enriching reports why, and does the rest
         return count_waiting(machine)
     return 0
 
@@ -135,7 +135,7 @@ def _await_others(machine: Machine, report: Callable[[Progress], None]) -> None:
 
 @contextlib.contextmanager
 def ending_as_by_ctrl_c() -> Iterator[None]:
-    """Let a closed terminal, or being asked to end, do what Ctrl-C does."""
+    """Treat a closed terminal or a request to terminate like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""``crystal forget``: preview a deletion, confirm it, delete for good."""
+"""Implement ``crystal forget``: preview a deletion, confirm it, delete for good."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REASONS = {
     "bookkeeping": "the client's own note that repeats it",
     "copy": "a copy",
 }
-"""Reasons for items that the request did not name."""
+"""Reasons why items are deleted that the request did not name."""
 
 
 def forget(
@@ -64,7 +64,7 @@ def forget(
     """
     from crystal.app.forget import carry_out, carry_out_and_prove, complete_plan, plan_forget
 
-    with open_reader():  # refuses where there is no memory yet, instead of making one
+    with open_reader():  # raises if there is no memory yet, instead of creating one
         pass
     with open_machine() as machine:
         until = None if before is None else parse_when(before, now=machine.now(), name="before")
@@ -112,7 +112,7 @@ def forget(
 
 
 def _folder_or_name(project: str | None) -> str | None:
-    """Return a project as it was written; a relative folder as an absolute path."""
+    """Return a project as typed, but a relative folder as an absolute path."""
     if project is None or not project.startswith((".", "~")):
         return project
     return str(absolute(project, this_home(), name="project"))
@@ -177,7 +177,7 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
 
 
 def _counted(plan: ForgetPlan, now: int) -> str:
-    """Return how much of what will be forgotten, in a line."""
+    """Return the numbers of items to be forgotten, in one line."""
     counts = Counter("message" if item.kind == "line" else item.kind for item in plan.items)
     named = [count_words(counts[kind], kind) for kind in ("message", "memory", "note") if counts[kind]]
     words = ", ".join(named)
@@ -188,7 +188,7 @@ def _counted(plan: ForgetPlan, now: int) -> str:
 
 
 def _source_lines(plan: ForgetPlan) -> Iterator[str]:
-    """Name the files of sources that contain the words; search still finds them."""
+    """Yield the files of sources that contain the words, which search still finds."""
     if plan.source_files:
         count = count_words(len(plan.source_files), "file")
         yield f"not deleted, and still found: {count} of your sources with these words:"
@@ -233,7 +233,7 @@ def outcome(done: Forgotten) -> Iterator[str]:
 
 
 def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
-    """Describe a proof in lines; ``named`` are agents' files that were shown already."""
+    """Describe a proof in lines; ``named`` are the agents' files already shown."""
     looked = f"{count_words(proof.files, 'file')}, {size_words(proof.bytes)}"
     if proof.proved:
         yield f"proved: searched every byte of {looked}; nothing of it is left"

@@ -1,4 +1,4 @@
-"""``crystal handoff``: go on with a session in another agent."""
+"""Implement ``crystal handoff``: continue a session in another agent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def handoff(
 
 
 def _capture(harness: str) -> None:
-    """Read what was written, so that nothing seems to be behind; if that fails, the next sync does it."""
+    """Capture what the agent wrote last, so that the session is complete; after a failure, the next sync does it."""
     from crystal.app.capture import run_capture
     from crystal.app.context import open_machine
 

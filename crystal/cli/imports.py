@@ -1,4 +1,4 @@
-"""``crystal import``: conversations that crystal or another program exported."""
+"""Implement ``crystal import``: import conversations that crystal or another program exported."""
 
 from __future__ import annotations
 

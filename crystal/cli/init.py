@@ -1,4 +1,4 @@
-"""``crystal init``."""
+"""Implement ``crystal init``: set up this machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ AssistMode = Enum("AssistMode", {"on": "on", "off": "off", "ask": "ask"})
 
 @dataclass(frozen=True, slots=True)
 class RoleOptions:
-    """The options of ``init`` for machines that share one memory."""
+    """The options of ``init`` for machines with a shared memory."""
 
     role: Role | None
     relay: str | None
@@ -68,10 +68,10 @@ class RoleOptions:
     local_memory: bool | None
 
     def check(self, now: str) -> None:
-        """Refuse what does not go together, before anything is made.
+        """Refuse options that contradict each other, before anything is written.
 
         Raises:
-            UsageError: It does not, or the machine has another role already.
+            UsageError: They do, or the machine has another role already.
         """
         if (self.relay is not None or self.token_stdin) and self.role is not Role.HOME:
             raise UsageError("--relay and --token-stdin go with --role home", hint="a device gets both by: relay join")
@@ -82,7 +82,7 @@ class RoleOptions:
             raise UsageError(f"this machine is {now} already", hint=f"change its role with: {step}")
 
     def apply(self, config: Config, *, asks: bool) -> None:
-        """Give this machine its role, and say what to do next."""
+        """Give this machine its role, and print the next step."""
         if self.local_memory is not None:
             set_value(config.places.config_file, "relay.local_memory", self.local_memory)
         if self.role is Role.DEVICE:
@@ -91,7 +91,7 @@ class RoleOptions:
             return
         with open_machine({"data_dir": str(config.places.data_dir)}) as machine:
             if self.role is Role.HOME:
-                from crystal.cli.roles import make_home  # the relay's code is for those who use a relay
+                from crystal.cli.roles import make_home  # only users of a relay need its code
 
                 change = make_home(machine, self.relay, asks=asks, token_stdin=self.token_stdin)
                 typer.echo(f"role: home, with the relay at {self.relay or machine.config.relay_url}")
@@ -179,13 +179,13 @@ def init(
 def _begin_unless_stopped(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
     try:
         _begin(plan, wanted=wanted, asks=asks, wait=wait)
-    except (KeyboardInterrupt, typer.Abort):  # an import that has begun says itself what it leaves
+    except (KeyboardInterrupt, typer.Abort):  # an import that has begun prints itself what is left
         note("stopped: crystal is set up, and imported nothing; to import: crystal backfill")
         raise typer.Exit(130) from None
 
 
 def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> None:
-    """Meet the folders of transcripts, offer what is in them, and say what works now."""
+    """Record the existing transcripts as known, offer to import them, and print what works now."""
     with open_machine({"agent_id": plan.agent, "data_dir": str(plan.places.data_dir)}) as machine:
         make_capture(machine).meet()
         refresh_notice(machine)
@@ -197,7 +197,7 @@ def _begin(plan: SetupPlan, *, wanted: bool | None, asks: bool, wait: bool) -> N
 
 
 def _with_assist(config: Config, *, is_given: bool, asks: bool, dry_run: bool) -> Config:
-    """Return the settings with assist on or off: as it was given, else as the user answers if it is not known yet."""
+    """Return the settings with assist on or off, as given on the command line or answered by the user."""
     mode = config.assist_mode if is_given else None
     if asks and config.assist_mode == "ask":
         words = (
@@ -220,7 +220,7 @@ def _say_left_out(config: Config, found: Sequence[str] | None) -> None:
 
 
 def _proposed(*, asks: bool) -> str:
-    """Return the agent id of the settings, else the one to offer; the user may change what is only offered."""
+    """Return the agent id of the settings, or a proposal that the user may change."""
     config = this_config()
     agent, is_new = proposed_agent(config), config.origin("agent_id") == "default"
     return typer.prompt("agent id of this machine", default=agent, err=True) if asks and is_new else agent
@@ -277,7 +277,7 @@ def _show_plan(plan: SetupPlan) -> None:
 
 
 def _print_for_pasting(names: list[str], *, instructions: bool) -> None:
-    """Print what a person pastes: instructions for an agent, or a client's settings. Nothing is written."""
+    """Print text to paste: instructions for an agent, or a client's settings. Nothing is written."""
     if instructions:
         typer.echo(GUIDANCE, nl=False)
         return
@@ -325,7 +325,7 @@ def _title(name: str) -> str:
 
 
 def _say_what_is_asked(plan: SetupPlan) -> None:
-    """Print what is new after a setup of clients only."""
+    """Print the next steps after a setup of clients only."""
     titles = " and ".join(dict.fromkeys(each.client.title for each in plan.clients))
     typer.echo(f"now: restart {titles}; then the agent can search, remember and forget")
     for guidance in dict.fromkeys(each.client.guidance for each in plan.clients if each.client.guidance):

@@ -1,4 +1,4 @@
-"""JSON output: values by their names, times as ISO 8601."""
+"""Print JSON: values by their names, times as ISO 8601."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ TIMES = frozenset(
     "at created_at first_at forked_at from_at heard_at last_at paired_at retry_at revoked_at since started_at timestamp"
     " until_at updated_at".split()
 )
-"""The names of what is a time, ms since the epoch."""
+"""Names of values that are times in ms since the epoch."""
 
 
 def print_json(found: dict[str, Any], **layout: Any) -> None:
-    """Print one JSON object, in the first version of its form."""
+    """Print one JSON object with the version of its format."""
     print(json.dumps({"schema": 1, **found}, default=bytes.hex, **layout))
 
 
 def iso_times(found: Any, names: AbstractSet[str] = TIMES) -> Any:
-    """Return a value for JSON with each time in it as text, however deep; ``names`` are the keys of times."""
+    """Return a value for JSON with all times in it as text, at any depth; ``names`` are the keys of times."""
     if isinstance(found, dict):
         return {key: iso(one) if key in names else iso_times(one, names) for key, one in found.items()}
     return [iso_times(one, names) for one in found] if isinstance(found, list | tuple) else found
 
 
 def record(one: Any) -> dict[str, Any]:
-    """Return all attributes of a dataclass for JSON; where it was found is called ``from``."""
+    """Return all attributes of a dataclass for JSON; the attribute ``memory`` becomes ``from``."""
     return {"from" if name == "memory" else name: value for name, value in iso_times(asdict(one)).items()}
 
 
@@ -38,8 +38,8 @@ def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:
 
     Args:
         one: The value.
-        names: Attributes that are called the same in JSON.
-        renamed: Attributes that are not, by their name in JSON.
+        names: Attributes with the same name in JSON.
+        renamed: Attributes with another name in JSON, by that name.
     """
     attributes = {**dict(zip(names, names, strict=True)), **renamed}
     values = {name: getattr(one, attribute) for name, attribute in attributes.items()}

@@ -1,6 +1,6 @@
-"""The hits of the last search in each terminal, by place: what ``crystal show 2`` and ``crystal show @2`` open.
+"""Remember the hits of the last search in each terminal, which ``crystal show 2`` and ``crystal show @2`` open.
 
-The file holds names of hits and no text. A search never fails because it cannot be written.
+The file contains names of hits and no text. A search never fails because the file cannot be written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_HITS = 1000
 
 
 def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
-    """Keep the names of the hits that this terminal shows, in their order; none for a search that found nothing."""
+    """Store the names of the hits that this terminal shows, in order; none if the search found nothing."""
     kept = {terminal: hits for terminal, hits in _read(data_dir).items() if terminal != _terminal()}
     kept = dict(list(kept.items())[1 - MAX_TERMINALS :]) | {_terminal(): list(names[:MAX_HITS])}
     with contextlib.suppress(OSError):
@@ -28,10 +28,10 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
 
 
 def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> str:
-    """Return the name of the hit at a place of the last search; anything else as it is.
+    """Return the name of the hit at a place of the last search; return any other text unchanged.
 
-    ``@2`` is always a place. ``2`` is one if the last search in this terminal had as many hits, else a hit's number
-    or the beginning of a session's id, which scripts may give. A person means a place with one or two digits.
+    ``@2`` is always a place. ``2`` is a place if the last search in this terminal had as many hits; otherwise it is a
+    hit's number or the beginning of a session's id, as in scripts. With ``by_person``, one or two digits are a place.
 
     Raises:
         NotFoundError: It is a place, and the last search had fewer hits, or none was made in this terminal.
@@ -62,7 +62,7 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
 
 
 def _terminal() -> str:
-    """Return what tells this terminal from others: its session, which all commands of one shell share."""
+    """Return the id of this terminal: its session, which all commands of one shell share."""
     return str(os.getsid(0) if hasattr(os, "getsid") else os.getppid())
 
 

@@ -1,4 +1,4 @@
-"""``crystal mcp``: the memory as an MCP server, for agents."""
+"""Implement ``crystal mcp``: serve the memory to agents over MCP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mcp(
         from crystal.mcp.remote.server import serve as serve_remote
         from crystal.serving.listening import LOOPBACK
 
-        with open_kept_machine() as machine:  # refuses where there is no memory yet; its key may have to be made
+        with open_kept_machine() as machine:  # raises if there is no memory yet; its key may have to be created
             places, signing = machine.places, machine.redaction_key() if oauth else None
         number = None if port is None else whole_number(port, "--port")
         site = ServerAddress(host or LOOPBACK, number, tls_cert, tls_key, url, behind_proxy, signing)
@@ -62,7 +62,7 @@ def mcp(
     from crystal.mcp.protocol import serve
 
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
-    with contextlib.suppress(OSError):  # the folder is gone
+    with contextlib.suppress(OSError):  # the folder was deleted
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
     client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder, agent=agent)
     serve(CrystalOffer(client, _settings).offer())

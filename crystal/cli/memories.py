@@ -1,4 +1,4 @@
-"""``crystal remember``, ``get`` and ``memories``: store memories, and find, change, hide and list them."""
+"""Implement ``crystal remember``, ``get`` and ``memories``: store, find, change, hide and list memories."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Idents = Annotated[list[str], argument("Ids of memories or their beginnings, or 
 Category = Annotated[str | None, option("fact, preference, event, opinion or skill.", "CATEGORY")]
 TEXT_LINES = 3
 MAX_READ = 16 << 20
-"""Maximum bytes read from standard input: more than any memory has."""
+"""Maximum bytes read from standard input: more than any memory may have."""
 
 commands = typer.Typer(help="What was remembered.", invoke_without_command=True)
 
@@ -128,7 +128,7 @@ def restore(memory: Idents, as_json: AsJson = False) -> None:
 
 
 def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
-    """Print a memory and what it was before."""
+    """Print a memory and its former versions."""
     one = memory_of(machine, ident)
     former, facts = history_of(machine, one.id), learned_facts(machine, one)
     validity = memory_validity(machine, one, current_folder())
@@ -201,13 +201,13 @@ def remember(
 
 
 def _embed_soon(machine: Machine) -> None:
-    from crystal.app.background import embed_soon  # loads capture, which a list does not need
+    from crystal.app.background import embed_soon  # imports capture, which a list does not need
 
     embed_soon(machine)
 
 
 def left_out(kept: Remembered, asked: str) -> tuple[str, ...]:
-    """Return a note if something was taken out of a text that is kept."""
+    """Return a note if redaction removed something from the text."""
     return () if is_as_given(kept.text, asked) else ("secrets and private parts were removed from the text",)
 
 
@@ -240,10 +240,10 @@ def get(
 
 
 def read_words(text: list[str] | None) -> str:
-    """Return what the user gave, as words or on standard input.
+    """Return the user's text, from the arguments or from standard input.
 
     Raises:
-        UsageError: Neither.
+        UsageError: There is none.
     """
     if text and text != ["-"]:
         return " ".join(text)

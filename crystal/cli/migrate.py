@@ -1,4 +1,4 @@
-"""``crystal migrate``: take over what other memory programs have stored."""
+"""Implement ``crystal migrate``: import what other memory programs have stored."""
 
 from __future__ import annotations
 

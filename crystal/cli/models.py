@@ -1,4 +1,4 @@
-"""``crystal models``: which model turns text into vectors; list, install, remove, choose and try one."""
+"""Implement ``crystal models``: list, install, remove, choose and test the models that make vectors."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def install(
 
 
 def _place(model: str) -> Path | None:
-    """Return the folder that is meant; None for a name or a repository."""
+    """Return the folder if the user named one; None for a model's name or a repository."""
     if model in KNOWN:
         return None
     path = Path(model).expanduser()
@@ -216,7 +216,7 @@ def use(
     winners = choose(target)
     for variable in winners:
         note(f"{variable} is set and wins over the file")
-    report |= {"changed": True, **_after(target, now=now)}
+    report |= {"changed": True, **_remaining_work(target, now=now)}
     if as_json:
         print_json(report)
     else:
@@ -226,7 +226,7 @@ def use(
 
 
 def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
-    """Ask before texts leave the machine, in words that say so."""
+    """Ask before texts are sent to another machine, and say so."""
     whom = leaves_the_machine(target)
     if whom is None or yes:
         return
@@ -242,7 +242,7 @@ def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
 
 
 def _check_usable(target: ModelChoice) -> None:
-    """Let a model on this machine embed a word before anything is changed, and look whether a provider has its key."""
+    """Check the model before anything is changed: embed a word if it is local, else look for the provider's key."""
     embedder = embedder_of(target)
     if embedder is not None and runs_here(target.provider):
         embedder.embed_query("crystal")
@@ -257,8 +257,8 @@ def _evaluate(target: ModelChoice, questions: int) -> Trial:
         return try_on_memory(target, size, lambda done, _: show("trying", done, size.turns))
 
 
-def _after(target: ModelChoice, *, now: bool) -> dict[str, Any]:
-    """Return what is left to do after a model was chosen; do it first if ``now`` is set."""
+def _remaining_work(target: ModelChoice, *, now: bool) -> dict[str, Any]:
+    """Return what is left to do after a model was chosen; with ``now``, make vectors first."""
     try:
         with open_reader() as reader:
             waiting, serving = waiting_for(reader, target), serving_generation(reader.store)

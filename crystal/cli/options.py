@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take, and what their texts mean."""
+"""Define options and arguments of several commands, and parse their values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def option(help: str, metavar: str | None = None, *names: str, **more: Any) -> Any:  # noqa: A002 - as typer calls it
-    """Declare an option that takes a value; without ``names`` it has the parameter's name."""
+    """Declare an option with a value; without ``names`` it has the parameter's name."""
     return typer.Option(*names, help=help, metavar=metavar, **more)
 
 
 def flag(help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - the same
-    """Declare an option that takes no value."""
+    """Declare an option without a value."""
     return typer.Option(*names, help=help, **more)
 
 
@@ -51,10 +51,10 @@ Transcripts = Annotated[
 def changes_timer(
     *, install: bool, remove: bool, dry_run: bool, names: str = "--install-timer or --remove-timer"
 ) -> bool:
-    """Return whether the options ask for a change of a timer.
+    """Return whether the options request a change of a timer.
 
     Raises:
-        UsageError: They ask for both, or ``--dry-run`` was given alone.
+        UsageError: They request two changes, or ``--dry-run`` was given alone.
     """
     if install and remove:
         raise UsageError("you cannot install and remove in one command", hint=f"choose {names}")
@@ -64,7 +64,7 @@ def changes_timer(
 
 
 def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, or a folder of them") -> list[Path]:
-    """Return the files and folders that were given.
+    """Return the given files and folders.
 
     Raises:
         NotFoundError: One of them does not exist.
@@ -76,7 +76,7 @@ def existing(paths: Sequence[Path] | None, hint: str = "give a transcript file, 
 
 
 def time_span(now: int, since: str | None, before: str | None) -> tuple[int | None, int | None]:
-    """Return the times that ``--since`` and ``--before`` name."""
+    """Return the times for ``--since`` and ``--before``."""
     from crystal.timewords.parse import parse_when
 
     start = None if since is None else parse_when(since, now=now, name="--since")
@@ -87,7 +87,7 @@ def time_span(now: int, since: str | None, before: str | None) -> tuple[int | No
 
 
 def whole_number(text: str, name: str) -> int:
-    """Return the number that an option gives."""
+    """Return the number given with an option."""
     try:
         return int(text)
     except ValueError as error:
@@ -95,7 +95,7 @@ def whole_number(text: str, name: str) -> int:
 
 
 def project_value(machine: Machine, text: str | None) -> str | None:
-    """Return what ``--project`` means: a name, or a folder as an absolute path."""
+    """Return the value of ``--project``: a name, or a folder as an absolute path."""
     from crystal.app.memory_queries import is_folder_word
     from crystal.app.projects import known_folder
 
@@ -106,7 +106,7 @@ def project_value(machine: Machine, text: str | None) -> str | None:
 
 
 def unknown_project(machine: Machine, project: str | None) -> tuple[str, ...]:
-    """Return a note if crystal knows no project of a name, which may be a typing error."""
+    """Return a note if crystal knows no project with this name, which may be mistyped."""
     from crystal.app.memory_queries import is_folder_word
     from crystal.model.recall import Filters
     from crystal.store.search.scope import project_ids, scope_of

@@ -1,4 +1,4 @@
-"""Show what is longer than the screen in a pager, as git does: ``$CRYSTAL_PAGER``, else ``$PAGER``, else ``less``."""
+"""Show long output in a pager, as git does: ``$CRYSTAL_PAGER``, else ``$PAGER``, else ``less``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 LESS_OPTIONS = "FRX"
-"""Of ``less``: end at once if all fits on the screen, show colours, and leave the text standing."""
+"""Options for ``less``: end at once if all fits on the screen, show colours, and leave the text on the screen."""
 
 
 @contextlib.contextmanager
@@ -36,7 +36,7 @@ def paged(*, enabled: bool) -> Iterator[None]:
 
 
 def pager_command(env: Mapping[str, str], stream: TextIO) -> list[str] | None:
-    """Return the pager's command line; None if output goes to no terminal, or if no pager is wanted or there."""
+    """Return the pager's command line; None if output is not a terminal, or no pager is wanted or installed."""
     if not stream.isatty() or env.get("TERM") == "dumb":
         return None
     chosen = env.get("CRYSTAL_PAGER", env.get("PAGER", "less")).strip()
@@ -58,7 +58,7 @@ def _started(command: list[str]) -> subprocess.Popen[bytes] | None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the reader has ended the pager; Ctrl-C belongs to the pager."""
+    """Wait until the user has ended the pager, which handles Ctrl-C itself."""
     while True:
         with contextlib.suppress(KeyboardInterrupt):
             process.wait()

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal; elsewhere nothing, or a line for each long step."""
+"""Show progress on standard error: a bar on a terminal, otherwise nothing or a line for each long step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from crystal.cli.render import lasting
 
 Show = Callable[[str, int, int], None]
-"""Takes the name of a step, how much of it is done, and how much there is (0: not known)."""
+"""Function of the name of a step, how much of it is done, and the total (0: unknown)."""
 QUIET_SECONDS = 5.0
-"""Without a terminal nothing is printed before so long, and at most one line in so long."""
+"""Without a terminal, minimum seconds before the first line and between two lines."""
 AGAIN_SECONDS = 30.0
-"""After so long the same step is told again, with the time that is left of it."""
+"""Seconds after which a line for the same step is printed again, with the remaining time."""
 
 
 @contextlib.contextmanager
 def bar_shown(*, enabled: bool = True, remark: str = "") -> Iterator[Show]:
-    """Yield a function that shows a step in a bar; it does nothing where standard error is no terminal."""
+    """Yield a function that shows a step in a bar; it does nothing if standard error is no terminal."""
     if not (enabled and sys.stderr.isatty()):
         yield lambda *_: None
         return
@@ -31,7 +31,7 @@ def bar_shown(*, enabled: bool = True, remark: str = "") -> Iterator[Show]:
     task = bar.add_task("", total=None)
 
     def show(step: str, done: int, total: int) -> None:
-        bar.start()  # not before: a command that is refused at once draws none
+        bar.start()  # not earlier: a command that is refused immediately must show no bar
         if bar.tasks[0].description != step:
             bar.reset(task, description=step)
         bar.update(task, completed=done, total=total or None)
@@ -44,7 +44,7 @@ def bar_shown(*, enabled: bool = True, remark: str = "") -> Iterator[Show]:
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that moves a bar by what was done since it was called last."""
+    """Yield a function that advances a bar by the amount done since its last call."""
     done = 0
     with bar_shown(enabled=total > 0) as show:
 
@@ -83,7 +83,7 @@ def _lines() -> Show:
 
 
 def _left(seconds: float, done: int, left: int) -> str:
-    """Return how long the rest of a step takes if it goes on as before; empty where that cannot be told yet."""
+    """Estimate the remaining time of a step from its speed so far; empty if unknown."""
     if left <= 0 or done <= 0 or seconds < QUIET_SECONDS:
         return ""
     return f" about {lasting(seconds * left / done)} left"

@@ -1,4 +1,4 @@
-"""``crystal projects``: list projects; rename, join, split them; mark a folder."""
+"""Implement ``crystal projects``: list, rename, join and split projects; mark a folder."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _lines(found: list[KnownProject], now: int, look: Look) -> list[str]:
         name, when, count = (padded(field, width) for field, width in zip(fields, widths, strict=True))
         more = f" and {len(one.folders) - 1} more" if len(one.folders) > 1 else ""
         place = one_line(one.folders[0]) + more
-        if look.is_terminal and cells(place) > room:  # its end tells most
+        if look.is_terminal and cells(place) > room:  # the end of a path tells most
             count, place = count.rstrip() + "\n", clipped(place[::-1], look.width - 2)[::-1]
         lines.append(f"{look.name(name)}  {look.dim(when)}  {count}  {place}".rstrip())
     return lines

@@ -1,4 +1,4 @@
-"""QR codes on a terminal: two rows of modules to a line of half blocks."""
+"""Draw QR codes on a terminal: two rows of modules in each line of half blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import segno
 
 _HALVES = {(0, 0): "█", (0, 1): "▀", (1, 0): "▄", (1, 1): " "}
 QUIET = 4
-"""Light modules around the picture, as the standard asks."""
+"""Width of the light border around the code, in modules, as the standard requires."""
 
 _BLACK_WITH_WHITE_TEXT, _AS_BEFORE = "\x1b[40;97m", "\x1b[0m"
 
@@ -14,11 +14,11 @@ _BLACK_WITH_WHITE_TEXT, _AS_BEFORE = "\x1b[40;97m", "\x1b[0m"
 def qr_text(text: str) -> str:
     """Draw a QR code with light modules as blocks, for light text on a dark terminal.
 
-    On a light terminal it comes out inverted, which newer cameras read and older do not; ``qr_ansi`` is right on both.
-    Capital letters, digits, ``-`` and ``:`` make the smallest picture: pass ``text.upper()`` where case is free.
+    On a light terminal it is inverted, which newer cameras read but older ones do not; ``qr_ansi`` is right on both.
+    Capital letters, digits, ``-`` and ``:`` make the smallest code: pass ``text.upper()`` if case does not matter.
 
     Returns:
-        Lines without escape sequences, each of the same width; the last ends without a line break.
+        Lines without escape sequences, all of the same width; the last ends without a line break.
     """
     rows = [bytes(row) for row in segno.make_qr(text, error="l").matrix_iter(border=QUIET)]
     if len(rows) % 2:

@@ -1,4 +1,4 @@
-"""``crystal recall``: how well search finds what the memory is known to contain."""
+"""Implement ``crystal recall``: measure how well search finds what the memory is known to contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``crystal reflect``: learn from sessions now; ``crystal memories review``: review what was learned."""
+"""Implement ``crystal reflect`` (learn from sessions now) and ``crystal memories review`` (review what was learned)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from crystal.text.harmless import harmless
 from crystal.timewords.parse import ago, clock
 
 MAX_SOURCES = 10
-"""Lines that taught a memory, shown on a terminal."""
+"""Maximum lines that taught a memory, shown on a terminal."""
 QUOTE = 160
 
 
@@ -58,7 +58,7 @@ def reflect(
 
 
 def asked_lines(run: ReflectorRun) -> list[str]:
-    """Return how often a model was asked, in a line; none if it was not."""
+    """Return one line with the number of questions to a model; no line if there were none."""
     useless = f"; {count_words(run.unusable, 'answer')} of no use" if run.unusable else ""
     return [f"a model was asked {count_words(run.asked, 'time')}, {price(run.usd)}{useless}"] if run.asked else []
 
@@ -98,7 +98,7 @@ def review(
 VERDICTS: dict[str, tuple[str, Callable[..., Remembered]]] = {
     "k": ("kept", keep_learned), "w": ("wrong", call_wrong), "n": ("never learned again", never_learn),
 }  # fmt: skip
-"""The verdict that each key gives a memory, in a word and as a function."""
+"""The verdict for each key: a word and a function."""
 
 
 def _judge(named: dict[str, list[str]], *, as_json: bool) -> None:
@@ -123,7 +123,7 @@ def _ask_each(found: list[Learned], moment: int) -> None:
 
 
 def _answer(memory: Remembered) -> str | None:
-    """Do what the next key says, and return a word for it; None if it says nothing, or nothing that can be done."""
+    """Execute the next key and return a word for it; None for an unknown key or a failure."""
     key = typer.getchar().lower()
     if key not in tuple("kewn"):
         return {"s": "skipped", "q": "q"}.get(key)
@@ -141,7 +141,7 @@ def _answer(memory: Remembered) -> str | None:
 
 
 def as_record(one: Learned) -> dict[str, object]:
-    """Return what was learned for JSON."""
+    """Return a learned memory for JSON."""
     facts = record(one)
     facts["memory"] = record(one.memory)
     facts.pop("from", None)
@@ -149,7 +149,7 @@ def as_record(one: Learned) -> dict[str, object]:
 
 
 def learned_lines(one: Learned, moment: int) -> Iterable[str]:
-    """Yield a memory with how sure it is and the words that taught it."""
+    """Yield the lines for a learned memory: its confidence, its text and the words that taught it."""
     look, memory = look_of(sys.stdout), one.memory
     where = "everywhere" if memory.project is None else f"project {one_line(memory.project)}"
     times = "once" if one.confirmed == 1 else f"{one.confirmed} times"

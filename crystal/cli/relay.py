@@ -1,4 +1,4 @@
-"""``crystal relay``: pair and join, ask and deliver, look, skip, the key."""
+"""Implement ``crystal relay``: pair, join, poll, sync, status, skip, purge and key."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from crystal.sync.keys.derive import shared_prefix
 from crystal.sync.keys.forms import RelayKey
 from crystal.sync.keys.places import KEY, place_of, read_key, write_key
 
-if TYPE_CHECKING:  # what sends and fetches loads for the commands that do
+if TYPE_CHECKING:  # the commands that send and fetch import this themselves
     from crystal.app.sync.home import PollOutcome
     from crystal.sync.delivery import DeliveryReport
 
 POLL_PAUSE, SYNC_PAUSE = 5.0, 0.3
-"""Minimum seconds between two steps of watching; more at home, where a step publishes each turn, which costs more."""
+"""Minimum seconds between two rounds of ``--watch``; longer at home, where a round also publishes, which costs more."""
 MAX_STUCK = 5
-"""Streams that one poll names: whoever has a device's token can open hundreds."""
+"""Maximum number of streams that one poll names: a stolen device token can open hundreds."""
 
 commands = typer.Typer(help="Share one memory among machines: pair, send, fetch, check.", invoke_without_command=True)
 
@@ -105,7 +105,7 @@ def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
 
 
 def _say_stuck(machine: Machine, named: set[str]) -> int:
-    """Name the streams that only a person can bring on, each once in ``named``. Return the exit code."""
+    """Print the streams that need a person, each once according to ``named``. Return the exit code."""
     stuck = [one for one in stream_states(machine.store) if one.is_stuck]
     ids = short_ids([one.known.stream for one in stuck])
     words = [
@@ -169,7 +169,7 @@ def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_j
 
 
 def _watch(machine: Machine, step: Callable[[RelayClient], None], *, is_due: Callable[[], bool], pause: float) -> None:
-    """Take a step whenever there is something to do, until Ctrl-C; an outage is told once."""
+    """Run ``step`` whenever there is work, until Ctrl-C; an outage is reported once."""
     from crystal.app.sync.relay_news import RelayNews, watch
 
     told = ""
@@ -278,7 +278,7 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
 
 
 def _key_id(key: RelayKey) -> str:
-    """Return what tells two keys apart and nothing else.
+    """Return an id that distinguishes keys and reveals nothing else.
 
     For a device's key this is the id in its blobs; for a root, a prefix of the same kind.
     """

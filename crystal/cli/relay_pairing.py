@@ -1,4 +1,4 @@
-"""``crystal relay pair`` and ``crystal relay join``. No secret is ever an argument: it comes by standard input."""
+"""Implement ``crystal relay pair`` and ``join``. Secrets are read from standard input, never from arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from crystal.sync.keys.bundle import OFFLINE_PREFIX
 from crystal.sync.keys.forms import parse_key
 from crystal.sync.keys.places import KeyMissingError, RelayToken, read_key, read_token
 
-if TYPE_CHECKING:  # SPAKE2 loads when somebody pairs, not for every command of the relay
+if TYPE_CHECKING:  # imports SPAKE2, which only pairing needs
     from crystal.app.sync.pair_device import Invitation, Joined
     from crystal.app.sync.pair_home import Paired
 
@@ -104,7 +104,7 @@ def _say_shared(paired: Paired, machine: Machine) -> None:
 
 
 def _say_how(paired: Paired, *lines: str) -> None:
-    """Print to standard error what to do with a secret that is carried by hand, and the words to compare."""
+    """Print to standard error how to transfer a secret by hand, and the words to compare."""
     sys.stdout.flush()
     say(*lines, f"words:  {' '.join(paired.words)}", stream=sys.stderr)
     note(*paired.notes)
@@ -166,7 +166,7 @@ def _read_invited() -> Invitation:
         try:
             return read_invitation(text)
         except UsageError:
-            # What was copied from a terminal may have a line break wherever the window had its edge.
+            # Text copied from a terminal may have a line break at the edge of the window.
             more = _typed("") if text.lower().startswith(OFFLINE_PREFIX) and len(text) < MAX_TYPED else ""
             if not more:
                 raise
@@ -174,7 +174,7 @@ def _read_invited() -> Invitation:
 
 
 def _typed(prompt: str) -> str:
-    """Read a line; print the prompt to standard error, apart from results."""
+    """Read a line; print the prompt to standard error, separate from results."""
     sys.stderr.write(prompt)
     sys.stderr.flush()
     return sys.stdin.readline(MAX_TYPED).strip()

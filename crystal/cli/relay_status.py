@@ -1,4 +1,4 @@
-"""``crystal relay status``: show what arrived, what is missing, and what was refused and why."""
+"""Implement ``crystal relay status``: show what arrived, what is missing, and what was refused and why."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def code_of(state: RelayState) -> int:
-    """Return the exit code: first for what needs a person, then for what needs the relay, then for what needs time."""
+    """Return the exit code: problems for a person come first, then those of the relay, then those that time solves."""
     stuck = code_of_streams([one for one in state.streams if one.is_stuck])
     if stuck:
         return stuck
@@ -63,7 +63,7 @@ def code_of_streams(stuck: Sequence[StreamStatus]) -> int:
 
 
 def _home_name(home: Peer) -> str:
-    """Return the name that home gives itself, which may have changed since the pairing."""
+    """Return the name that home uses for itself, which may have changed since the pairing."""
     return str(home.told.get("home") or home.name)
 
 
@@ -162,7 +162,7 @@ def _outbox_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[t
 
 
 def _shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
-    """Give the streams that are shown one by one: a few only of those in which nothing ever opened."""
+    """Return the streams to list one by one, with only a few of those without any valid blob."""
     unproven = [one for one in streams if one.is_unproven]
     return [one for one in streams if not one.is_unproven or one in unproven[:MAX_UNPROVEN_SHOWN]]
 
@@ -202,7 +202,7 @@ def _stream_lines(one: StreamStatus, ident: str, ago: Callable[[int | None], str
 
 
 def _still_there(one: StreamStatus) -> str:
-    """Return what is still on a device."""
+    """Describe how many messages are still on a device."""
     left = max(1, one.missing - (one.at_relay or 0))
     verb, they = ("is", "it comes") if left == 1 else ("are", "they come")
     return f"{one.device}: {count_words(left, 'message')} {verb} still on {one.device}; {they} when it syncs"

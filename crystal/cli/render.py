@@ -1,7 +1,7 @@
 """Format terminal output: make stored text harmless, measure its width, highlight and wrap it.
 
-Stored text comes from anywhere: web pages, tool output, other people. Every string of it passes ``harmless`` before
-it is printed, so that it can neither move the cursor nor change the title, the colours or the reading direction.
+Stored text may come from web pages, tool output or other people. Every string of it passes ``harmless`` before it is
+printed, so that it cannot move the cursor or change the title, the colours or the reading direction.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from crystal.text.harmless import harmless
 from crystal.timewords.parse import local
 
 Word = list[tuple[str, bool]]
-"""Characters that stay on one line, each marked or not."""
+"""Characters of one line, each with whether it is marked."""
 
 _COMMAND = re.compile(r"(?<=: )(?:chmod|crystal|mv|rm|sudo) [^();,]*[^();, ]")
 _NEXT_COMMAND = re.compile(rf"(?:\A|(?<=: )){_COMMAND.pattern.removeprefix('(?<=: )')}")
-"""Commands, which stay whole where lines are wrapped: they are copied. A hint begins with one."""
+"""Pattern of commands, which are not wrapped so that they can be copied. A hint begins with one."""
 MAX_WIDTH = 110
 PIPE_WIDTH = 100
 
@@ -58,23 +58,23 @@ class Look:
         return self._styled(text, "2")
 
     def mark(self, text: str) -> str:
-        """Mark a word that was searched for."""
+        """Highlight a search word."""
         return self._styled(text, "1;33")
 
     def name(self, text: str) -> str:
-        """Mark the name of a speaker."""
+        """Highlight the name of a speaker."""
         return self._styled(text, "1;36")
 
     def good(self, text: str) -> str:
-        """Mark what is well."""
+        """Highlight a good state."""
         return self._styled(text, "32")
 
     def warning(self, text: str) -> str:
-        """Mark what needs attention."""
+        """Highlight what needs attention."""
         return self._styled(text, "33")
 
     def bad(self, text: str) -> str:
-        """Mark what fails."""
+        """Highlight a failure."""
         return self._styled(text, "1;31")
 
     def _styled(self, text: str, code: str) -> str:
@@ -82,7 +82,7 @@ class Look:
 
 
 def look_of(stream: TextIO, env: Mapping[str, str] | None = None) -> Look:
-    """Return how output to a stream should look: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
+    """Return the format for a stream: plain unless it is a terminal, or if ``NO_COLOR`` is set."""
     env = os.environ if env is None else env
     terminal = stream.isatty()
     width = _columns(env, stream if terminal else None)
@@ -96,7 +96,7 @@ def _columns(env: Mapping[str, str], terminal: TextIO | None) -> int:
     columns = env.get("COLUMNS", "")
     if columns.isdecimal() and len(columns) < 6 and int(columns):
         return int(columns)
-    with contextlib.suppress(OSError, ValueError):  # not that of standard output, which may be a pipe
+    with contextlib.suppress(OSError, ValueError):  # this descriptor is no terminal, such as a piped standard output
         if terminal and (told := os.get_terminal_size(terminal.fileno()).columns):
             return told
     return PIPE_WIDTH
@@ -111,16 +111,16 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 
 
 def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
-    """Print a label and a text, wrapped between words under itself; outside of a terminal one line, for ``grep``.
+    """Print a label and a text, wrapped and indented below the label; without a terminal in one line, for ``grep``.
 
-    A word that is too long, as a path, and a command stay whole: they are copied. The label must be plain.
+    Long words such as paths, and commands, are not broken, so that they can be copied. The label must be plain text.
     """
     first, *others = wrapped(text, look, cells(label))
     say((style(label) if look.is_terminal else label) + first, *others)
 
 
 def wrapped(text: str, look: Look, indent: int, *, whole: re.Pattern[str] = _COMMAND) -> list[str]:
-    """Return a text in lines for a terminal, with room before the first; outside of a terminal as it is."""
+    """Return a text in lines for a terminal, the later ones indented; without a terminal, the text as one line."""
     if not look.is_terminal:
         return [text]
     text = whole.sub(lambda found: found[0].replace(" ", "\0"), text)
@@ -130,35 +130,35 @@ def wrapped(text: str, look: Look, indent: int, *, whole: re.Pattern[str] = _COM
 
 
 def note(*lines: str, kind: str = "note") -> None:
-    """Print remarks where they do not mix with results: wrapped on a terminal, elsewhere each in one line."""
+    """Print notes to standard error, apart from results; wrapped on a terminal, otherwise one line for each."""
     for line in lines:
         say_aside(f"crystal: {kind}: ", line, whole=_NEXT_COMMAND if kind == "hint" else _COMMAND)
 
 
 def say_aside(label: str, text: str, *, whole: re.Pattern[str] = _COMMAND) -> None:
-    """Print a label and a text there in the same way."""
+    """Print a label and a text to standard error in the same way."""
     first, *others = wrapped(harmless(text).replace("\n", " "), look_of(sys.stderr), cells(label), whole=whole)
     say(label + first, *others, stream=sys.stderr)
 
 
 def warn(*lines: str) -> None:
-    """Print warnings there."""
+    """Print warnings to standard error."""
     note(*lines, kind="warning")
 
 
 def hint(line: str) -> None:
-    """Print there what to do next."""
+    """Print the next step to standard error."""
     note(line, kind="hint")
 
 
 def say_nothing(what: str, next_step: str) -> None:
-    """Print on standard error that there is nothing to show, and what to do about it."""
+    """Print to standard error that there is nothing to show, and the next step."""
     say_aside("crystal: ", what)
     hint(next_step)
 
 
 def first_of(lines: Sequence[str], most: int, indent: str = "  ", rest: str = "") -> list[str]:
-    """Return the first lines, and how many more there are; ``rest`` says where to see them."""
+    """Return the first lines, and a line with the number of the others; ``rest`` says where to see them."""
     more = [f"{indent}and {len(lines) - most:,} more{rest}"] if len(lines) > most else []
     return [*(indent + line for line in lines[:most]), *more]
 
@@ -179,12 +179,12 @@ def _cells(character: str) -> int:
 
 
 def cells(text: str) -> int:
-    """Return how many columns a text takes."""
+    """Return the number of columns that a text takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def clipped(text: str, width: int) -> str:
-    """Cut a text to some columns, with an ellipsis if anything is cut."""
+    """Shorten a text to a number of columns, with an ellipsis if it was cut."""
     if cells(text) <= width:
         return text
     room = width - 1
@@ -196,19 +196,19 @@ def clipped(text: str, width: int) -> str:
 
 
 def padded(text: str, width: int) -> str:
-    """Fill a text with spaces to some columns."""
+    """Pad a text with spaces to a number of columns."""
     return text + " " * (width - cells(text))
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of cells: the first column to the left, the others to the right."""
+    """Print rows of cells: the first column left-aligned, the others right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     for first, *rest in rows:
         say("  ".join([padded(first, widths[0]), *map(str.rjust, rest, widths[1:])]))
 
 
 def speaker(role: str, tool: str | None = None, harness: str | None = None) -> str:
-    """Return the speaker of a message, in words: an agent by its name if its harness is known."""
+    """Return the speaker of a message, in words: an agent's name if its harness is known."""
     if role in ("tool_call", "tool_result"):
         what = "call" if role == "tool_call" else "result"
         return f"{one_line(tool)} {what}" if tool else f"tool {what}"
@@ -218,12 +218,12 @@ def speaker(role: str, tool: str | None = None, harness: str | None = None) -> s
 
 
 def file_words(place: FilePlace | None) -> list[str]:
-    """Return where in which file of a source a text is, in words; nothing for a text of none."""
+    """Return the place of a text in a file of a source, in words; empty for other texts."""
     return [] if place is None else [place.name, f"{place.path}:{place.lines}", place.title]
 
 
 def validity_words(found: Validity) -> str:
-    """Describe whether what a text names has changed since: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
+    """Describe whether the named things have changed since: ``cart.py: changed since (2 Mar 2026, a1b2c3d4)``."""
     is_decision = found.state == "superseded"
     what = f"superseded by {found.what}" if is_decision else f"{found.what}: {found.state} since"
     when = "" if found.at is None else f"{local(found.at).day} {local(found.at):%b %Y}"
@@ -233,7 +233,7 @@ def validity_words(found: Validity) -> str:
 
 
 def agent_title(harness: str | None) -> str:
-    """Return the name of an agent program for people; empty if none is meant."""
+    """Return the name of a harness for people; empty if there is none."""
     return one_line(title_of(harness or ""))
 
 
@@ -243,7 +243,7 @@ def shown_branch(branch: str | None) -> str | None:
 
 
 def size_words(size: int) -> str:
-    """Return a number of bytes for people: ``1.4 MB``."""
+    """Format a number of bytes for people: ``1.4 MB``."""
     amount = float(size)
     for unit in ("bytes", "kB", "MB", "GB"):
         if amount < 1000 or unit == "GB":
@@ -253,7 +253,7 @@ def size_words(size: int) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Return how long something takes, in words."""
+    """Format a duration for people."""
     if seconds < 2:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -262,7 +262,7 @@ def lasting(seconds: float) -> str:
 
 
 def price(usd: float) -> str:
-    """Return a price in words: to the cent from a dollar on."""
+    """Format a price in words; from one dollar on in whole cents."""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
@@ -276,14 +276,14 @@ def count_words(number: int, noun: str) -> str:
 
 
 def snippet(text: str, spans: Sequence[Span], look: Look, *, lines: int = 3, indent: str = "    ") -> list[str]:
-    """Return the part of a text that has most of the marked stretches, wrapped, with the marks visible.
+    """Return the part of a text with the most marked spans, wrapped, with the marks visible.
 
     Args:
         text: Stored text.
-        spans: The stretches to mark, in order, not overlapping.
-        look: How wide, and whether marks are colours; without colours they are left out.
-        lines: How many lines at most.
-        indent: What every line begins with.
+        spans: The spans to mark, in order, not overlapping.
+        look: The width, and whether there are colours; without colours marks are left out.
+        lines: Maximum number of lines.
+        indent: The beginning of every line.
     """
     width = max(8, look.width - cells(indent))
     start, end = excerpt_span(text, spans, lines * width)
@@ -308,7 +308,7 @@ def _styled(line: Word, look: Look) -> str:
 
 
 def _wrap(words: Iterable[Word], width: int) -> list[Word]:
-    """Lay words into lines of at most ``width`` columns; a word that is wider is broken."""
+    """Fill lines of at most ``width`` columns with words; break a word that is wider."""
     lines: list[Word] = [[]]
     used = 0
     for word in words:

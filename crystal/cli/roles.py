@@ -1,4 +1,4 @@
-"""``crystal promote`` and ``crystal demote``: which machine is home."""
+"""Implement ``crystal promote`` and ``crystal demote``: change which machine is home."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def demote(
 ) -> None:
     """Hand home over to one of the devices; or, on a device, leave home and become standalone."""
     with open_machine() as machine:
-        if machine.config.role != "standalone":  # else there is nothing to give up, as the error says
+        if machine.config.role != "standalone":  # else there is nothing to give up, and the error says so
             leaves = "this machine gives up its role and shares no memory any more"
             confirm("go on?", yes=yes, consequence=f"{to} becomes home, this machine its device" if to else leaves)
         _say(give_up(machine, to, force=force))
 
 
 def make_home(machine: Machine, relay: str | None, *, asks: bool, token_stdin: bool) -> RoleChange:
-    """Make a standalone machine the home; its token for the relay is read if wanted, or missing and ``asks``."""
+    """Make a standalone machine the home; read its relay token if given on standard input, or missing and ``asks``."""
     must_read = token_stdin or (asks and not has_token(machine))
     return become_home(machine, url=relay, token=_read_secret(HOME_PROMPT) if must_read else None)
 
 
 def _read_secret(what: str, *, lines: int = 1) -> str:
-    """Read a secret from standard input, unseen where that is a terminal; never from the command line.
+    """Read a secret from standard input, hidden on a terminal; never from the command line.
 
     Args:
-        what: What to ask for.
-        lines: For a secret of several words: read until so many words have come; their numbers do not count.
+        what: The name of the secret, for the prompt.
+        lines: For a secret of several words: their number. Numbers between the words do not count.
     """
     if sys.stdin.isatty():
         return str(typer.prompt(what, hide_input=lines == 1, err=True)).strip()

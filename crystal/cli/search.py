@@ -1,4 +1,4 @@
-"""``crystal search``: find what was said."""
+"""Implement ``crystal search``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def search(
     Inside the folder of a project that crystal knows, that project is searched first, and everything if it has
     nothing. The exit code is 0 also when nothing is found.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy reads it when it is loaded; more threads only wait
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy reads it at its import; more threads only wait
     question = " ".join(query or ())
     if not question.strip():
         raise UsageError("the question is empty", hint='try: crystal search "database migration"')
@@ -114,7 +114,7 @@ def search(
 def _ask(
     sources: Sequence[MemorySource], request: SearchRequest, home: tuple[str, str] | None
 ) -> tuple[SearchResult, str | None]:
-    """Search; give also the name of the project if only it was searched."""
+    """Run a search; also return the project's name if only this project was searched."""
     if home is None:
         return engine.search(sources, request), None
     folder, name = home
@@ -158,7 +158,7 @@ def _show(machine: Machine, result: SearchResult, request: SearchRequest, scope:
     if scope is not None:
         render.note(f"searched project {scope} alone; --all searches everything")
     render.note(*result.notes, *(result.explained if explain else ()))
-    # Before they are printed: `crystal search x | head` ends the printing early.
+    # Before printing: `crystal search x | head` ends the printing early.
     remember_hits(machine.places.data_dir, [_name(hit) for hit in result.hits])
     _print(machine, result, render.look_of(sys.stdout), request.now, explain=explain)
 
@@ -186,7 +186,7 @@ def _print(machine: Machine, result: SearchResult, look: Look, now: int, *, expl
 def _print_neighbour(
     where: str, said: Neighbour | None, harness: str | None, look: Look, indent: str, seen: set[str]
 ) -> None:
-    """Print what was said beside a hit, unless it was printed already."""
+    """Print the message beside a hit, unless it was already printed."""
     if said is None or said.uuid in seen:
         return
     seen.add(said.uuid)
@@ -195,12 +195,12 @@ def _print_neighbour(
 
 
 def _shown_text(hit: Hit) -> str:
-    """Return the text of a hit; of a file without the heading that is in the line above."""
+    """Return the text of a hit; for a file, without the heading that the line above shows."""
     return hit.text if hit.file is None else _HEADING.sub("", hit.text)
 
 
 def _name(hit: Hit) -> str:
-    """Return the name that ``crystal show`` takes: for a memory its own id, which is the same on every machine."""
+    """Return the name for ``crystal show``: for a memory its id, which is the same on every machine."""
     return hit.uuid if hit.category is not None else hit_name(hit.id)
 
 
@@ -236,7 +236,7 @@ def _hint_at_past(store: Store) -> None:
 
 
 def _say_nothing_found(result: SearchResult, filters: Filters, as_of: str | None) -> None:
-    """Print to standard error what was searched and what to try: an empty answer is empty output."""
+    """Print to standard error what was searched and what to try; standard output stays empty."""
     narrowed = [field.name for field in fields(filters) if getattr(filters, field.name) not in (None, False)]
     used = [f"--{name}" for name in narrowed if name != "general"]
     used += [] if as_of is None else ["--as-of"]

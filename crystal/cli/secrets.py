@@ -1,4 +1,4 @@
-"""``crystal secrets``: find secrets in the agents' own transcripts, or in what the memory keeps."""
+"""Implement ``crystal secrets``: find secrets in the agents' transcripts, or in the memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crystal.integrity.exposed_secrets import (
 EXIT_FOUND = 1
 EXIT_UNREADABLE = 4
 MAX_HINTED = 50
-"""Number of ids in the command that is printed: a command line has a limit."""
+"""Maximum number of ids in the printed command: a command line has a limit."""
 
 
 def secrets(
@@ -90,7 +90,7 @@ def _kept(paths: list[Path] | None, *, as_json: bool) -> None:
 
 
 def _leave(unread: list[str], *, is_found: bool) -> None:
-    """Name what could not be read, and end with the exit code of what was found; return where all is well."""
+    """Print what could not be read, and exit with the code of the result; return if nothing was found or unread."""
     warn(*unread)
     if is_found or unread:
         raise typer.Exit(EXIT_FOUND if is_found else EXIT_UNREADABLE)
@@ -99,7 +99,7 @@ def _leave(unread: list[str], *, is_found: bool) -> None:
 def _find_all(
     transcripts: Iterable[TranscriptFile], unread: dict[str, str], advance: Callable[[int], None]
 ) -> Iterator[Exposure]:
-    """Yield the secrets of all transcripts; one that cannot be read is added to ``unread`` with the reason."""
+    """Yield the secrets of all transcripts; add unreadable transcripts to ``unread``, with the reason."""
     for found in transcripts:
         try:
             yield from find_exposures(found.path, advance)
@@ -122,7 +122,7 @@ def _print_row(row: Exposure, rows: list[Exposure]) -> None:
 
 def _print_kept_end(rows: list[KeptSecret]) -> None:
     typer.echo(f"{count_words(sum(row.count for row in rows), 'secret')} in the memory")
-    # A note goes with the turn that it repeats, or else with its session.
+    # A note is forgotten with the turn that it repeats, or else with its session.
     every = [*dict.fromkeys(row.id for row in rows if row.id)]
     ids = every[:MAX_HINTED] or ["--session", rows[0].session]
     if len(every) > MAX_HINTED:

@@ -1,4 +1,4 @@
-"""``crystal sessions`` and ``crystal show``: list conversations; read one, or a hit with the turns around it."""
+"""Implement ``crystal sessions`` and ``crystal show``: list conversations; read one, or the turns around a hit."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _print_raw(machine: Machine, target: ShowTarget) -> None:
 
 
 def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
-    """Yield the lines of a session's own transcript, then of its subagents'."""
+    """Yield the lines of a session's transcript, then those of its subagents."""
     from crystal.integrity.restore import archived_lines
     from crystal.store.capture import ledger
 
@@ -196,7 +196,7 @@ def _title(session: SessionSummary, now: int, look: Look) -> list[str]:
 
 
 def _goes_on(before: ShownTurn, turn: ShownTurn) -> bool:
-    """Return whether a turn continues the same message, so that its speaker need not be named again."""
+    """Return whether a turn continues the same message, so that its speaker is not printed again."""
     same = before.role == turn.role and before.tool == turn.tool and before.subagent == turn.subagent
     return same and before.message_id is not None and before.message_id == turn.message_id and not turn.focus
 
@@ -277,7 +277,7 @@ def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:
 
 
 def _line(title: str, row: Sequence[str], wide: Sequence[int], look: Look) -> str:
-    """Return the line of a session: its columns, and its title."""
+    """Return a session's line in the list: its columns and its title."""
     fields = [padded(one, width) for one, width in zip(row, wide, strict=True)]
     fields[2] = row[2].rjust(wide[2])
     used = sum(cells(field) + 2 for field in fields if field)
@@ -287,7 +287,7 @@ def _line(title: str, row: Sequence[str], wide: Sequence[int], look: Look) -> st
 
 
 def _short_ids(ids: list[str]) -> list[str]:
-    """Return beginnings of ids that are distinct, at least eight characters long."""
+    """Return distinct prefixes of ids, at least eight characters long."""
     length = SHORT_ID
     while len({one[:length] for one in ids}) < len(set(ids)):
         length += 4

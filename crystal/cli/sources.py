@@ -1,4 +1,4 @@
-"""``crystal sources``: search your own files too: add folders, sync, watch and remove them."""
+"""Implement ``crystal sources``: add, sync, watch and remove folders of files to search."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def watch() -> None:
     """Index changes as they happen, until Ctrl-C. Needs the package watchfiles."""
     from crystal.app.watch_sources import watch_sources
 
-    watch_sources(_tell, begin=lambda: say("watching; Ctrl-C ends it", stream=sys.stderr))
+    watch_sources(_print_sync, begin=lambda: say("watching; Ctrl-C ends it", stream=sys.stderr))
 
 
-def _tell(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
-    """Print what a sync did, if it did anything."""
+def _print_sync(reports: Sequence[SyncReport], problems: Sequence[str]) -> None:
+    """Print what a sync changed and its problems."""
     say(*changed_lines(reports))
     warn(*problems)
 
@@ -109,7 +109,7 @@ def changed_lines(reports: Sequence[SyncReport]) -> list[str]:
 
 
 def read_sources(machine: Machine, name: str | None = None, *, show: bool) -> tuple[list[SyncReport], list[str]]:
-    """Read what has changed in the folders of sources, with a bar; return it, and what went wrong, in words."""
+    """Read what has changed in the folders of sources, with a bar; return the reports and the problems, in words."""
     with bar_shown(enabled=show, remark="Ctrl-C is safe") as bar:
         return sync_sources(machine, name, progress=lambda source: partial(bar, f"reading {source}"))
 
@@ -133,7 +133,7 @@ def asdict_of(one: SyncReport) -> dict[str, Any]:
 
 
 def counts_of(one: SyncReport) -> dict[str, Any]:
-    """Return the name of a source and how many of its files have changed, for JSON."""
+    """Return the name of a source and the numbers of its changed files, for JSON."""
     return {name: getattr(one, name) for name in ("name", *CHANGES)}
 
 

@@ -1,4 +1,4 @@
-"""``crystal status``, ``doctor``, ``statusline``: the state of the memory; ``--on``, ``--off`` and ``--status``."""
+"""Implement ``crystal status``, ``doctor``, ``statusline`` and the options ``--on``, ``--off`` and ``--status``."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def status(as_json: AsJson = False) -> None:
 
 
 def state_line(state: CaptureState, now: int, stream: TextIO, *, label: str = "") -> str:
-    """Return one line that says whether capture works: in red on a terminal when nothing is captured."""
+    """Return one line that says whether capture works; red on a terminal if nothing is captured."""
     look = look_of(stream)
     line = "\n".join(wrapped(label + one_line(describe(state, now)), look, len(label)))
     return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
 
 
 def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None:
-    """Warn on standard error if nothing is captured. Never fails, because the answer was asked for, not this."""
+    """Warn on standard error if nothing is captured. Never fails, because the user wants another command's answer."""
     with contextlib.suppress(CrystalError, OSError):
         state = capture_state(machine.config, machine.store)
         if state.condition is Condition.NOT_CAPTURING or (paused_too and state.condition is Condition.PAUSED):
@@ -73,7 +73,7 @@ def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None
 
 
 def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:
-    """Answer also where the memory cannot be read; return False if the error is still to be reported."""
+    """Print the state also if the memory cannot be read; return False if the caller must report the error."""
     from crystal.app.status import state_as_json
 
     is_shown = not isinstance(error, NotConfiguredError) or default_paths().db.exists()  # else there is no memory yet
@@ -88,7 +88,7 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
 
 
 def _lines(found: dict[str, Any], ago: Callable[[int | None], str]) -> list[tuple[str, str]]:
-    """Return the page as (name, words)."""
+    """Return the lines of the status page as (name, words)."""
     from crystal.app.status import FIND_UNEXAMINED, describe_unexamined
     from crystal.app.watcher import status_words
 
@@ -126,7 +126,7 @@ def _sizes(sizes: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _sources(sources: list[dict[str, Any]]) -> str:
-    """Name the folders of files that are searched, too."""
+    """List the folders of files that are also searched."""
     away = {False: " (its folder is not there)", True: ""}
     return ", ".join(
         f"{one_line(one['name'])} {count_words(one['files'], 'file')}{away[one['is_here']]}" for one in sources
@@ -140,7 +140,7 @@ def _memory(counts: dict[str, int]) -> str:
 
 
 def _progress(progress: dict[str, Any]) -> str:
-    """Describe how far the background work is."""
+    """Describe the progress of background work."""
     share = 100 * progress["done"] // max(1, progress["total"])
     words = f"{progress['step']}: {share} % ({progress['done']:,} of {progress['total']:,})"
     left = progress["seconds_left"]
@@ -233,7 +233,7 @@ def _transcripts(found: dict[str, Any]) -> str:
 
 
 def _import(transcripts: dict[str, Any]) -> str:
-    """Return how to import what is from before crystal."""
+    """Describe how to import transcripts from before crystal."""
     if transcripts["is_importing"]:
         return "being imported"
     goes_on = "the import goes on at the next turn; to go on now, run: crystal sync"
@@ -276,7 +276,7 @@ def statusline() -> None:
 
     It says whether this conversation is kept, what it was told and when it searched. Exit code 0, always.
     """
-    from crystal.hook.statusline import main  # ``crystal.__main__`` runs it without this module: that takes longer
+    from crystal.hook.statusline import main  # ``crystal.__main__`` does so too, without this slower module
 
     main()
 

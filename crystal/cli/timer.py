@@ -1,4 +1,4 @@
-"""``--install-timer`` and ``--remove-timer``, ``--install`` and ``--remove``: plan the change, make it, report it."""
+"""Implement ``--install-timer``, ``--remove-timer``, ``--install`` and ``--remove``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND_SECONDS = 60
 
 
 def change_timer(*, install: bool, dry_run: bool = False, schedules: Sequence[timer.Schedule] = (timer.SWEEP,)) -> None:
-    """Install timers of this machine and the watcher, or take them out."""
+    """Install or remove the timers of this machine and the watcher."""
     host, is_watch = this_host(), timer.WATCH in schedules
     undo = "--remove" if is_watch else "--remove-timer"
     for schedule in schedules if install else ():
@@ -41,13 +41,13 @@ def _do(plan: timer.Steps, done: str, undo: str, *, dry_run: bool) -> None:
 
 
 def this_job(schedule: timer.Schedule = timer.SWEEP) -> timer.Job:
-    """Return what the timer of this installation runs, and the folders that are set in this environment."""
+    """Return the job that the timer of this installation runs, with the folders set in this environment."""
     words = (sys.executable, "-I", "-m", *schedule.command.split(), "--quiet")
     return timer.Job(words, locations_to_bake(os.environ, this_home()), schedule)
 
 
 def run(words: Sequence[str], text: str | None) -> timer.Ran:
-    """Run a command of the system in the C locale; its words are compared."""
+    """Run a system command in the C locale, because its output is parsed."""
     try:
         return subprocess.run(
             words,

@@ -1,4 +1,4 @@
-"""``crystal uninstall``."""
+"""Implement ``crystal uninstall``."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def _show_removal(plan: RemovalPlan, *, purge: bool) -> None:
 
 
 def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
-    """Print what other machines would miss, and ask before deleting the memory.
+    """Print what other machines would lose, and ask before deleting the memory.
 
     Raises:
-        UsageError: Nobody can be asked: standard input is no terminal.
+        UsageError: Standard input is no terminal.
         typer.Abort: The answer is no.
     """
     from crystal.app.sync.roles import only_here
@@ -85,6 +85,6 @@ def _say_taken_out(plan: RemovalPlan) -> None:
 
 
 def _say_plugin_stays(places: Places) -> None:
-    """Print how to remove the plugin: only Claude Code can do it."""
+    """Print how to remove the plugin, because only Claude Code can do it."""
     for removal in [each for folder in places.claude_dirs for each in plugin_removals(folder)]:
         typer.echo(f"the plugin stays and still captures; remove it with: {removal}")

@@ -1,4 +1,4 @@
-"""``crystal usage``: what was learned from sessions, what sessions were told, and what models cost."""
+"""Implement ``crystal usage``: show what was learned, what sessions were told, and what models cost."""
 
 from __future__ import annotations
 

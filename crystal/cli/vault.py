@@ -1,4 +1,4 @@
-"""``crystal vault``: memories as Markdown files that may be edited, beside summaries and daily logs."""
+"""Implement ``crystal vault``: memories as editable Markdown files, beside summaries and daily logs."""
 
 from __future__ import annotations
 

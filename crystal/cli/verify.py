@@ -1,4 +1,4 @@
-"""``crystal verify`` and ``crystal restore``: check that nothing is missing; write a session back."""
+"""Implement ``crystal verify`` and ``crystal restore``: check that nothing is missing; restore a session."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def restore(
 
 
 def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
-    """Print the command that resumes a restored session: Claude Code finds it in the folder where it was held."""
+    """Print the command that resumes a restored session: Claude Code needs the folder of the session."""
     if cwd is None or Path(cwd).is_dir():
         place = "" if cwd is None or Path(cwd) == Path.cwd() else f"cd {shlex.quote(cwd)} && "
         typer.echo(f"resume it with: {place}claude --resume {session}")
@@ -130,7 +130,7 @@ def _print(mended: RepairResult, *, tried: bool) -> None:
 
 
 def _next_step(proof: Proof, *, tried: bool) -> str:
-    """Return what the user can do about the faults; ``tried``: a repair was attempted."""
+    """Return the user's next step for the faults; ``tried``: a repair was attempted."""
     if proof.damaged and tried:
         return "crystal cannot repair the rest; restore these files from a backup"
     if proof.damaged:

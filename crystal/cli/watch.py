@@ -1,4 +1,4 @@
-"""``crystal watch``: capture as soon as an agent writes."""
+"""Implement ``crystal watch``: capture as soon as an agent writes."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def watch(
 
 
 def _install(*, install: bool, dry_run: bool) -> None:
-    """Let the system start this command, or stop doing so."""
+    """Make the system start this command at login, or no longer."""
     from crystal.app.context import open_kept_machine
     from crystal.cli.timer import change_timer
     from crystal.install.timer import WATCH
     from crystal.sources.watch import load_watchfiles
 
     if install:
-        with open_kept_machine():  # without a memory, or the package, it could not run
+        with open_kept_machine():  # without a memory, or the package, the command would fail
             load_watchfiles()
     change_timer(install=install, dry_run=dry_run, schedules=(WATCH,))

@@ -1,4 +1,4 @@
-"""``crystal web``: the memory as a page in the browser."""
+"""Implement ``crystal web``: show the memory as a page in the browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS: Mapping[str, Callable[..., Any]] = {
     "outcome": outcome, "plain": render.one_line, "proof_words": proof_words, "reason": REASONS.get,
     "size": render.size_words, "speaker": render.speaker,
 }  # fmt: skip
-"""Functions of the command line that the page's templates use too, by their names there."""
+"""Functions of the command line that the page's templates use, by their names in the templates."""
 
 
 def web(
@@ -35,14 +35,14 @@ def web(
     from crystal.app.context import open_reader
     from crystal.web.server import serve
 
-    with open_reader():  # refuses where there is no memory yet
+    with open_reader():  # raises if there is no memory yet
         pass
 
     def ready(link: str) -> None:
         render.say(link)
         sys.stdout.flush()
         opens = not no_open and _has_windows()
-        if opens:  # in a thread: some browsers return when they are closed
+        if opens:  # in a thread: some browsers return only when they are closed
             threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
         verb = "opening" if opens else "open"
         render.say(f"crystal: {verb} this link in your browser; Ctrl-C ends it", stream=sys.stderr)
@@ -51,6 +51,6 @@ def web(
 
 
 def _has_windows() -> bool:
-    """Return True unless only a browser in this terminal could be opened, as over SSH."""
+    """Return True unless the only browser is one in this terminal, as over SSH."""
     is_named = any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return is_named or not sys.platform.startswith("linux")

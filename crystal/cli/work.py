@@ -1,4 +1,4 @@
-"""``crystal changed``, ``blame``, ``how``, ``fix`` and ``about``: what was done here before, and why."""
+"""Implement ``crystal changed``, ``blame``, ``how``, ``fix`` and ``about``: show past work and its reasons."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SHORT_ID = 8
 MAX_RELATED = 5
 WHY = {"edited": "asked", "failed": "command", "ran": "command", "fixed": "error", "committed": "by"}
-"""Field of an event that its second line shows."""
+"""Field of an event that is shown in its second line."""
 
 
 def changed(
@@ -73,7 +73,7 @@ def changed(
 
 
 def _say_changed(files: Sequence[ChangedFile], now: int) -> None:
-    """Print a line for each file; on a terminal two where one is too wide."""
+    """Print one line for each file; on a terminal, two lines if it is too long."""
     look, times = look_of(sys.stdout), [clock(one.last_at, now) for one in files]
     for when, one in zip(times, files, strict=True):
         path = one_line(f"{one.path} (now {one.now})" if one.now else one.path)
@@ -113,7 +113,7 @@ def blame(
 
 
 def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
-    """Print who wrote the lines; lines that no session wrote are one row, whatever commits they are from."""
+    """Print who wrote the lines; lines that no session wrote share one row, whatever commits they are from."""
     from crystal.app.blame import line_span
 
     look, told = look_of(sys.stdout), set[str]()
@@ -168,7 +168,7 @@ def how(
 
 
 def _end(one: KnownCommand) -> list[str]:
-    """Return a line on how long the last run took and how many tests passed in it; none if neither is known."""
+    """Return a line with the duration of the last run and its passed tests; empty if both are unknown."""
     took = f"took {render.lasting(one.seconds)}" if one.seconds else ""
     tests = f"{count_words(one.passed, 'test')} passed" if one.passed is not None else ""
     return [f"  {', '.join(filter(None, (took, tests)))}"] if took or tests else []
@@ -262,7 +262,7 @@ def about(
 
 
 def _say_event(one: Event, look: render.Look, now: int) -> None:
-    """Print what happened, why, and where it can be read."""
+    """Print an event, its reason, and where to read it."""
     times = f" {one.times} times" if one.times > 1 else ""
     say(f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}")
     if one.why:
@@ -277,7 +277,7 @@ def _fix_record(one: KnownFix) -> dict[str, object]:
 
 
 def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:
-    """Return the project that is named, else that of this folder."""
+    """Return the named project, or the one of this folder."""
     from crystal.app.projects import find_home
 
     folder = None if everywhere else current_folder()
@@ -286,7 +286,7 @@ def _here(machine: Machine, project: str | None, *, everywhere: bool = False) ->
 
 
 def _notes(machine: Machine, project: str | None) -> list[str]:
-    """Return why an answer may lack something."""
+    """Return the reasons why an answer may be incomplete."""
     behind = count_unindexed(machine.store)
     missing = f"answers may be missing: {behind:,} calls and results are not indexed yet; now: crystal sync"
     return [*unknown_project(machine, project), *([missing] if behind else [])]

@@ -1,4 +1,4 @@
-"""``crystal tui``: the memory in the terminal: ``reading`` answers what is asked, ``app`` shows it with Textual."""
+"""Implement ``crystal tui``: ``reading`` reads the memory, ``app`` shows it in the terminal with Textual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory in the terminal: a search field, a list, and the conversation that is open."""
+"""Show the memory in the terminal: a search field, a list, and the open conversation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 PAUSE_SECONDS = 0.12
-"""After the last key: then it is searched."""
+"""Seconds after the last key before a search starts."""
 WIDE = 100
 """Minimum number of columns at which the list and the conversation are shown side by side."""
 MAX_FOLDED = 90
@@ -35,16 +35,16 @@ class FoldedTurn(Collapsible):
     """Input or output of a tool."""
 
     def scroll_visible(self, *_: object, **__: object) -> None:
-        """Stay: the reader sees the title, and when all unfold, the last would come into sight."""
+        """Do not scroll: the reader sees the title, and unfolding all would otherwise show the last turn."""
 
 
 class MemoryBrowser(App[None]):
     """Shows the memory.
 
     Args:
-        machine: The memory; used in the executor's thread alone.
+        machine: The memory; used only in the executor's thread.
         executor: Runs one call at a time.
-        query: What is searched for first; empty: the sessions are listed.
+        query: The first search; if empty, the sessions are listed.
     """
 
     TITLE = "crystal"
@@ -107,18 +107,18 @@ class MemoryBrowser(App[None]):
             self.action_sessions()
 
     def on_resize(self) -> None:
-        """Show the list and the conversation in turn where there is no room for both."""
+        """Show the list and the conversation alternately if there is no room for both."""
         self.screen.set_class(self.size.width < WIDE, "narrow")
 
     # ------------------------------------------------------------------------------------------------------ the list
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search as soon as nothing is typed for a moment."""
+        """Search when nothing was typed for a moment."""
         self._leave_conversation()
         self.run_worker(self._search(event.value.strip()), group="list", exclusive=True)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
-        """Go to the list."""
+        """Move the focus to the list."""
         self.query_one(OptionList).focus()
 
     async def _search(self, query: str) -> None:
@@ -129,7 +129,7 @@ class MemoryBrowser(App[None]):
             await self._list(lambda machine: _reading().list_sessions(machine))
 
     async def _list(self, ask: Callable[[Machine], EntryList]) -> None:
-        """Show a list; what went wrong is in the title."""
+        """Show a list; an error is shown in the title."""
         found = await self._read(ask)
         if found is None:
             return
@@ -143,7 +143,7 @@ class MemoryBrowser(App[None]):
             options.action_first()
 
     async def _read(self, ask: Callable[[Machine], Result]) -> Result | None:
-        """Ask the memory in its thread; say what went wrong, and return None."""
+        """Query the memory in its thread; show an error and return None if it fails."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, ask, self._machine)
         except CrystalError as error:
@@ -154,7 +154,7 @@ class MemoryBrowser(App[None]):
         self.query_one("#title", Static).update(Content(words))
 
     def _leave_conversation(self) -> None:
-        """Show the list again where there is no room for both, and its title."""
+        """Show the list and its title again if there is no room for both."""
         self.screen.remove_class("reading")
         self._say(self._title)
 
@@ -165,7 +165,7 @@ class MemoryBrowser(App[None]):
     # ---------------------------------------------------------------------------------------------- the conversation
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Open what was chosen."""
+        """Open the selected entry."""
         target = self._entries[event.option_index].target
         if target is not None:
             self.run_worker(self._open(target), group="conversation", exclusive=True)
@@ -183,15 +183,15 @@ class MemoryBrowser(App[None]):
         focus = next((one for one, block in zip(pane.children, page.blocks, strict=True) if block.is_focus), None)
         if focus is None:
             pane.scroll_home(animate=False)
-        else:  # it has no place before it was laid out
+        else:  # its position is known only after the layout
             self.call_after_refresh(pane.scroll_to_widget, focus, animate=False, top=True)
         last = page.start + len(page.blocks)
         of = f"turns {page.start + 1} to {last} of {page.total}" if page.total > 1 else ""
         after, before = "n: next" if last < page.total else "", "p: previous" if page.start else ""
         self._say(" · ".join(filter(None, (of, after, before, page.title))))
 
-    def _at(self) -> TurnBlock | None:
-        """Return the turn that was asked for, else the first one in sight; None if no conversation is open."""
+    def _current_turn(self) -> TurnBlock | None:
+        """Return the requested turn, else the first visible one; None if no conversation is open."""
         if self._page is None:
             return None
         pane = self.query_one("#conversation", VerticalScroll)
@@ -203,8 +203,8 @@ class MemoryBrowser(App[None]):
         return next((one for one in seen if one.is_focus), seen[0] if seen else None)
 
     def _nearest(self, name: str) -> str | None:
-        """Return what the turn in sight, or one of the page after it, has: a file, or an error."""
-        at = self._at()
+        """Return the file or error (``name``) of the visible turn, or of the nearest one after it."""
+        at = self._current_turn()
         blocks = list(self._page.blocks) if self._page else []
         after = blocks[blocks.index(at) :] if at in blocks else []
         return next((value for one in (*after, *blocks) if (value := getattr(one, name))), None)
@@ -212,7 +212,7 @@ class MemoryBrowser(App[None]):
     # ------------------------------------------------------------------------------------------------------ the keys
 
     def action_ask(self) -> None:
-        """Go to the search field, with the list below it."""
+        """Move the focus to the search field, and show the list below it."""
         self._leave_conversation()
         self.query_one(Input).focus()
 
@@ -229,7 +229,7 @@ class MemoryBrowser(App[None]):
         self._show_list(lambda machine: _reading().memories(machine))
 
     def action_history(self) -> None:
-        """List what happened to the file in sight, or to what is searched for."""
+        """List the history of the visible file, or of the search text."""
         is_read = self.query_one("#conversation").has_focus_within
         thing = (self._nearest("name") if is_read else None) or self.query_one(Input).value
         if thing.strip():
@@ -238,7 +238,7 @@ class MemoryBrowser(App[None]):
             self._say("nothing to look up: type a name, or open a conversation that edits a file")
 
     def action_lines(self) -> None:
-        """List who wrote the lines of the file in sight."""
+        """List who wrote the lines of the visible file."""
         file, name = self._nearest("file"), self._nearest("name")
         if file and name:
             self._show_list(lambda machine: _reading().lines_of(machine, file, name))
@@ -246,7 +246,7 @@ class MemoryBrowser(App[None]):
             self._say("no file is edited here: open a conversation that edits one")
 
     def action_cures(self) -> None:
-        """List what cured the error in sight."""
+        """List the cures of the visible error."""
         error = self._nearest("error")
         if error:
             self._show_list(lambda machine: _reading().cures(machine, error))
@@ -254,7 +254,7 @@ class MemoryBrowser(App[None]):
             self._say("nothing failed here: open a conversation in which a command failed")
 
     def action_fold(self) -> None:
-        """Fold or unfold all that tools were told and said."""
+        """Fold or unfold all inputs and outputs of tools."""
         self._is_unfolded = not self._is_unfolded
         pane = self.query_one("#conversation", VerticalScroll)
         top = next((one for one in pane.children if one.virtual_region.bottom > pane.scroll_y), None)
@@ -287,7 +287,7 @@ class MemoryBrowser(App[None]):
 
 
 def _reading() -> ModuleType:
-    """Load what reads the memory, in the memory's thread: the first picture need not wait for it."""
+    """Import the module that reads the memory, in the memory's thread, so that the first screen appears sooner."""
     from crystal.cli.tui import reading
 
     return reading
@@ -300,8 +300,8 @@ def _row(entry: ListEntry) -> Content:
 
 
 def _widget(block: TurnBlock) -> Static | Collapsible:
-    """Return the widget of a turn; its text is never read as markup."""
-    from rich.markdown import Markdown  # takes 60 ms, which the first picture need not wait for
+    """Return the widget of a turn; its text is never interpreted as markup."""
+    from rich.markdown import Markdown  # takes 60 ms, which would delay the first screen
 
     kind = "focus" if block.is_focus else ""
     if not block.is_folded:

@@ -1,6 +1,6 @@
 """Read what the terminal shows: lists of entries, and pages of conversations.
 
-All lists look alike, whatever they are from: each entry leads to a turn, a session or a memory.
+All lists have the same form: each entry leads to a turn, a session or a memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HITS, ENOUGH, SESSIONS, EVENTS, MEMORIES = 50, 20, 300, 100, 300
 PER_PAGE = 60
 FOLDED = frozenset(("tool_call", "tool_result", "thinking"))
 MAX_BODY = 20_000
-"""Characters of a turn that are shown."""
+"""Maximum characters shown of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class ListEntry:
     """A row of the list.
 
     Attributes:
-        text: What it says.
+        text: Its text.
         facts: Who, when, where.
-        target: What is opened, as for ``crystal show``; None for a heading.
+        target: The id to open, as for ``crystal show``; None for a heading.
     """
 
     text: str
@@ -52,7 +52,7 @@ class ListEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryList:
-    """A list with its title, and what to say below it."""
+    """A list with its title, and a note below it."""
 
     title: str
     entries: Sequence[ListEntry]
@@ -64,14 +64,14 @@ class TurnBlock:
     """A turn of a conversation.
 
     Attributes:
-        head: Who said it, and when.
-        body: What was said.
+        head: The speaker and the time.
+        body: The text.
         is_folded: Whether only its first line is shown until it is unfolded.
         is_markdown: Whether an agent wrote it for a person.
-        is_focus: Whether it was asked for.
-        file: The file that the call edits, else None.
-        name: The same below the session's folder.
-        error: What a failed call printed, else None.
+        is_focus: Whether it is the turn to show first.
+        file: The file that the call edits, or None.
+        name: The file's path relative to the session's folder.
+        error: The output of a failed call, or None.
     """
 
     head: str
@@ -86,7 +86,7 @@ class TurnBlock:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPage:
-    """A page of a conversation; ``start`` turns are before it, of ``total``."""
+    """A page of a conversation of ``total`` turns, ``start`` of which are before it."""
 
     title: str
     target: str
@@ -108,7 +108,7 @@ def find(machine: Machine, query: str) -> EntryList:
 
 
 def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
-    """List the sessions, the latest first; with a heading for each day if asked for."""
+    """List the sessions, latest first; with ``by_day`` under a heading for each day."""
     found, notes = sessions(machine.stores, limit=SESSIONS)
     entries, day, now = list[ListEntry](), "", machine.now()
     for one in found:
@@ -123,14 +123,14 @@ def list_sessions(machine: Machine, *, by_day: bool = False) -> EntryList:
 
 
 def memories(machine: Machine) -> EntryList:
-    """List the memories that hold, the latest first."""
+    """List the active memories, latest first."""
     found, now = list_memories(machine, limit=MEMORIES), machine.now()
     entries = [_entry(one.text, one.id, one.category, ago(one.updated_at, now), one.project) for one in found]
     return EntryList("memories", entries, "" if entries else "none yet; to add one: crystal remember TEXT")
 
 
 def history(machine: Machine, thing: str) -> EntryList:
-    """List what happened to a thing."""
+    """List the history of a thing."""
     found, now = about(machine, thing), machine.now()
     entries = [
         _entry(one.text, one.uuid, f"{one.what}{one.size}", clock(one.at, now), one.project)
@@ -141,7 +141,7 @@ def history(machine: Machine, thing: str) -> EntryList:
 
 
 def lines_of(machine: Machine, file: str, name: str) -> EntryList:
-    """List who wrote the lines of a file; its history by its ``name`` if it is not here."""
+    """List who wrote the lines of a file; if the file is missing here, its history by its ``name``."""
     if look_at(Path(file)) is None:
         return history(machine, name)
     entries, now = list[ListEntry](), machine.now()
@@ -155,7 +155,7 @@ def lines_of(machine: Machine, file: str, name: str) -> EntryList:
 
 
 def cures(machine: Machine, error: str) -> EntryList:
-    """List what cured an error."""
+    """List the cures of an error."""
     entries = list[ListEntry]()
     for one in fix(machine, error):
         entries.append(ListEntry(render.one_line(one.error)))
@@ -165,7 +165,7 @@ def cures(machine: Machine, error: str) -> EntryList:
 
 
 def open_page(machine: Machine, target: str, start: int | None = None) -> ConversationPage:
-    """Read a page of a conversation: the one with the target, or the one that begins at ``start``; or a memory."""
+    """Read a page of a conversation, the one with the target or the one that begins at ``start``; or a memory."""
     if is_memory_id(target):
         memory = memory_of(machine, target)
         return ConversationPage(
