@@ -1,1 +1,1 @@
-"""Settings, each resolved once; where files are; which packages and prices there are."""
+"""Resolve the settings, the places of files, the required packages and the prices of models."""

@@ -1,4 +1,4 @@
-"""Change one value of the settings file: its comments, order and layout stay.
+"""Change one value of the settings file and keep its comments, order and layout.
 
 tomlkit makes the edit. Every result is parsed again and refused if anything but this key has changed.
 """
@@ -24,20 +24,20 @@ Tables = dict[str, Any]
 
 
 def set_value(config_file: Path, key: str, value: object, home: Path | None = None) -> Any:
-    """Write one setting into the settings file, which is made if need be. Return the value as it was checked.
+    """Write one setting into the settings file, and create the file if needed. Return the checked value.
 
-    Text stands for the value as it does in a variable: ``"20"`` sets a number. Patterns of folders below ``home`` are
-    written with ``~``, so that they hold where the home folder is moved to.
+    Text is converted as in an environment variable: ``"20"`` sets a number. Patterns of folders below ``home`` are
+    written with ``~``, so that they stay valid if the home folder moves.
 
     Raises:
-        UsageError: There is no such key, the value is none of its values, or the file is not TOML. Nothing changed.
+        UsageError: There is no such key, the value is not allowed, or the file is not TOML. Nothing changed.
         UnavailableError: The system refuses to write. Nothing changed.
     """
     return set_values(config_file, {key: value}, home)[key]
 
 
 def set_values(config_file: Path, values: Mapping[str, object], home: Path | None = None) -> dict[str, Any]:
-    """Write several settings at once, all or none; None takes one out. Otherwise as ``set_value``."""
+    """Write several settings, all or none; None removes one. Otherwise as ``set_value``."""
     good = {key: None if value is None else _checked(key, value) for key, value in values.items()}
     if home is not None:
         for key, patterns in good.items():
@@ -54,7 +54,7 @@ def set_values(config_file: Path, values: Mapping[str, object], home: Path | Non
 
 
 def unset_value(config_file: Path, key: str) -> bool:
-    """Take one key out of the settings file, also one that is no setting. Return whether it was there.
+    """Remove one key from the settings file, even if it is no setting. Return whether the file had it.
 
     Raises:
         UsageError: It is neither in the file nor a setting, or the file is not TOML. Nothing changed.
@@ -72,7 +72,7 @@ def unset_value(config_file: Path, key: str) -> bool:
 
 
 def with_value(text: str, key: str, value: Any, path: Path) -> str:
-    """Return the text of a settings file with a key set, None: taken out; ``path`` is for messages."""
+    """Return the text of a settings file with a key set, or removed if None; ``path`` is for messages."""
     *tables, name = key.split(".")
     wanted = parse(text, path)
     inner: Any = wanted
@@ -94,7 +94,7 @@ def with_value(text: str, key: str, value: Any, path: Path) -> str:
 
 
 def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | None:
-    """Return a TOML text with one key of a table set: in its place, else as the last of that table.
+    """Return a TOML text with one key of a table set, in its present position or at the end of that table.
 
     Other tables, comments and white space stay. None if the text would have to be rewritten for it.
     """
@@ -124,17 +124,17 @@ def set_in(text: str, tables: tuple[str, ...], name: str, value: Any) -> str | N
 
 
 def _add_last(table: Any, name: str, item: Any) -> None:
-    """Add a key below the others of its table; comments after these belong to the next table."""
+    """Add a key at the end of its table; comments after that belong to the next table."""
     import tomlkit  # noqa: PLC0415 - as above
     from tomlkit.items import AoT, Comment, Table, Whitespace  # noqa: PLC0415
 
     if not isinstance(table, Table) and hasattr(table, "body"):
         at = next((n for n, (_, one) in enumerate(table.body) if isinstance(one, AoT | Table)), None)
-        if at is not None:  # before the first table, and before the comments that belong to it
+        if at is not None:  # before the first table and the comments that belong to it
             while at and isinstance(table.body[at - 1][1], Comment):
                 at -= 1
             if at > 1 and isinstance(table.body[at - 1][1], Whitespace) and table.body[at - 2][0] is not None:
-                at -= 1  # below the last key; the blank line stays before the table
+                at -= 1  # after the last key; the blank line stays before the table
             else:
                 item.trivia.trail *= 2
             table._insert_at(at, tomlkit.key(name), item)  # noqa: SLF001 - the library has no public way
@@ -149,7 +149,7 @@ def _add_last(table: Any, name: str, item: Any) -> None:
 
 
 def unset_in(text: str, tables: tuple[str, ...], name: str) -> str | None:
-    """Return a TOML text without one key of a table; None if the text would have to be rewritten for it."""
+    """Return a TOML text without one key of a table; None if the whole text would have to be rewritten."""
     import tomlkit  # noqa: PLC0415 - as above
 
     try:
@@ -171,7 +171,7 @@ def _checked(key: str, value: object) -> Any:
 
 
 def below_home(pattern: str, home: Path) -> str:
-    """Return a pattern of folders with ``~`` for the home folder."""
+    """Replace the home folder in a pattern of folders by ``~``."""
     inside = pattern.removeprefix(f"{home}/")
     return pattern if inside == pattern else f"~/{inside}"
 
@@ -182,6 +182,6 @@ def _write(path: Path, before: str, after: str) -> None:
 
 
 def _filled(tables: Tables) -> Tables:
-    """Return tables without the empty ones, which have no effect."""
+    """Return tables without empty ones, which have no effect."""
     found = {name: _filled(value) if isinstance(value, dict) else value for name, value in tables.items()}
     return {name: value for name, value in found.items() if value != {}}

@@ -10,27 +10,27 @@ from pathlib import Path
 
 
 def way_in(path: Path) -> str | None:
-    """Return the command that lets this user read and write a path, with who owns it if that is somebody else.
+    """Return the command that gives this user access to a path, with the owner if that is another user.
 
     Returns:
-        None if no mode and no owner is in the way, on a disk that is read-only, and on Windows.
+        None if neither mode nor owner prevents access, on a read-only disk, and on Windows.
     """
     place = None if sys.platform == "win32" else _refusing(path)
     try:
         return None if place is None or os.statvfs(place).f_flag & os.ST_RDONLY else _command(place)
-    except OSError:  # it is gone by now
+    except OSError:  # deleted meanwhile
         return None
 
 
 def _refusing(path: Path) -> Path | None:
-    """Return what refuses access to a path: a folder above it, the path itself, or the folder of a file."""
-    # os.path answers False where Path raises: below a folder that may not be entered.
+    """Return the path that refuses access: a folder above ``path``, the path itself, or the folder of a file."""
+    # In a folder without access, os.path returns False where Path raises.
     for folder in reversed(path.parents):
         if os.path.isdir(folder) and not os.access(folder, os.X_OK):  # noqa: PTH112
             return folder
     if os.path.isdir(path):  # noqa: PTH112
         return None if os.access(path, os.R_OK | os.W_OK | os.X_OK) else path
-    for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):  # of a database
+    for file in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))):  # files of a database
         if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):  # noqa: PTH110
             return file
     is_shut = os.path.isdir(path.parent) and not os.access(path.parent, os.W_OK | os.X_OK)  # noqa: PTH112
@@ -42,7 +42,7 @@ def _command(place: Path) -> str:
     is_folder = stat.S_ISDIR(info.st_mode)
     if info.st_uid == me:
         return f"chmod u+rw{'x' if is_folder else ''} {shlex.quote(str(place))}"
-    # Usually a command of another user (sudo) made it, with its contents, or a database with the files beside it.
+    # Usually another user's command (sudo) created it with its contents, or a database with the files beside it.
     quoted = shlex.quote(str(place).removesuffix("-wal").removesuffix("-shm"))
     what = f"-R {_name(me)} {quoted}" if is_folder else f"{_name(me)} {quoted}*"
     return f"sudo chown {what} (it belongs to {_name(info.st_uid)})"

@@ -1,4 +1,4 @@
-"""Description of an agent program (harness): its name, its reader, and the places of its conversations."""
+"""Define the description of a harness (agent program): its name, its reader, and the places of its conversations."""
 
 import fnmatch
 import sys
@@ -9,25 +9,25 @@ from typing import Literal
 from crystal.model.named_tuple import NamedTuple
 
 Form = Literal["lines", "document", "database"]
-"""Form of a file: ``lines`` are added at its end; the others are rewritten and read as a whole."""
+"""Form of a file: ``lines`` are appended; the others are rewritten and read as a whole."""
 
 
 class Place(NamedTuple):
     """A folder where a harness keeps conversations.
 
     Attributes:
-        home: The harness's home below the user's: one for every system, or by ``sys.platform``.
+        home: The harness's home relative to the user's: one for every system, or by ``sys.platform``.
         folder: The folder of the files in that home, ``.`` for the home itself.
         files: Patterns of the files in that folder. ``**`` is any number of folders.
         variable: The environment variable that moves the home.
         below: What is appended to the value of ``variable`` to get the home.
         form: How the files are written.
         session_file: Pattern of a session's own file; ``{session}`` is its id. None if the name does not contain it.
-        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the ending, and a
+        subagent_files: Pattern of its subagents' files, beside it; ``{stem}`` is its name without the suffix, and a
             leading ``..`` the folder above.
         ignored: Names of files and folders that contain no conversations.
-        are_copies: Whether the files repeat, with less in them, what the harness's other places have: a conversation
-            is read here only where no other place has it.
+        are_copies: Whether the files repeat, incompletely, conversations of the harness's other places: a conversation
+            is read here only if no other place has it.
         rest_seconds: How long a file of copies must be unchanged before it is read, if the harness writes them first.
         in_projects: Whether the files are in the folders of projects, beside files that are no conversations.
     """
@@ -52,11 +52,11 @@ class Place(NamedTuple):
         return home / self.home.get(sys.platform, self.home["linux"])
 
     def holds(self, path: PurePath, folder: PurePath) -> bool:
-        """Return whether a path in the place's folder may be one of its files: in a project only by its name."""
+        """Return whether a path in the place's folder may be one of its files; in a project, only its name counts."""
         return not self.in_projects or (path.parent == folder and self.owns(path))
 
     def owns(self, path: PurePath) -> bool:
-        """Return whether a file's name is that of a conversation."""
+        """Return whether a file has the name of a conversation."""
         names = (pattern.rpartition("/")[2] for pattern in self.files)
         return path.name not in self.ignored and any(fnmatch.fnmatchcase(path.name, name) for name in names)
 
@@ -68,11 +68,11 @@ class Harness(NamedTuple):
         name: Stored with every session.
         title: Its name for people.
         places: Where its files are.
-        cleanup: What it deletes by itself, and when, by default; empty if nothing is known.
-        is_export: Whether its files are exports, which may be anywhere: they are read when a person names them.
-        is_store: Whether it is another memory program: ``crystal migrate`` takes its store over.
-        reader: The module in ``crystal.transcript`` whose ``READER`` understands its files; by default its name.
-        reader_version: Counted up when the reader finds more in the same files: they are read again then.
+        cleanup: What it deletes by itself, and when, by default; empty if unknown.
+        is_export: Whether its files are exports, which may be anywhere and are read only if a person names them.
+        is_store: Whether it is another memory program, whose store ``crystal migrate`` imports.
+        reader: The module in ``crystal.transcript`` whose ``READER`` parses its files; by default its name.
+        reader_version: Increased when the reader finds more in the same files, which are then read again.
     """
 
     name: str

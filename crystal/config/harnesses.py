@@ -1,6 +1,6 @@
-"""Agent programs (harnesses) whose conversations are read: where they keep them.
+"""List the harnesses (agent programs) whose conversations are read, and where they keep them.
 
-A row here and a reader are all that a harness needs: docs/how-to/add-a-transcript-reader.md.
+A new harness needs only a row here and a reader: docs/how-to/add-a-transcript-reader.md.
 """
 
 import os
@@ -25,7 +25,7 @@ def _extension_tasks(extension: str) -> tuple[Place, ...]:
 
 
 def _codex_places(home: str, variable: str | None = None) -> tuple[Place, ...]:
-    """Return the places in a home of Codex; a program that embeds it has a home of its own."""
+    """Return the places in a home of Codex; a program that embeds Codex has another home."""
     patterns = ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")
     whole = (*(f"{pattern}.zst" for pattern in patterns), "session_index.jsonl")
     return (
@@ -221,9 +221,9 @@ _ROWS = (
 )
 
 HARNESSES = {row.name: row for row in _ROWS}
-"""By name. Where the name of a file outside of all folders fits several, its content tells."""
+"""Harnesses by name. If a file's name fits several, and it is in no known folder, its content decides."""
 EXPORTS = frozenset(name for name, row in HARNESSES.items() if row.is_export)
-"""Names of those whose files are exports, or stores of other programs."""
+"""Names of the harnesses whose files are exports, or stores of other programs."""
 
 
 def reader_versions() -> dict[str, int]:
@@ -232,12 +232,12 @@ def reader_versions() -> dict[str, int]:
 
 
 def title_of(harness: str) -> str:
-    """Return the name of an agent program for people; the given one if it is not in the table."""
+    """Return a harness's name for people; the given name if it is not in the table."""
     return HARNESSES[harness].title if harness in HARNESSES else harness
 
 
 class Root(NamedTuple):
-    """A folder of conversations on this machine: the harness that writes them, and which of its places this is."""
+    """A folder of conversations on this machine: its harness, and the index of the harness's place."""
 
     folder: Path
     harness: str = CLAUDE_CODE
@@ -250,30 +250,30 @@ class Root(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Return whether the folder exists; nobody knows that of one below a folder that may not be entered."""
+        """Return whether the folder exists; False also if a parent folder denies access."""
         return os.path.isdir(self.folder)  # noqa: PTH112 - Path.is_dir raises there
 
 
 def places_of_all() -> list[tuple[str, int, Place]]:
-    """Return every place with its harness and its number there."""
+    """Return (harness, index, place) of every place."""
     return [(one.name, number, place) for one in HARNESSES.values() for number, place in enumerate(one.places)]
 
 
 def searched_places() -> list[tuple[str, int, Place]]:
-    """Return the places in which crystal looks for conversations by itself."""
+    """Return the places that crystal searches by itself: all but those of exports."""
     return [found for found in places_of_all() if found[0] not in EXPORTS]
 
 
 @lru_cache(maxsize=8)
 def usual_roots(home: Path) -> tuple[Root, ...]:
-    """Return the folders of conversations of a user who has moved none."""
+    """Return the folders of conversations if no environment variable moves them."""
     return distinct_roots(
         Root(place.default_home(home) / place.folder, name, number) for name, number, place in searched_places()
     )
 
 
 def distinct_roots(roots: Iterable[Root]) -> tuple[Root, ...]:
-    """Return the roots, each once: while none of two variables that move a home is set, both name the same folder."""
+    """Return the roots without duplicates: two places are the same folder if the variables that move them are unset."""
     found: dict[tuple[Path, str, tuple[str, ...]], Root] = {}
     for root in roots:
         found.setdefault((root.folder, root.harness, root.place.files), root)

@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 def read_json(path: Path, make: Callable[[Any], T], hint: str) -> T | None:
-    """Return what ``make`` makes of a file's content; None if there is no file.
+    """Parse a file and return ``make(content)``; return None if there is no file.
 
     Raises:
-        DamagedError: It is no JSON, or ``make`` finds something else in it. ``hint`` says what to do.
+        DamagedError: It is not JSON, or ``make`` rejects its content. ``hint`` says what to do.
         CrystalError: The system refuses to read it.
     """
     try:

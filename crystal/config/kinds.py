@@ -1,4 +1,4 @@
-"""Kinds of values of the settings: parse and check them. Knows nothing of where they come from.
+"""Define the kinds of values of settings: parse and check them, wherever they come from.
 
 A value arrives as text (environment, flags) or as a TOML value (the settings file); both end in the same check.
 """
@@ -14,7 +14,7 @@ from crystal.config.paths import AGENT_ID, AGENT_ID_WORDS
 from crystal.model.named_tuple import NamedTuple
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-# Patterns as text: ``re`` compiles each when it is first used, and few are by a turn.
+# Patterns as text: ``re`` compiles each at its first use, and a turn uses few.
 _UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _URL = r"(?i)https?://(?:[^/?#@\s]*@)?(?:\[[0-9a-f:.%]+\]|[^/?#@\s:\[\]]+)(?::[0-9]{1,5})?(?:/[^?#\s]*)?"
 _KEYLIKE = r"\b(?:sk|pa|rk|ghp|gho|xox[a-z])[-_][A-Za-z0-9_-]{12,}|\bAIza[A-Za-z0-9_-]{12,}"
@@ -22,13 +22,13 @@ _USERINFO = r"(?<=://)[^/\s]*@"
 
 
 class ValueKind(NamedTuple):
-    """A family of values.
+    """A kind of value.
 
     Attributes:
-        name: What the documentation calls it.
+        name: Its name in the documentation.
         accepts: The accepted values in words, for error messages and documentation.
-        check: Gives the value to use for a TOML value, or raises ValueError.
-        from_text: Turns the text of a variable or a flag into the TOML value that it stands for, or raises ValueError.
+        check: Returns the value to use for a TOML value, or raises ValueError.
+        from_text: Converts the text of a variable or a flag into a TOML value, or raises ValueError.
         is_list: Whether a value is a list of texts.
     """
 
@@ -116,7 +116,7 @@ def _patterns(value: Any) -> tuple[str, ...]:
 
 
 def _folder_patterns(value: Any) -> tuple[str, ...]:
-    """Refuse a relative pattern: it would match no folder, and so keep nothing private."""
+    """Refuse a relative pattern, which would match no folder and so keep nothing private."""
     patterns = _patterns(value)
     _expect(all(pattern.startswith(("/", "~", "*")) or Path(pattern).is_absolute() for pattern in patterns))
     return patterns

@@ -1,7 +1,7 @@
-"""Resolving every setting once: flag, then environment, then config.toml, then default.
+"""Resolve every setting: flag, then environment, then config.toml, then default.
 
-A value that cannot be used is an error that names its place, also in a layer that another one wins over; nothing is
-ever replaced by a default in silence.
+An invalid value is an error that names its place, even if another layer overrides it; it is never silently replaced
+by a default.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from crystal.errors import UsageError
 from crystal.hook.session_start import stamp_of
 
 Found = tuple[Any, str]
-"""A value and where it came from."""
+"""A value and its source."""
 
 NO_FLAGS: Mapping[str, object] = {}
 
 _BY_VARIABLE: dict[str, set[str]] = defaultdict(set)
-"""The keys that a variable may set: most variables are not set, and asking for each takes half of the time."""
+"""The keys that each variable may set: most variables are unset, and testing each takes half of the time."""
 for _setting in SETTINGS.values():
     for _alias in _setting.variables:
         _BY_VARIABLE[_alias.variable].add(_setting.key)
@@ -41,14 +41,14 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
         overrides: Values of flags by dotted key, and ``data_dir``; None stands for a flag that was not given.
 
     Raises:
-        UsageError: A value that cannot be used, an unknown key, or a file that is not TOML; the message names the
+        UsageError: A value is invalid, a key is unknown, or the file is not TOML; the message names the
             file or the variable, the key, the value and what is accepted.
-        UnavailableError: The settings file is there and cannot be read.
+        UnavailableError: The settings file exists and cannot be read.
     """
     flags = {key: value for key, value in overrides.items() if value is not None}
     data_dir = flags.pop("data_dir", None)
     places = resolve_places(env, home, data_dir=None if data_dir is None else Path(str(data_dir)))
-    stamp = stamp_of(str(places.config_file))  # before it is read: what changes meanwhile counts as a later state
+    stamp = stamp_of(str(places.config_file))  # before reading: a change during the read counts as a later state
     tables = read_file(places.config_file)
     for key in flags:
         setting_for(key)
@@ -64,7 +64,7 @@ def load_config(env: Mapping[str, str], home: Path, *, overrides: Mapping[str, o
 def _resolved(
     env: Mapping[str, str], home: Path, flags: Mapping[str, object], written: Mapping[str, Found]
 ) -> dict[str, Found]:
-    """Return every setting as the first that has a value gives it: flag, environment, file, default."""
+    """Return every setting from the first source that has it: flag, environment, file, default."""
     resolved: dict[str, Found] = {}
     in_environment = set().union(*(_BY_VARIABLE[name] for name in _BY_VARIABLE.keys() & env.keys()))
     for key, setting in SETTINGS.items():
@@ -79,10 +79,10 @@ def _isolated(agents: Mapping[str, Found]) -> frozenset[str]:
 
 
 def parse_text(setting: Setting, text: str, place: str) -> Any:
-    """Give the value that the text of a variable or a flag stands for.
+    """Parse the text of a variable or a flag.
 
     Raises:
-        UsageError: It stands for none; the message names ``place``.
+        UsageError: The text is invalid; the message names ``place``.
     """
     try:
         return setting.kind.check(setting.kind.from_text(text))
@@ -91,10 +91,10 @@ def parse_text(setting: Setting, text: str, place: str) -> Any:
 
 
 def checked(setting: Setting, value: Any, place: str) -> Any:
-    """Give the value to use for a TOML value.
+    """Check a TOML value and return the value to use.
 
     Raises:
-        UsageError: It is none of this setting's values; the message names ``place``.
+        UsageError: The value is invalid; the message names ``place``.
     """
     try:
         return setting.kind.check(value)
@@ -103,7 +103,7 @@ def checked(setting: Setting, value: Any, place: str) -> Any:
 
 
 def bad_value(setting: Setting, value: object, place: str) -> UsageError:
-    """Return the error for a value that cannot be used."""
+    """Return the error for an invalid value."""
     words = shown(value)
     words = words if len(words) <= 100 else words[:100] + "..."
     words = f"'{words}'" if isinstance(value, str) else words
@@ -132,7 +132,7 @@ def _from_flag(setting: Setting, flags: Mapping[str, object]) -> Found | None:
 
 
 def _from_environment(setting: Setting, env: Mapping[str, str], known: Mapping[str, Found]) -> Found | None:
-    """Return the first variable that is set; ``known`` holds the keys before this one, which conditions look at."""
+    """Return the value of the first variable that is set; its conditions refer to the settings in ``known``."""
     for alias in setting.variables:
         applies = alias.when is None or known[alias.when[0]][0] == alias.when[1]
         text = env.get(alias.variable, "")
@@ -178,7 +178,7 @@ def _at_home(patterns: tuple[str, ...], home: Path, key: str) -> tuple[str, ...]
 
 
 def unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return variables that look like misspelt ones of crystal, each with the one that may be meant."""
+    """Yield variables that look like misspelt ones of crystal, each with the variable probably meant."""
     known = {alias.variable for setting in SETTINGS.values() for alias in setting.variables}
     known |= {"CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG"}
     for name in sorted(name for name in env if name.startswith("CRYSTAL_") and name not in known):

@@ -1,9 +1,9 @@
-"""Name required packages that cannot be loaded, and how to install one: by pip, pipx, or uv.
+"""Report required packages that cannot be loaded, and how to install them: by pip, pipx, or uv.
 
 Standard library only: this must work without any of them.
 
-Names of packages are given, never ``crystal-memory[extra]``: crystal may have been installed from a checkout, and the
-name alone would then be looked for at an index.
+Commands name packages, never ``crystal-memory[extra]``: crystal may have been installed from a checkout, and an index
+may not have it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def install_command(*packages: str) -> str:
 
 
 def reinstall_command(package: str) -> str:
-    """Return the command that installs a package anew, also where a broken one is in its place."""
+    """Return the command that installs a package again, even if a broken one is in its place."""
     command = install_command(package)
     if command.startswith("pipx"):
         return f"{command} --force"
@@ -48,7 +48,7 @@ _ASKED_BY_NAME = frozenset(
     """certifi confusable_homoglyphs httpcore httpx jinja2 markdown_it markupsafe mcp_types mnemonic msgspec pathspec
     pygments segno spake2 starlette tomlkit uvicorn""".split()
 )
-"""Packages of the relay, of servers and of agents, that take long to load: only whether they are there."""
+"""Packages of the relay, of servers and of agents, which load slowly: only their presence is checked."""
 
 PACKAGES = {
     **{name: name.replace("_", "-") for name in (*_LOADED, *sorted(_ASKED_BY_NAME))},
@@ -59,11 +59,11 @@ PACKAGES = {
 """Distribution by module."""
 
 _COMPILED = {"cryptography": "hazmat/bindings/_rust*.so", "numpy": "_core/_multiarray_umath*", "sqlite_vec": "vec0*"}
-"""Packages that take longer than all the others: whether their compiled part can be loaded."""
+"""Slow packages: only their compiled part is loaded."""
 
 
 def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:
-    """Load each package that every command may need, look for the others; return an error for each that fails.
+    """Load the packages that every command may need, or only find slow ones; yield an error for each failure.
 
     Args:
         deep: Load them all, however long that takes.
@@ -82,13 +82,13 @@ def broken_packages(*, deep: bool = False) -> Iterator[NotConfiguredError]:
 
 
 def _is_empty(spec: ModuleSpec) -> bool:
-    """Return True if an empty file or folder is in a package's place, which can be imported."""
+    """Return True if a package consists of empty files or folders, which Python could import."""
     files = [path for folder in spec.submodule_search_locations or () for path in Path(folder).glob("[!_]*")]
     return not any(path.is_dir() or path.stat().st_size for path in (*files, Path(spec.origin or os.devnull)))
 
 
 def _is_compiled_part_sound(module: str, origin: str | None) -> bool:
-    """Return True if a package has a compiled part that the system loads, with the libraries that it needs."""
+    """Return True if the system loads a package's compiled part, with the libraries that it needs."""
     if module not in _COMPILED or origin is None:
         return False
     import ctypes  # noqa: PLC0415 - for this alone
@@ -97,7 +97,7 @@ def _is_compiled_part_sound(module: str, origin: str | None) -> bool:
     try:
         return bool(parts) and all(ctypes.CDLL(str(part)) for part in parts)
     except OSError:
-        return False  # importing it says why
+        return False  # the import that follows reports why
 
 
 def broken_package(error: BaseException) -> NotConfiguredError | None:
@@ -112,17 +112,17 @@ def broken_package(error: BaseException) -> NotConfiguredError | None:
 
 
 def _missing(error: BaseException) -> str | None:
-    """Return the package that is not there, or lacks a name: a release that crystal does not know."""
+    """Return the package that is missing, or that lacks a name because its release is unknown to crystal."""
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         return _known(error.obj.__name__)
     if not isinstance(error, ImportError) or not error.name:
         return None
-    # "cannot import name 'zstd' from 'backports'" names the package around it
+    # "cannot import name 'zstd' from 'backports'" names the parent package
     return _known(error.name) or next((known for known in PACKAGES if known.rpartition(".")[0] == error.name), None)
 
 
 def _raising(error: BaseException) -> str | None:
-    """Return the package in whose own module code an error occurred while it was being imported."""
+    """Return the package whose module code raised an error during its import."""
     found, step = None, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_name == "<module>":
@@ -145,7 +145,7 @@ def _broken(module: str, error: BaseException) -> NotConfiguredError:
 
 
 def answer(words: list[str], broken: NotConfiguredError) -> int:
-    """Report a broken package: doctor and status in their own form, all else as an error. Return the exit code."""
+    """Print the error of a broken package, in the format of doctor and status for these; return the exit code."""
     message, fix = broken.message, broken.hint
     if words[:1] == ["doctor"] and "--json" in words:
         check = {"name": "software", "verdict": "failure", "message": message, "fix": fix}

@@ -1,7 +1,7 @@
-"""Paths of crystal's files: the ``~/.ldm`` tree, the settings file and the agents' own folders.
+"""Determine the paths of crystal's files: the ``~/.ldm`` tree, the settings file and the agents' own folders.
 
-This module turns an environment and a home folder into absolute paths, and makes folders and files that only the user
-can read. It never looks at ``os.environ`` itself.
+This module converts an environment and a home folder into absolute paths, and creates folders and files that only the
+user can read. It never reads ``os.environ`` itself.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SOURCES_FILE = "sources.json"
 VAULT_FILE = "vault.json"
 """The list of the files that crystal keeps in a vault, beside the archives."""
 MEMORY_FILES = "files.json"
-"""The list of the files that agents read and that have a block of memories, beside the archives."""
+"""The list of agents' files that have a block of memories, beside the archives."""
 MEMORY_RECORD = "memories.jsonl"
 """The name of the record of memories, in an agent's folder."""
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -38,7 +38,7 @@ AGENT_ID_WORDS = "1 to 64 letters, digits, '.', '_' or '-', the first a letter o
 class Places(NamedTuple):
     """Absolute paths of everything crystal reads or writes on this machine; none of them need exist.
 
-    ``data_dir_source`` says why ``data_dir`` is where it is, in words for ``crystal config``.
+    ``data_dir_source`` is the reason for the place of ``data_dir``, in words for ``crystal config``.
     """
 
     ldm_home: Path
@@ -60,7 +60,7 @@ class Places(NamedTuple):
 
     @property
     def stalled(self) -> Path:
-        """Return the file in which the worker writes in a line why capture is stopped; absent while all is well."""
+        """Return the file in which the worker writes why capture has stopped, in one line; absent while it works."""
         return self.data_dir / "stalled"
 
     @property
@@ -70,7 +70,7 @@ class Places(NamedTuple):
 
     @property
     def access(self) -> Path:
-        """Return the list of who may ask this memory over HTTP; absent until somebody may."""
+        """Return the list of tokens that may query this memory over HTTP; absent before the first."""
         return self.data_dir / "access.json"
 
     @property
@@ -80,19 +80,19 @@ class Places(NamedTuple):
 
     @property
     def access_log(self) -> Path:
-        """Return the log of who asked what over HTTP."""
+        """Return the log of requests over HTTP."""
         return self.data_dir / "access.log"
 
     @property
     def models(self) -> Path:
-        """Return the folder of the installed models, a folder each."""
+        """Return the folder with a folder for each installed model."""
         return self.ldm_home / "models"
 
     def agent_folder(self, agent: str) -> Path:
         """Return the folder of an agent's transcripts, sessions, daily logs and journals.
 
         Raises:
-            UsageError: ``agent`` could not be one path component on every system.
+            UsageError: ``agent`` cannot be a single path component on every system.
         """
         return self.ldm_home / "agents" / checked_agent_id(agent) / "memory"
 
@@ -101,7 +101,7 @@ def checked_agent_id(agent: str) -> str:
     """Return ``agent`` if it is a valid agent id.
 
     Raises:
-        UsageError: It is not; ids become folder names, so nothing else is let through.
+        UsageError: It is not; ids become folder names, so nothing else is accepted.
     """
     if not AGENT_ID.fullmatch(agent):
         raise UsageError(f"agent id {agent!r} cannot be used", hint=f"an agent id is {AGENT_ID_WORDS}")
@@ -109,12 +109,12 @@ def checked_agent_id(agent: str) -> str:
 
 
 def resolve_places(env: Mapping[str, str], home: Path, *, data_dir: Path | None = None) -> Places:
-    """Find where everything lives. An empty variable counts as unset; ``~`` is ``home``; relative means the cwd.
+    """Determine all places. An empty variable counts as unset; ``~`` is ``home``; relative paths refer to the cwd.
 
     Args:
         env: The environment, usually ``os.environ``.
         home: The user's home folder.
-        data_dir: Given by the user for this run; wins over everything.
+        data_dir: Given by the user for this run; takes precedence over everything.
     """
     ldm_home = env_place(env, "LDM_HOME", home) or absolute(home / ".ldm", home)
     found, source = _data_dir(env, home, ldm_home, data_dir)
@@ -127,7 +127,7 @@ _VARIABLES = sorted({place.variable for *_, place in searched_places() if place.
 
 
 def _roots(env: Mapping[str, str], home: Path) -> tuple[Root, ...]:
-    """Return the folders of conversations; those of one home are remembered, since each answer needs them."""
+    """Return the folders of conversations; for one home cached, because each answer needs them."""
     moved = tuple((name, env[name]) for name in _VARIABLES if env.get(name))
     is_fixed = home.is_absolute() and all(os.path.isabs(folder) for _, folder in moved)  # noqa: PTH117 - any text
     return (_fixed_roots if is_fixed else _fixed_roots.__wrapped__)(home, moved)
@@ -142,7 +142,7 @@ def _fixed_roots(home: Path, moved: tuple[tuple[str, str], ...]) -> tuple[Root, 
 
 
 def home_of(place: Place, env: Mapping[str, str], home: Path) -> Path:
-    """Return the home folder of a harness: where its variable says, else where it usually is.
+    """Return the home folder of a harness: as set in its variable, else the default.
 
     Programs that keep their data in ``~/.local/share`` follow ``XDG_DATA_HOME``.
     """
@@ -159,7 +159,7 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
     """Expand a leading ``~`` and make the path absolute, without following symbolic links.
 
     Raises:
-        UsageError: ``~name`` names nobody, or the path is relative and the current folder is gone.
+        UsageError: ``~name`` is an unknown user, or the path is relative and the current folder is gone.
     """
     if isinstance(path, Path) and path.is_absolute() and ".." not in path.parts:
         return path
@@ -180,10 +180,10 @@ def absolute(path: Path | str, home: Path, *, name: str = "path") -> Path:
 
 
 def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
-    """Return the user's folder for crystal's settings, as ``platformdirs.user_config_path("crystal")`` gives it.
+    """Return the user's folder for crystal's settings, the same as ``platformdirs.user_config_path("crystal")``.
 
-    Not by platformdirs itself: that reads ``os.environ``, costs 24 ms at every start, and has changed its answer on
-    macOS between versions, which would lose the user's settings. A test compares the two.
+    platformdirs itself reads ``os.environ``, takes 24 ms at every start, and has changed its answer on macOS between
+    versions, which would lose the user's settings. A test compares the two.
     """
     if sys.platform == "win32":
         local = env.get("LOCALAPPDATA", "").strip()
@@ -197,12 +197,12 @@ def user_config_dir(env: Mapping[str, str], home: Path) -> Path:
 
 
 def make_private_dir(path: Path) -> None:
-    """Make a folder and the missing ones above it, each 0700. A folder that is there already stays as it is.
+    """Create a folder and the missing ones above it, each 0700. An existing folder is left unchanged.
 
     Existing folders are not narrowed: the path may be the user's home, or ``/tmp``.
 
     Raises:
-        UsageError: Something that is not a folder is in the way.
+        UsageError: A file has the name of one of the folders.
         UnavailableError: The system refuses (permissions, full or read-only disk).
     """
     missing: list[Path] = []
@@ -220,7 +220,7 @@ def make_private_dir(path: Path) -> None:
 
 
 def write_derived(path: Path, data: bytes) -> None:
-    """Replace a file that can be made again, readable by its owner only, without waiting for the disk.
+    """Replace a file that can be rebuilt, readable by its owner only, without waiting for the disk.
 
     A crash of the system may lose it, or leave the old bytes.
 
@@ -231,7 +231,7 @@ def write_derived(path: Path, data: bytes) -> None:
 
 
 def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None]) -> None:
-    """Replace a file as a whole. ``finish`` is called with the new file, still under another name, and its handle.
+    """Replace a file as a whole. ``finish`` is called with the path and handle of the new file before it is renamed.
 
     Raises:
         OSError: The system refuses. The old file is untouched.
@@ -246,7 +246,7 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
             finish(temporary, handle)
             if sys.platform != "win32":
                 temporary.replace(target)
-        if sys.platform == "win32":  # no open file gets another name there
+        if sys.platform == "win32":  # an open file cannot be renamed there
             temporary.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -255,9 +255,9 @@ def replace_file(target: Path, data: bytes, finish: Callable[[Path, int], None])
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, readable by its owner only; after a crash it holds the old bytes or the new.
+    """Replace a file as a whole, readable by its owner only; after a crash it has the old bytes or the new.
 
-    A symbolic link stays one: the file that it names is replaced.
+    A symbolic link is kept: its target is replaced.
 
     Raises:
         UnavailableError: The system refuses. The old file is untouched.
@@ -267,10 +267,10 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def write_own(path: Path, data: bytes) -> None:
-    """Do the same to a file that is crystal's alone: a symbolic link is replaced, and what it names stays as it is."""
+    """Replace a file that only crystal uses in the same way; a symbolic link is replaced, its target left unchanged."""
     with system_errors(path):
         replace_file(path, data, lambda _, handle: os.fsync(handle))
-        with contextlib.suppress(OSError):  # some file systems cannot
+        with contextlib.suppress(OSError):  # not supported by some file systems
             sync_folder(path.parent)
 
 
@@ -286,9 +286,9 @@ def open_to_others(path: Path) -> bool:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's advisory lock, for a file in it that is read, changed and written back.
+    """Hold the folder's advisory lock while a file in it is read, changed and written back.
 
-    Where the file system has no such lock (some network mounts, Windows) the block runs without.
+    If the file system has no such lock (some network mounts, Windows), the block runs without it.
     """
     if sys.platform == "win32":
         yield
@@ -304,7 +304,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def refused(error: OSError, path: Path) -> CrystalError:
-    """Return an error that says what the operating system refused to do with ``path``, and how to mend it."""
+    """Return an error that says what the operating system refused to do with ``path``, and how to fix it."""
     message = f"{path}: {(error.strerror or str(error)).lower()}"
     if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
         return UsageError(message, hint="another file or folder is at that path; move it, or choose another place")
@@ -334,7 +334,7 @@ def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path
     usual = ldm_home / "memory"
     openclaw = env_place(env, "OPENCLAW_HOME", home) or absolute(home / ".openclaw", home)
     legacy = openclaw / "memory-crystal"
-    # os.path answers False where Path raises: below a folder that may not be entered.
+    # In a folder without access, os.path returns False where Path raises.
     is_there = os.path.isdir(legacy) and not os.path.exists(usual / "crystal.db")  # noqa: PTH110, PTH112
     if is_there and not is_of_another_program(str(legacy / "crystal.db")):
         return legacy, f"legacy folder, because {usual / 'crystal.db'} does not exist"
@@ -342,7 +342,7 @@ def _data_dir(env: Mapping[str, str], home: Path, ldm_home: Path, explicit: Path
 
 
 def env_place(env: Mapping[str, str], name: str, home: Path) -> Path | None:
-    """Return the folder or file that a variable of the environment names, None if it is not set."""
+    """Return the path in an environment variable, or None if it is not set."""
     value = env.get(name, "")
     return absolute(value, home, name=name) if value.strip() else None
 
@@ -374,7 +374,7 @@ def append_durably(handle: int, data: bytes, size: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a rename, or a new file. Windows cannot, and does nothing.
+    """Make new and renamed names in a folder durable. On Windows, this is impossible and nothing is done.
 
     Raises:
         OSError: The system refuses.

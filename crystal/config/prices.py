@@ -1,4 +1,4 @@
-"""Prices of paid models, in US dollars: a table, and a rule for models that are not in it.
+"""List the prices of paid models, in US dollars, with a rule for models that are not in the table.
 
 Prices are list prices per million tokens, without discounts for cached or batched input, so that an estimate errs
 upwards. Prices change; the ledger keeps what was computed at the time of the call.
@@ -26,7 +26,7 @@ class Price(NamedTuple):
 
 FREE = Price(0.0)
 UNKNOWN = Price(5.0, 20.0)
-"""For a model that the table does not name: dearer than any small model, so that the daily cap holds."""
+"""Price of a model that is not in the table: higher than any small model's, so that the daily cap holds."""
 
 PRICES = MappingProxyType(
     {
@@ -49,15 +49,15 @@ PRICES = MappingProxyType(
         **{model: Price(usd) for row in EMBEDDING_PROVIDERS.values() for model, usd in row.usd_per_million.items()},
     }
 )
-"""By the model's name, without a date at its end: models that write, and the registry's that embed."""
+"""Prices by model name, without a date at its end: models that write, and embedding models of the registry."""
 
 _DATED = r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|latest)$"
 
 
 def price_of(provider: str, model: str) -> Price:
-    """Return the price of a model; ``UNKNOWN``, never zero, for one that the table does not name.
+    """Return the price of a model; ``UNKNOWN``, never zero, if the table lacks it.
 
-    A provider's prefix (``models/``, ``openai/``) and a date at the end of the name do not matter.
+    A provider's prefix (``models/``, ``openai/``) and a date at the end of the name are ignored.
     """
     if not needs_key(provider) and provider not in PROGRAMS:
         return FREE

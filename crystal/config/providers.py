@@ -1,4 +1,4 @@
-"""Registry of the embedding providers: one row each.
+"""List the embedding providers, one row each.
 
 Settings, choice, keys, prices, ``crystal doctor`` and the reference page read this table and have no list of their own.
 How to add a row: docs/how-to/add-an-embedding-provider.md.
@@ -23,7 +23,7 @@ class ProviderKind(Enum):
 
 
 class EmbeddingProvider(NamedTuple):
-    """A provider, as the rest of crystal knows it.
+    """An embedding provider.
 
     Attributes:
         name: The value of ``embedding.provider``.
@@ -32,7 +32,7 @@ class EmbeddingProvider(NamedTuple):
         implementation: The class in that module.
         default_model: The model if none is set.
         dimensions: Numbers in a vector of each known model.
-        base_url: The address if none is set; empty for what runs inside crystal.
+        base_url: The address if none is set; empty if it runs inside crystal.
         key_variables: Environment variables of its key, besides ``CRYSTAL_<NAME>_API_KEY``.
         model_variables: Environment variables that set the model.
         url_variables: Environment variables that set the address.
@@ -55,12 +55,12 @@ class EmbeddingProvider(NamedTuple):
 
     @property
     def runs_here(self) -> bool:
-        """Return True if nothing is sent anywhere."""
+        """Return True if the model runs on this machine and nothing is sent."""
         return self.kind in (ProviderKind.EMBEDDED, ProviderKind.INSTALLED)
 
     @property
     def needs_key(self) -> bool:
-        """Return True if the provider's own address wants an API key."""
+        """Return True if the provider's own address requires an API key."""
         return self.kind is ProviderKind.SERVICE
 
 
@@ -158,7 +158,7 @@ SUMMARIZERS: Mapping[str, tuple[str, str]] = {
 """Providers of models that write, each with its address and default model."""
 
 PROGRAMS: Mapping[str, str] = {"claude": "haiku", "codex": "default"}
-"""The user's own agents that a model can be asked through, each with its default model."""
+"""The user's own agents through which a model can be asked, each with its default model."""
 
 WRITERS = (*SUMMARIZERS, *PROGRAMS)
 
@@ -166,12 +166,12 @@ EMBEDDING_PROVIDERS: Mapping[str, EmbeddingProvider] = {row.name: row for row in
 
 
 def runs_here(provider: str) -> bool:
-    """Return True if a provider is known and sends nothing anywhere."""
+    """Return True if a provider is known and its model runs on this machine."""
     row = EMBEDDING_PROVIDERS.get(provider)
     return row is not None and row.runs_here
 
 
 def needs_key(provider: str) -> bool:
-    """Return True if a provider's own address wants an API key; an unknown provider does."""
+    """Return True if a provider's own address requires an API key, or the provider is unknown."""
     row = EMBEDDING_PROVIDERS.get(provider)
     return provider not in (NO_PROVIDER, *PROGRAMS) and (row is None or row.needs_key)

@@ -1,4 +1,4 @@
-"""The machine's register of agents: ``machine.json``, to which ``crystal init`` adds each agent that it sets up."""
+"""Read and write ``machine.json``, this machine's register of the agents that ``crystal init`` has set up."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LEFT_OUT = "left_out"
 
 
 def registered_agents(places: Places) -> tuple[str, ...]:
-    """Return the agents that ``crystal init`` has set up on this machine, in the order they were added.
+    """Return the agents that ``crystal init`` has set up on this machine, in the order of addition.
 
     Raises:
-        DamagedError: The register is there and cannot be understood.
+        DamagedError: The register exists and cannot be parsed.
     """
     agents = _read_register(places.machine_json).get("agents", [])
     return tuple(agents)
@@ -28,7 +28,7 @@ def register_agent(places: Places, agent: str) -> bool:
 
     Raises:
         UsageError: ``agent`` is not a valid id.
-        DamagedError: The register is there and cannot be understood. It is left untouched.
+        DamagedError: The register exists and cannot be parsed. It is left untouched.
         UnavailableError: The system refuses to write.
     """
     checked_agent_id(agent)
@@ -46,9 +46,9 @@ def register_agent(places: Places, agent: str) -> bool:
 
 
 def left_out_folders(places: Places) -> list[str] | None:
-    """Return the folders of Claude Code that were here when a person set up other agents alone; None if it is set up.
+    """Return the folders of Claude Code that existed when the user set up only other agents; None if it is set up.
 
-    A malformed register says that it is.
+    None also for a malformed register.
     """
     with contextlib.suppress(DamagedError):
         found = _read_register(places.machine_json).get(LEFT_OUT)
@@ -57,7 +57,7 @@ def left_out_folders(places: Places) -> list[str] | None:
 
 
 def set_left_out(places: Places, folders: list[str] | None) -> None:
-    """Note which folders are left out, or that none is: see ``left_out_folders``."""
+    """Store the folders that are left out, or None: see ``left_out_folders``."""
     with alone_in(places.ldm_home):
         register = _read_register(places.machine_json)
         if register.pop(LEFT_OUT, None) != folders:

@@ -1,4 +1,4 @@
-"""One setting: a key with its kind, its meaning and the variables that set it."""
+"""Define a setting: a key with its kind, its meaning and its environment variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOP_LEVEL = ("agent_id", "device", "role")
 
 
 class Alias(NamedTuple):
-    """Another environment variable for a key; with ``when``, only while that key has that value."""
+    """Another environment variable for a key; with ``when`` (key, value), only while that key has that value."""
 
     variable: str
     when: tuple[str, str] | None = None
@@ -26,11 +26,11 @@ class Setting(NamedTuple):
     Attributes:
         key: Its dotted name, ``table.key``, or just ``key`` at the top of the file.
         default: The value if nothing sets it.
-        kind: Which values it takes.
+        kind: The kind of its values.
         meaning: What it does, in a sentence or two, for the documentation.
-        aliases: Variables besides ``variable``, which is the strongest; the first that is set wins.
-        default_words: The default in words, where the value alone does not say it.
-        only_environment: The file may not hold it, because the one who needs it (the hook) reads no file.
+        aliases: Variables besides ``variable``, which takes precedence; the first that is set counts.
+        default_words: The default in words, if the value is not clear.
+        only_environment: The file must not contain it, because the hook needs it and reads no file.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     only_environment: bool = False
 
     def named(self, attribute: str) -> Setting:
-        """Return the setting of an attribute of ``Config``: its name up to the first underscore is the table."""
+        """Return the setting for an attribute of ``Config``, whose name up to the first underscore is the table."""
         return self._replace(key=attribute if attribute in TOP_LEVEL else attribute.replace("_", ".", 1))
 
     @property
@@ -57,12 +57,12 @@ class Setting(NamedTuple):
 
     @property
     def variables(self) -> tuple[Alias, ...]:
-        """Return all its environment variables, by precedence. The hook knows only one name of each."""
+        """Return all its environment variables, in order of precedence. The hook uses only one name of each."""
         return self.aliases if self.only_environment and self.aliases else (Alias(self.variable), *self.aliases)
 
 
 class SettingValues:
-    """The values of one run, by attribute. They are never changed."""
+    """The settings of one run, by attribute. They cannot be changed."""
 
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
@@ -73,17 +73,17 @@ class SettingValues:
 
 
 def setting(default: T, kind: ValueKind, meaning: str, *aliases: Alias, **more: Any) -> T:
-    """Return a setting that has no key yet, as the attribute of ``Config`` that has its value."""
+    """Return a setting without a key, as the default of an attribute of ``Config``."""
     return cast("T", Setting("", default, kind, meaning, aliases, **more))
 
 
 def only_for(provider_key: str, provider: str, variable: str) -> Alias:
-    """Return a variable that counts only while that provider is chosen."""
+    """Return a variable that applies only while that provider is chosen."""
     return Alias(variable, (provider_key, provider))
 
 
 def meant(key: str, known: Iterable[str]) -> str | None:
-    """Return a hint for a key that is no setting, or None if no known key resembles it."""
+    """Return a hint for an unknown key, or None if no known key resembles it."""
     tail = key.lower().rpartition(".")[2].replace("-", "_")
     if tail.endswith(("key", "token", "secret", "password")):
         return "secrets do not belong in this file: use the environment, .env in the data folder, or the keyring"

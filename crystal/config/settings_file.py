@@ -1,4 +1,4 @@
-"""The settings file, read as TOML."""
+"""Read the settings file, which is TOML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_file(path: Path) -> dict[str, Any]:
     """Read the settings file as tables; a missing file gives none.
 
     Raises:
-        UsageError: The file is not UTF-8 or not TOML; the message says in which line.
+        UsageError: The file is not UTF-8 or not TOML; the message names the line.
         UnavailableError: The system refuses to read it.
     """
     return parse(read_text(path), path)
@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def _loads(text: str) -> dict[str, Any]:
-    """Parse TOML. The hook's worker reads the settings at every turn, and most files need no parser."""
+    """Parse TOML, without a full parser for most files: the hook's worker reads the settings at every turn."""
     plain = _plain(text)
     return _by_parser(text) if plain is None else plain
 
@@ -57,7 +57,7 @@ def _by_parser(text: str) -> dict[str, Any]:
 
 
 def _plain(text: str) -> dict[str, Any] | None:
-    """Return the tables of a file as crystal writes it: a value on each line. None for what takes a parser of TOML."""
+    """Parse a file as crystal writes it, with one value per line; return None if it needs a full TOML parser."""
     tables: dict[str, Any] = {}
     table = tables
     for line in text.split("\n"):
@@ -80,7 +80,7 @@ def _is_name(text: str) -> bool:
 
 
 def _plain_value(text: str) -> str | int | bool | None:
-    """Return a string without escapes, a small number or a boolean; None for any other value."""
+    """Parse a string without escapes, a small number or a boolean; return None for any other value."""
     inner = text[1:-1]
     if len(text) > 1 and text[0] == text[-1] == '"' and '"' not in inner and "\\" not in inner:
         return inner
@@ -104,7 +104,7 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def parse_fragment(text: str) -> dict[str, Any] | None:
-    """Parse TOML, or return None if the text is not TOML, for those who try where a statement ends."""
+    """Parse TOML, or return None if the text is not TOML, to find the end of a statement."""
     try:
         return _loads(text)
     except (ValueError, RecursionError):

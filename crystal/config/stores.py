@@ -1,6 +1,6 @@
-"""Memory programs whose stores ``crystal migrate`` takes over: where they keep them.
+"""List the memory programs whose stores ``crystal migrate`` imports, and where they keep them.
 
-A row here and a reader are all that a store needs: CONTRIBUTING.md, "A store for migrate".
+A new store needs only a row here and a reader: CONTRIBUTING.md, "A store for migrate".
 """
 
 from crystal.config.harness import Harness, Place
@@ -11,7 +11,7 @@ def _store(name: str, title: str, *places: Place) -> Harness:
 
 
 def _memory_crystal(file: str, *, below: str = ".") -> tuple[Place, ...]:
-    """Return the two folders of memory-crystal: that of its later versions, and the legacy one."""
+    """Return the two folders of memory-crystal: of later versions, and the legacy one."""
     homes = ((".ldm", "memory", "LDM_HOME"), (".openclaw", "memory-crystal", "OPENCLAW_HOME"))
     return tuple(
         Place(home, f"{folder}/{below}", (file,), variable, form="database") for home, folder, variable in homes
@@ -19,7 +19,7 @@ def _memory_crystal(file: str, *, below: str = ".") -> tuple[Place, ...]:
 
 
 MOVED = "memory-crystal.db"
-"""Name of memory-crystal's database where its place is that of crystal's own."""
+"""Name of memory-crystal's database if it is in the same folder as crystal's own."""
 
 MEMORY_CRYSTAL = "memory-crystal"
 LANCEDB = "lancedb"

@@ -1,6 +1,7 @@
-"""The table of all settings: key, kind, default, meaning and variables of each, in one place.
+"""Define all settings: key, kind, default, meaning and variables of each.
 
-The loader, ``crystal config`` and the reference page are made from it; a new setting is one new field of ``Config``.
+The loader, ``crystal config`` and the reference page are made from this table; a new setting is one new field of
+``Config``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _ROWS = EMBEDDING_PROVIDERS.values()
 
 
 class Config(SettingValues):
-    """The settings of one run; attribute ``table_key`` holds key ``table.key``. Made by ``load_config``.
+    """The settings of one run; attribute ``table_key`` has the value of key ``table.key``. Made by ``load_config``.
 
-    ``sources`` says where each key's value came from; an absent key has its default. ``isolated`` has the agents with
-    ``agents.NAME.isolated``. ``reload`` returns the settings as they are now, ``stamp`` is the file's state when read.
+    ``sources`` has the source of each key's value; an absent key has its default. ``isolated`` contains the agents with
+    ``agents.NAME.isolated``. ``reload`` loads the present settings, ``stamp`` is the file's state when it was read.
     """
 
     places: Places
@@ -316,7 +317,7 @@ class Config(SettingValues):
         return getattr(self, SETTINGS[key].attribute)
 
     def hidden_from(self, agent: str | None) -> tuple[str, ...]:
-        """Return the agents whose conversations another one may not see; None stands for one that is not known."""
+        """Return the agents whose conversations ``agent`` may not see; None stands for an unknown agent."""
         return tuple(sorted(self.isolated - {agent}))
 
     @property
@@ -325,7 +326,7 @@ class Config(SettingValues):
         return (*SETTINGS, *(f"agents.{name}.isolated" for name in sorted(self.isolated)))
 
     def origin(self, key: str) -> str:
-        """Return where a key's value came from: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
+        """Return the source of a key's value: ``flag``, ``environment NAME``, ``file PATH`` or ``default``.
 
         Raises:
             UsageError: There is no such key.
@@ -339,7 +340,7 @@ class Config(SettingValues):
 
     @property
     def assist_moments(self) -> tuple[str, ...]:
-        """Return the moments at which the agent is told facts."""
+        """Return the moments at which assist gives facts to the agent."""
         names = ("prompt", "edit", "failure", "compaction", "subagent")
         moments = [name for name in names if getattr(self, f"assist_{name}")]
         return tuple(moments) if self.assist_mode == "on" else ()
@@ -355,7 +356,7 @@ def setting_for(key: str) -> Setting:
     """Return the setting of a dotted key.
 
     Raises:
-        UsageError: There is none; the hint names the closest.
+        UsageError: There is none; the hint names the most similar key.
     """
     if key in SETTINGS:
         return SETTINGS[key]
@@ -374,7 +375,7 @@ def _isolation_of(key: str) -> Setting:
 
 
 def unknown_key(key: str, place: str = "") -> UsageError:
-    """Return the error for a key that does not exist, with what the user may have meant."""
+    """Return the error for an unknown key, with the key that was probably meant."""
     import shlex  # noqa: PLC0415 - for an error alone, and every hook's worker loads this file
 
     other = (

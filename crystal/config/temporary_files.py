@@ -1,7 +1,7 @@
-"""Files that are written under a name of their own before they replace another, and what killed processes leave.
+"""Write files under a temporary name before they replace another file, and delete those of killed processes.
 
-Who writes one holds a lock on it, which the system takes back however the process ends. Its number would tell less:
-another process may have it by now, and in another container every process has other numbers.
+The writer holds a lock on the file, which the system releases however the process ends. A process id would be less
+reliable: another process may have it by now, and another container numbers its processes separately.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if sys.platform != "win32":
     import fcntl
 
 TEMPORARY_FILES = ".crystal-*.tmp"
-"""Matches their names."""
+"""Pattern of their names."""
 YOUNG_SECONDS = 60
-"""Where there are no locks: a temporary file without a write for so long is abandoned."""
+"""Without locks, a temporary file that was not written for this long is abandoned."""
 
 
 def temporary_name(target: Path) -> Path:
@@ -28,7 +28,7 @@ def temporary_name(target: Path) -> Path:
 
 
 def make_temporary(target: Path) -> tuple[Path, int]:
-    """Make a temporary file beside a file and hold it; return its path and a handle to write it with.
+    """Create a temporary file beside ``target`` and lock it; return its path and a handle for writing.
 
     Raises:
         OSError: The system refuses.
@@ -37,20 +37,20 @@ def make_temporary(target: Path) -> tuple[Path, int]:
         path = temporary_name(target)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         hold(handle)
-        if path.exists():  # nobody took it for a file that was left, before it was held
+        if path.exists():  # not deleted as abandoned before it was locked
             return path, handle
         os.close(handle)
 
 
 def hold(handle: int) -> None:
-    """Show that a temporary file is being written, until it is closed; without effect where there are no locks."""
+    """Lock a temporary file until it is closed, to show that it is being written; does nothing without locks."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)  # nobody waits long for it: who asks below lets it go at once
+            fcntl.flock(handle, fcntl.LOCK_EX)  # never long: ``delete_left_behind`` releases it soon
 
 
 def delete_left_behind(path: Path, delete: Callable[[Path], object] = Path.unlink) -> bool:
-    """Delete a temporary file that nobody holds, or without locks one in which nothing was written for a minute.
+    """Delete a temporary file that no process has locked; without locks, one that was not written for a minute.
 
     Returns:
         Whether it was abandoned.
@@ -63,7 +63,7 @@ def delete_left_behind(path: Path, delete: Callable[[Path], object] = Path.unlin
         if is_old:
             delete(path)
         return is_old
-    with path.open("r+b") as file:  # held until it is deleted: who has just made it waits for that, and sees it
+    with path.open("r+b") as file:  # locked until deletion, so that a process that has just created it notices
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

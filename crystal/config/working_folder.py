@@ -1,4 +1,4 @@
-"""A folder for copies of conversations that nobody has cleaned yet: it goes even if its process is killed."""
+"""Provide a folder for unredacted copies of conversations, which is deleted even if its process is killed."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ if sys.platform != "win32":
 
 @contextlib.contextmanager
 def working_folder(parent: Path) -> Iterator[Path]:
-    """Yield a new folder, deleted at the end of the block. Delete what killed processes left, if no other one is at it.
+    """Yield a new folder, deleted at the end of the block; first delete those of killed processes.
 
-    The kernel tells which are: a number of a process means another one in another container.
+    A lock shows whether another process uses ``parent``; process ids would differ in another container.
     """
     make_private_dir(parent)
     with contextlib.ExitStack() as lock:

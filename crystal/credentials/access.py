@@ -1,7 +1,7 @@
-"""Manage who may ask this memory over HTTP: tokens, what each allows, and until when.
+"""Manage the tokens that may query this memory over HTTP: what each allows, and until when.
 
-``access.json`` beside the database holds the hash of each token, never the token. It is read again when it changes, so
-a token that is revoked is refused from the next request on.
+``access.json`` beside the database contains the hash of each token, never the token. It is read again when it changes,
+so a revoked token is refused from the next request on.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Grant(msgspec.Struct, frozen=True):
     """Rights of one token.
 
     Attributes:
-        id: Its name in the log; differs from that of every other one.
-        label: What the user calls it.
+        id: Its name in the log, unique.
+        label: The user's name for it.
         scopes: Some of ``SCOPES``.
-        projects: The projects that it is limited to; empty: the whole memory.
+        projects: The projects to which it is limited; empty: the whole memory.
         made_at: When it was made, ms.
-        expires_at: From when on it is refused, ms; None: never.
+        expires_at: When it expires, ms, or None.
         hashed: The SHA-256 of the token, which has 256 random bits.
     """
 
@@ -52,10 +52,10 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 def read_grants(path: Path) -> tuple[Grant, ...]:
-    """Return every grant, the oldest first.
+    """Return every grant, oldest first.
 
     Raises:
-        NotConfiguredError: The file cannot be understood.
+        NotConfiguredError: The file cannot be parsed.
     """
     try:
         with system_errors(path):
@@ -66,7 +66,7 @@ def read_grants(path: Path) -> tuple[Grant, ...]:
 
 
 def make_grant(path: Path, label: str, *allowed: Any) -> tuple[Grant, str]:
-    """Make a token; ``allowed`` as for ``add_grant``. Return what it allows, and the token, which is stored nowhere."""
+    """Make a token; ``allowed`` as for ``add_grant``. Return its grant, and the token, which is stored nowhere."""
     token = new_token()
     return add_grant(path, hash_of(token), label, *allowed), token
 
@@ -80,10 +80,10 @@ def add_grant(
     now: int,
     end: int | None,
 ) -> Grant:
-    """Allow something to who has the token with a hash. Grants that have expired are removed.
+    """Store a grant for the token with this hash. Expired grants are removed.
 
     Raises:
-        UsageError: The label is taken or cannot be used, or there are too many.
+        UsageError: The label is in use or invalid, or there are too many grants.
     """
     name = " ".join(label.split())
     if not 0 < len(name) <= MAX_LABEL or not name.isprintable():
@@ -129,12 +129,12 @@ def new_token() -> str:
 
 
 def hash_of(token: str) -> str:
-    """Return the hash by which a token is known."""
+    """Return the hash that is stored for a token."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 class TokenChecker:
-    """Find what a token allows, by the list as it is now."""
+    """Finds the grant of a token in the current list."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -142,7 +142,7 @@ class TokenChecker:
         self._grants: tuple[Grant, ...] = ()
 
     def grants(self) -> tuple[Grant, ...]:
-        """Return every grant; the file is read if it has changed."""
+        """Return every grant; read the file again if it has changed."""
         try:
             status = self._path.stat()
         except FileNotFoundError:
@@ -154,7 +154,7 @@ class TokenChecker:
         return self._grants
 
     def find(self, token: str, now: int) -> Grant | None:
-        """Return what a token allows, None if it is not known or has expired. Takes as long for every token."""
+        """Return the grant of a token; None if it is unknown or expired. Takes the same time for every token."""
         given, found = hash_of(token), None
         for one in self.grants():
             found = one if hmac.compare_digest(one.hashed, given) else found

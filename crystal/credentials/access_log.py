@@ -1,6 +1,6 @@
-"""The log of access: who asked for what, when, and how it ended; never a word of a question or an answer.
+"""Log access over HTTP: who, what, when, and the outcome; never a word of a question or an answer.
 
-``access.log`` beside the database has a JSON object a line. At ``MAX_BYTES`` it replaces ``access.log.1``, so both
+``access.log`` beside the database has one JSON object per line. At ``MAX_BYTES`` it replaces ``access.log.1``, so both
 together have at most twice as many.
 """
 
@@ -22,12 +22,12 @@ class LogEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: When it was answered, ms.
-        id: Of the access; empty for a request without a valid token.
-        label: Of the access.
+        id: The grant's id; empty for a request without a valid token.
+        label: The grant's label.
         what: The tool, or the method of the protocol.
-        outcome: ``ok``; ``error``: the tool says why; ``refused``: it was not allowed; ``limited``: too many requests.
-        ms: How long it took.
-        address: Where it came from.
+        outcome: ``ok``; ``error``: the tool reported one; ``refused``: not allowed; ``limited``: too many requests.
+        ms: Its duration.
+        address: The sender's address.
     """
 
     at: int
@@ -43,7 +43,7 @@ class AccessLog:
     """The log of one data folder.
 
     Attributes:
-        has_failed: An entry was lost, and the user was told.
+        has_failed: An entry was lost, and the user was warned.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,7 +65,7 @@ class AccessLog:
                 self._path.replace(self._former)
 
     def read(self) -> list[LogEntry]:
-        """Return every entry, the oldest first; a line that a crash has cut is left out."""
+        """Return every entry, oldest first, without lines truncated by a crash."""
         found = []
         for path in (self._former, self._path):
             with system_errors(path):

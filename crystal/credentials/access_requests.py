@@ -1,4 +1,4 @@
-"""Sign-ins that wait for ``crystal access approve``: written by the server, read by the command."""
+"""Store sign-ins that wait for ``crystal access approve``: written by the server, read by the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 
 
 class AccessRequest(msgspec.Struct, frozen=True):
-    """A sign-in: the code that the page shows, who asks, where the token goes, for what, when, the token's hash."""
+    """A sign-in: the code on the page, client, receiver of the token, scopes, time (ms), and the token's hash."""
 
     code: str
     client: str
@@ -34,7 +34,7 @@ class RequestList:
         self._path = path
 
     def read(self) -> list[AccessRequest]:
-        """Return those that wait; none if the file cannot be understood, since it can be made again."""
+        """Return the waiting sign-ins; empty if the file cannot be parsed, because clients can sign in again."""
         try:
             with system_errors(self._path):
                 data = self._path.read_bytes() if self._path.exists() else b"[]"
@@ -44,7 +44,7 @@ class RequestList:
         return [one for one in found if one.at + SECONDS * 1000 > time.time() * 1000]
 
     def add(self, client: str, host: str, scopes: tuple[str, ...], hashed: str) -> AccessRequest:
-        """Add one with a new code; too many push out the oldest."""
+        """Add a sign-in with a new code; if there are too many, the oldest is removed."""
         code = "-".join("".join(secrets.choice(_LETTERS) for _ in range(4)) for _ in range(2))
         made = AccessRequest(code, client, host, scopes, time.time_ns() // 1_000_000, hashed)
         with alone_in(self._path.parent):
@@ -52,7 +52,7 @@ class RequestList:
         return made
 
     def find(self, code: str) -> AccessRequest:
-        """Return the one with a code.
+        """Return the sign-in with a code.
 
         Raises:
             NotFoundError: No sign-in has it.
@@ -64,7 +64,7 @@ class RequestList:
         return found
 
     def remove(self, request: AccessRequest) -> None:
-        """Remove one that was approved."""
+        """Remove a sign-in that was approved."""
         with alone_in(self._path.parent):
             self._write([one for one in self.read() if one.code != request.code])
 

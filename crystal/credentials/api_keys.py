@@ -1,7 +1,7 @@
 """Find API keys: possible places, their order, and protection against display.
 
 A key is never printed, logged or put into a message: it is passed as a ``Secret`` and read only with ``reveal``. A
-place without a key is skipped. A place that the user has set up and that fails is an error, because a silent fallback
+place without a key is skipped. If a place that the user has set up fails, that is an error, because a silent fallback
 to another key may use the wrong account.
 """
 
@@ -44,7 +44,7 @@ KeyringReader = Callable[[str, str], "str | None"]
 
 
 class Secret:
-    """Key that is never shown in output, logs, tracebacks or pickles.
+    """A key that is never shown in output, logs, tracebacks or pickles.
 
     Attributes:
         source: Description of its place.
@@ -64,7 +64,7 @@ class Secret:
 
     @property
     def last4(self) -> str | None:
-        """Return the end of the key, to tell two apart; None if the key is so short that this would reveal it."""
+        """Return the end of the key, to distinguish keys; None if the key is so short that this would reveal it."""
         return self._value[-4:] if len(self._value) >= 20 else None
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class KeyCommand:
-    """Command that prints a key, such as a password manager's.
+    """A command that prints a key, such as a password manager's.
 
     ``{provider}`` in a word is replaced by the provider's name, which is also in CRYSTAL_KEY_PROVIDER. ``name`` is the
     user's name for this setting.

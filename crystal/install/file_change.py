@@ -21,11 +21,11 @@ BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """Planned change to a file, not yet applied.
+    """A planned change to a file, not yet applied.
 
     Attributes:
         path: The path that the other program uses.
-        target: The path with symbolic links followed: the file that is written.
+        target: The path with symbolic links resolved: the file that is written.
         before: The current bytes, or None without a file.
         after: The new bytes, None to delete the file.
     """
@@ -37,7 +37,7 @@ class FileChange:
 
     @property
     def changed(self) -> bool:
-        """Return whether applying it changes the file."""
+        """Return whether the plan changes the file."""
         return self.before != self.after
 
     def diff(self) -> str:
@@ -52,8 +52,8 @@ class FileChange:
         """Check that the file is as it was when the change was planned, and may be written.
 
         Raises:
-            UnavailableError: It is not.
-            UsageError: It is write-protected, which neither an owner nor root would notice.
+            UnavailableError: It was changed.
+            UsageError: It is write-protected, which would not stop its owner or root.
         """
         if read_whole(self.path) != (self.target, self.before):
             raise UnavailableError(
@@ -76,7 +76,7 @@ class FileChange:
                 self.write()
 
     def write(self) -> None:
-        """Apply the change. After a crash the file holds the old or the new bytes.
+        """Write the new bytes or delete the file. After a crash the file has the old or the new bytes.
 
         Raises:
             OSError: The system refuses. The file is unchanged.
@@ -89,7 +89,7 @@ class FileChange:
 
 
 def read_whole(path: Path) -> tuple[Path, bytes | None]:
-    """Return the real path of a file, symbolic links followed, and its bytes or None.
+    """Return the real path of a file, symbolic links resolved, and its bytes or None.
 
     Raises:
         UsageError: ``path`` is not a regular file.
@@ -120,10 +120,10 @@ def decoded(path: Path, data: bytes, hint: str) -> tuple[bytes, str]:
 
 
 def encoded(path: Path, text: str) -> bytes:
-    """Return the bytes of a text for a file.
+    """Encode a text for a file.
 
     Raises:
-        UsageError: It holds a path that is not UTF-8.
+        UsageError: It contains a path that is not UTF-8.
     """
     try:
         return text.encode("utf-8")
@@ -196,7 +196,7 @@ def _alike(one: str, other: str) -> int:
 
 @contextlib.contextmanager
 def noted(errors: list[CrystalError]) -> Iterator[None]:
-    """Add what goes wrong with one file to the errors: the others are changed all the same."""
+    """Add an error with one file to the list, so that the other files are still changed."""
     try:
         yield
     except CrystalError as error:

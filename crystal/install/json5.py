@@ -1,7 +1,7 @@
-"""Read JSON5 as JSON with the places of its characters, so that a document with comments, too, is edited as text.
+"""Convert JSON5 to JSON and keep each character's position, so that documents with comments can be edited as text.
 
-What counts are the places of the values, and whether two values are the same: a number that JSON does not know becomes
-a string. Source: https://spec.json5.org.
+Only the positions of the values matter, and whether two values are the same: a number that JSON lacks becomes a
+string. Source: https://spec.json5.org.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crystal.install import jsontext
 from crystal.install.jsontext import JsonSyntaxError
 from crystal.model.named_tuple import NamedTuple
 
-_COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/"  # matches in one way alone: else it takes for ever
+_COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/"  # one way to match: backtracking would not end
 _BLANK = rf"(?:\s|\ufeff|{_COMMENT})"
 _TOKEN = re.compile(
     rf"""(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
@@ -29,15 +29,15 @@ _ESCAPED = re.compile(r'\\(x[\da-fA-F]{2}|\r\n|.)|"', re.DOTALL)
 
 
 class JsonText(NamedTuple):
-    """A document as JSON without comments, and where each of its characters, and its end, is in the document."""
+    """A document as JSON without comments, with the original position of each of its characters and of its end."""
 
     text: str
     places: Sequence[int]
 
 
-@functools.lru_cache(maxsize=2)  # asked for before and after each edit
+@functools.lru_cache(maxsize=2)  # called before and after each edit
 def as_json(text: str) -> JsonText:
-    """Return a document as JSON. One that is JSON already, apart from comments, keeps every place.
+    """Convert a document to JSON. In a JSON document only comments change, and all positions stay.
 
     Raises:
         JsonSyntaxError: It is not JSON5, or has a key twice.
@@ -63,7 +63,7 @@ def _string(token: str) -> str:
 
 
 def _character(match: re.Match[str]) -> str:
-    """Return a character of a string as JSON writes it."""
+    """Return an escaped character of a string in JSON's notation."""
     escaped = match[1]
     if escaped is None:
         return '\\"'

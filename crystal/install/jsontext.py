@@ -1,4 +1,4 @@
-"""Edit JSON as text: locate values, add one and remove one, without changing any other character.
+"""Edit JSON as text: locate, add and remove values without changing any other character.
 
 ``remove`` undoes ``append`` to the last character, even if it was the only value between two brackets. Strict JSON as
 in RFC 8259, which Claude Code reads: no comments, no trailing commas; and no duplicate keys in one object, which are
@@ -24,7 +24,7 @@ DEFAULT_UNIT = "  "
 
 
 class JsonSyntaxError(ValueError):
-    """The text is not strict JSON, or not of the right shape. ``position`` is the offending character's index."""
+    """The text is not strict JSON, or has the wrong structure. ``position`` is the index of the offending character."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(problem)
@@ -40,7 +40,7 @@ class TextEdit(NamedTuple):
     new: str
 
     def at(self, places: Sequence[int]) -> TextEdit:
-        """Return the same change to the text whose characters are at these places."""
+        """Return the same change for the text in which the characters have these positions."""
         return TextEdit(places[self.start], places[self.end], self.new)
 
     def apply(self, text: str) -> str:
@@ -50,7 +50,7 @@ class TextEdit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Value and its place ``text[start:end]``."""
+    """A value and its span ``text[start:end]``."""
 
     text: str
     start: int
@@ -68,7 +68,7 @@ class Node:
 
 
 class Child(NamedTuple):
-    """Value within an array or object; ``start`` is that of its key if it has one."""
+    """A value in an array or object; ``start`` is the position of its key, if any, or its own."""
 
     start: int
     key: str | None
@@ -161,13 +161,13 @@ def blank_comments(text: str) -> str:
 
 
 def without(text: str, container: Node, child: Child, places: Sequence[int] = ()) -> str:
-    """Return a text with comments without one value. The comments beside it stay.
+    """Remove one value from a text with comments. The comments beside it stay.
 
     Args:
         text: The text with its comments.
         container: The array or object, in the text that was parsed.
         child: The value to remove.
-        places: Where the characters of that text are in ``text``; nothing if they are where they were.
+        places: The positions in ``text`` of the parsed text's characters; empty if they are equal.
     """
     places = places or range(len(text) + 1)
     edit = remove(container.text, container, child).at(places)

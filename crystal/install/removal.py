@@ -29,14 +29,14 @@ OWN_DATA = (
     " last-search.json unanswered.json .crystal-*.tmp relay.* relay-ca.pem mirror.* backfill.lock capture.lock"
     " context.lock enrich.lock publish.lock sources.lock sources-watch.lock vault.lock watch.lock"
 ).split()
-"""Files that crystal creates in the data folder, which may hold other things too."""
+"""Files that crystal creates in the data folder, which may also contain other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalPlan:
     """Planned actions of uninstall. ``data`` are files and folders that only ``--purge`` deletes.
 
-    ``problems`` are the files that name us and cannot be parsed: they stay, the rest is removed.
+    ``problems`` are the errors of files that name crystal and cannot be parsed: these stay, the rest is removed.
     """
 
     settings: tuple[SettingsPlan, ...]
@@ -67,14 +67,14 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
 
 
 def _agent_folders(places: Places) -> list[Path]:
-    """Return the folders of the registered agents, and of agents that only an environment variable named."""
+    """Return the folders of the registered agents, and of the agent that an environment variable names."""
     known = [places.agent_folder(agent) for agent in registered_agents(places)]
     found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
     return list(dict.fromkeys([*known, *found]))
 
 
 def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> None:
-    """Remove the hooks, the servers and what tells of other agents' turns."""
+    """Remove the hooks, the servers and the entries for live capture of other agents."""
     for change in plan.settings:
         settings.apply(change)
     for each in plan.clients:
@@ -85,7 +85,7 @@ def apply_removal(plan: RemovalPlan, places: Places, env: Mapping[str, str]) -> 
 
 
 def purge(plan: RemovalPlan, places: Places) -> None:
-    """Delete the data for good, and the folders that are empty then."""
+    """Delete the data for good, and the folders that become empty."""
     for path in plan.data:
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,7 +1,7 @@
 """Set up crystal on a machine: the use case of ``crystal init``.
 
 A plan is made first and changes nothing. A settings file that cannot be parsed stops it before any change, unless other
-agents are to be set up, too.
+agents are set up too.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class SetupPlan:
     ``folders`` are the missing ones; ``settings`` has one plan for each client folder, unless one of ``plugins`` runs
     the hook for it. ``device`` is the machine's name to save, None if it is saved already: a laptop's host name changes
     with its network, and must not make its own transcripts look like another machine's. ``clients`` are those whose
-    own files get the MCP server. ``live`` has one plan for each agent that can tell of its turns, ``swept`` the names
-    of those asked for that cannot. ``unusable`` says which files of Claude Code cannot be used.
+    own files get the MCP server. ``live`` has one plan for each agent whose hooks can run crystal, ``swept`` the names
+    of requested agents without hooks. ``unusable`` are the errors of Claude Code's files that cannot be used.
     """
 
     agent: str
@@ -71,12 +71,12 @@ class SetupPlan:
 
     @property
     def problems(self) -> tuple[CrystalError, ...]:
-        """Return the files of agents that cannot be used; they stay as they are."""
+        """Return the errors of agents' files that cannot be used and stay unchanged."""
         return (*self.unusable, *(problem for plan in self.live for problem in plan.problems))
 
 
 def proposed_agent(config: Config) -> str:
-    """Return the agent id to offer: the configured one, else ``cc-<hostname>``."""
+    """Return the agent id to propose: the configured one, else ``cc-<hostname>``."""
     if config.origin("agent_id") != "default":
         return config.agent_id
     name = re.sub(r"[^a-z0-9._-]+", "-", host_name().lower()).strip("-._")[:60]
@@ -97,7 +97,7 @@ def server_entry(config: Config, env: Mapping[str, str], home: Path) -> ServerCo
 
 
 def _own_command() -> Path | None:
-    """Return the command ``crystal`` of this package: another program of this name may come first on PATH."""
+    """Return the command ``crystal`` of this package; another program of this name may come first on PATH."""
     beside = Path(sys.executable).parent
     try:
         files = importlib.metadata.files("crystal-memory") or []
@@ -160,13 +160,13 @@ def plan_setup(
 
 
 def _unsaved(config: Config, agent: str) -> tuple[bool, str | None]:
-    """Return whether the agent id has to be saved, and the machine's name if that has to be."""
+    """Return whether the agent id must be saved, and the machine's name if it must be saved."""
     is_saved = config.origin("agent_id").startswith("file ") and config.agent_id == agent
     return not is_saved, config.device if config.origin("device") == "default" else None
 
 
 def _plugin_with_hook(folder: Path) -> str | None:
-    """Return the plugin that runs the hook for a client folder; None if our own entries have to."""
+    """Return the plugin that runs the hook for a client folder; None if our own entries must do it."""
     layers = read_layers(folder, None)
     return layers.plugins[0] if layers.plugins and not layers.commands else None
 
@@ -185,7 +185,7 @@ def _hook_words(env: Mapping[str, str], home: Path) -> list[str]:
 def _plan_all_hooks(
     config: Config, folders: Sequence[Path], words: Sequence[str]
 ) -> tuple[tuple[SettingsPlan, ...], list[CrystalError]]:
-    """Plan the hooks of some folders of Claude Code; also return why the settings of others cannot be used."""
+    """Plan the hooks of Claude Code's folders; also return the errors of settings that cannot be used."""
     plans, unusable = list[SettingsPlan](), list[CrystalError]()
     for folder in folders:
         with noted(unusable):
@@ -205,7 +205,7 @@ def has_hooks(places: Places) -> bool:
 
 
 def _left_out(plan: SetupPlan) -> list[str] | None:
-    """Return the folders of Claude Code if a person leaves it out, which has no hook nor had one."""
+    """Return Claude Code's folders if the user excludes it: none of them has or had a hook. Else return None."""
     had = (settings.backup_path(folder / "settings.json").exists() for folder in plan.places.claude_dirs)
     if plan.settings or plan.plugins or plan.unusable or has_hooks(plan.places) or any(had):
         return None
@@ -213,10 +213,10 @@ def _left_out(plan: SetupPlan) -> list[str] | None:
 
 
 def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str]:
-    """Add or remove the entries for moments at which something is told, in files that have our other entries.
+    """Add or remove entries for the moments at which agents get context, in files that have our other entries.
 
     Returns:
-        Which files cannot be changed, and what the user has to do for an agent that got new entries.
+        Errors of files that cannot be changed, and the user's next steps for agents with new entries.
     """
     words, entry = _hook_words(env, home), server_entry(config, env, home)
     errors, steps = list[CrystalError](), list[str]()
@@ -237,12 +237,12 @@ def update_hooks(config: Config, env: Mapping[str, str], home: Path) -> list[str
 
 
 def live_agents(env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the agents beside Claude Code whose hooks are ours."""
+    """Return the agents other than Claude Code that have our hooks."""
     return [name for name in MECHANISMS if live.is_live(name, env, home)]
 
 
 def _moments(config: Config) -> tuple[str, ...]:
-    """Return when other agents are told something: see ``HookCommand``."""
+    """Return the moments at which other agents get context, see ``HookCommand``."""
     return (*config.assist_moments, *(["start"] if config.tells_at_start else []))
 
 
@@ -266,17 +266,17 @@ def _plan_clients(
 
 
 def found_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the agents that seem to be on this machine, without those that are set up only by name."""
+    """Return the agents that seem to be on this machine, except those that are set up only by name."""
     return [name for name in _agents_here(places, env, home) if name not in ONLY_BY_NAME]
 
 
 def left_out_agents(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the agents here whose mechanism costs something that a person should know of before."""
+    """Return the agents on this machine that are set up only by name, because their mechanism has a cost."""
     return [name for name in _agents_here(places, env, home) if name in ONLY_BY_NAME]
 
 
 def _agents_here(places: Places, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the agents of which a folder exists."""
+    """Return the agents that have a folder on this machine."""
     theirs = {root.harness for root in places.transcript_roots if root.is_here and not root.place.in_projects}
     theirs |= {name for name in MECHANISMS if live.folder_of(name, env, home).is_dir()}
     if any(folder.is_dir() for folder in places.claude_dirs):
@@ -285,7 +285,7 @@ def _agents_here(places: Places, env: Mapping[str, str], home: Path) -> list[str
 
 
 def own_program(name: str, env: Mapping[str, str]) -> str | None:
-    """Return the client's own command if it must be used: a running Claude Code keeps rewriting its file."""
+    """Return the client's own command if it must be used: a running Claude Code rewrites its file repeatedly."""
     return shutil.which("claude", path=env.get("PATH", "")) if name == "claude-code" else None
 
 
@@ -293,7 +293,7 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> SetupPlan:
     """Create the folders, register the agent, add the hooks and the servers. Idempotent.
 
     Returns:
-        What was done: an agent's file that cannot be changed is among the ``problems``, if other agents are set up.
+        What was done; if other agents are set up, a file that cannot be changed is among the ``problems``.
 
     Raises:
         UsageError, UnavailableError: The only file to change cannot be changed.
@@ -305,7 +305,7 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> SetupPlan:
     register_agent(plan.places, plan.agent)
     if plan.settings or plan.plugins or plan.live or plan.swept:
         set_left_out(plan.places, _left_out(plan))
-    plan.places.machine_json.touch()  # from now on a hook that does not run is reported, see app.capture_state
+    plan.places.machine_json.touch()  # from now on ``crystal.app.capture_state`` reports a hook that does not run
     if plan.write_agent:
         set_value(plan.places.config_file, "agent_id", plan.agent)
     if plan.device is not None:
@@ -324,7 +324,7 @@ def apply_setup(plan: SetupPlan, env: Mapping[str, str]) -> SetupPlan:
 
 
 def _apply_live(agent: LivePlan, places: Places) -> LivePlan:
-    """Apply the changes for an agent. Return what was done, with the file that could not be changed."""
+    """Apply the changes for an agent. Return what was done, with the error of a file that could not be changed."""
     errors = list[CrystalError]()
     with noted(errors):
         live.apply(agent, places.ldm_home)

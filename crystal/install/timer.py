@@ -1,4 +1,4 @@
-"""Jobs that run by themselves: systemd, launchd or cron, whichever is available.
+"""Run jobs by themselves with systemd, launchd or cron, whichever is available.
 
 ``crystal sync`` and, on a home machine, ``crystal relay poll`` run on a timer; ``crystal watch`` runs from login on.
 Pure functions build the texts; a plan shows what would be done (``describe``); only ``apply`` does it, through the
@@ -29,13 +29,13 @@ Kind = Literal["systemd", "launchd", "cron"]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Job, its interval, and its names in the schedulers.
+    """A job, its interval, and its names in the schedulers.
 
     Attributes:
         command: The command as typed.
         minutes: From the end of one run to the next; cron and launchd count from the beginning. 0: always running.
         boot_minutes: Delay after boot.
-        jitter_seconds: Maximum random extra delay, so that machines do not all poll at once.
+        jitter_seconds: Maximum random extra delay, so that machines do not all poll at the same time.
         purpose: Description of a run.
     """
 
@@ -72,7 +72,7 @@ POLL = Schedule("crystal relay poll", "poll", 2, 1, 20, "fetch what the devices 
 WATCH = Schedule("crystal watch", "watch", 0, 0, 0, "capture what agents write, as soon as they write it")
 SCHEDULES = (SWEEP, POLL, WATCH)
 RETRY_SECONDS = 60
-"""After a failure, a job that runs all the time starts again."""
+"""Seconds after which a failed job that should always run is started again."""
 
 
 Ran = subprocess.CompletedProcess[str]
@@ -104,18 +104,18 @@ class Host:
         return self.config_home / "systemd" / "user"
 
     def plist_of(self, schedule: Schedule) -> Path:
-        """Return the path of a launchd job of ours."""
+        """Return the path of a job's launchd file."""
         return self.home / "Library" / "LaunchAgents" / f"{schedule.label}.plist"
 
     def files_of(self, schedule: Schedule) -> list[Path]:
-        """Return the files of a job that are there; a crontab is not among them."""
+        """Return the existing files of a job; a crontab is not among them."""
         units = [self.systemd_folder / f"{schedule.unit}{end}" for end in (".timer", ".service")]
         return [path for path in (*units, self.plist_of(schedule)) if path.exists()]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Command of the timer: absolute words, and the folders that its environment must name. Never a key."""
+    """The command of the timer: absolute words, and the folders that its environment must name. Never a key."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -139,11 +139,11 @@ class TimerStep:
 
 
 Steps = tuple[TimerStep, ...]
-"""Planned actions, in order. No steps: there is nothing to do."""
+"""Planned actions, in order; empty if there is nothing to do."""
 
 
 def describe(steps: Steps) -> str:
-    """Return the steps in words, for ``--dry-run``."""
+    """Describe the steps for ``--dry-run``."""
     return "".join(map(_described, steps)) or "nothing to do\n"
 
 
@@ -151,7 +151,7 @@ def find_kind(host: Host, run: Runner, schedule: Schedule = SWEEP) -> Kind:
     """Find a scheduler of this machine that a user may use.
 
     Raises:
-        NotConfiguredError: The machine has no scheduler; cron is none for what runs all the time.
+        NotConfiguredError: The machine has no scheduler; cron cannot run a job all the time.
     """
     hint = BY_HAND if schedule.minutes else WATCH_BY_HAND
     if host.platform == "win32":
@@ -189,7 +189,7 @@ def plan_install(kind: Kind, job: Job, host: Host, run: Runner) -> Steps:
 
 
 def _installation(job: Job, host: Host) -> Iterator[TimerStep]:
-    """Yield the steps for systemd. A service that runs all the time is started again, because its text may be new."""
+    """Yield the steps for systemd. A service that always runs is restarted, because its text may be new."""
     folder, schedule = host.systemd_folder, job.schedule
     yield TimerStep(path=folder / f"{schedule.unit}.service", text=systemd_service(job))
     if schedule.minutes:
@@ -259,7 +259,7 @@ def apply(steps: Steps, run: Runner, undo: str = "--remove-timer") -> None:
 
 
 def systemd_service(job: Job) -> str:
-    """Return the unit that runs the job: once, or all the time.
+    """Return the unit that runs the job, once or always.
 
     Source: systemd.service(5), systemd.syntax(7): quotes, backslashes, ``%`` and ``$`` are special there.
     """
@@ -267,7 +267,7 @@ def systemd_service(job: Job) -> str:
         f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in job.environment.items()
     )
     words = job.words
-    if any(letter in words[0] for letter in "\"'\\$"):  # which systemd expands in every word but the first
+    if any(letter in words[0] for letter in "\"'\\$"):  # systemd expands these in every word but the first
         words = ("/bin/sh", "-c", 'exec "$0" "$@"', *words)
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in words)
     kind, install = "Type=oneshot\n", ""
@@ -319,7 +319,7 @@ def launchd_plist(job: Job) -> str:
 
 
 def cron_line(job: Job) -> str:
-    """Return the line of a crontab. Cron cuts a command at ``%``; mail about every failure is suppressed."""
+    """Return the line of a crontab. Cron ends a command at ``%``; mail about every failure is suppressed."""
     words = [f"{name}={shlex.quote(value)}" for name, value in job.environment.items()]
     words += [shlex.quote(word) for word in job.words]
     line = f"*/{job.schedule.minutes} * * * * {' '.join(words)} >/dev/null 2>&1 {job.schedule.mark}\n"
@@ -327,7 +327,7 @@ def cron_line(job: Job) -> str:
 
 
 def crontab_with(crontab: str, line: str, schedule: Schedule = SWEEP) -> str:
-    """Return a crontab with our line at its end, or in place of an older one; an empty line removes it.
+    """Return a crontab with our line at its end, or in place of an older line; an empty line removes it.
 
     Other lines are unchanged.
     """
@@ -349,7 +349,7 @@ def _systemd_word(word: str) -> str:
 
 
 def _read_crontab(run: Runner) -> str | None:
-    """Return the user's crontab, empty if it does not exist yet; None if the user is not allowed one."""
+    """Return the user's crontab, empty if it does not exist; None if the user may not have one."""
     ran = run(("crontab", "-l"), None)
     if ran.returncode == 0:
         return ran.stdout
@@ -359,7 +359,7 @@ def _read_crontab(run: Runner) -> str | None:
 def _described(step: TimerStep) -> str:
     if step.path is None:
         marks = tuple(schedule.mark for schedule in SCHEDULES)
-        # Only our lines of a crontab: the others are private.
+        # Show only our lines of a crontab: the others are private.
         what, lines = (
             f"run   {shlex.join(step.words)}",
             [one for one in (step.text or "").splitlines() if one.endswith(marks)],

@@ -1,7 +1,7 @@
-"""Record of the changes that init made in other programs' files, for an exact uninstall.
+"""Record the changes that init made in other programs' files, for an exact uninstall.
 
-A record (a file in ``~/.ldm``) holds only what the changed files cannot tell later: whether the file, the containers of
-our entries and the folders existed before. Uninstall removes our entries without it, too.
+A record (a file in ``~/.ldm``) contains only what cannot be seen in the changed files later: whether the file, the
+containers of our entries and the folders existed before. Uninstall removes our entries without it too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Undo:
     Attributes:
         path: The file.
         what: What was created: the whole file, the key of the servers with our entry, or only the entry; ``own`` is a
-            file that is all ours.
+            file of ours.
         blank: The content of a file that was blank, or None.
         folders: The parent folders that were missing, outermost first.
-        kept: The lists and objects around our entries that were there before, as keys joined by a dot.
+        kept: The lists and objects around our entries that existed before, as keys joined by a dot.
     """
 
     path: str
@@ -43,7 +43,7 @@ class Undo:
     kept: tuple[str, ...] = ()
 
     def content(self, mark: bytes) -> bytes | None:
-        """Return the content of a whole file before it, with the byte order mark; None if there was no file."""
+        """Return a created file's content before the change, with the byte order mark; None if there was no file."""
         return None if self.blank is None else mark + self.blank.encode()
 
 
@@ -84,18 +84,18 @@ def write_record(ldm_home: Path, record: Mapping[str, Undo], name: str = CLIENTS
 
 
 def is_for_others(ldm_home: Path) -> bool:
-    """Return whether init was run for clients or agents other than Claude Code, too."""
+    """Return whether init set up clients or agents other than Claude Code."""
     return bool(read_record(ldm_home) or read_record(ldm_home, LIVE))
 
 
 def made_of_nothing(path: Path, target: Path, text: str | None) -> Undo | None:
-    """Return the record of a file that was not there, or had nothing in it; None for any other."""
+    """Return the record of a file that did not exist or was blank; None for any other file."""
     is_blank = text is None or not text.strip()
     return Undo(str(path), "file", text, missing_folders(target) if text is None else ()) if is_blank else None
 
 
 def remove_empty(folders: tuple[str, ...]) -> None:
-    """Remove folders that were made for a file, unless something else is in them."""
+    """Remove the folders that are empty."""
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             Path(folder).rmdir()

@@ -1,4 +1,4 @@
-"""Settings file on disk: read it, plan a change, write it as a whole or not at all."""
+"""Read a settings file of Claude Code, plan a change, and write the file as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITTEN_BY_HAND = "nothing was changed; see docs/reference/hook.md for the entri
 
 @dataclass(frozen=True, slots=True)
 class SettingsPlan(FileChange):
-    """Planned change to a settings file.
+    """A planned change to a settings file.
 
     Attributes:
         backup: What happens to the backup: ``write`` the current bytes, ``drop`` it because it equals the new bytes,
@@ -36,7 +36,7 @@ class SettingsPlan(FileChange):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFacts:
-    """Facts of a settings file that matter to capture.
+    """The facts of a settings file that matter to capture.
 
     Attributes:
         path: The settings file.
@@ -69,10 +69,10 @@ def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> l
     """Return the hook's program and arguments.
 
     All paths are absolute, because the client's PATH and current folder are unknown. The client stores the command in
-    every transcript, so it must hold only paths.
+    every transcript, so it must contain only paths.
 
     Args:
-        python: The interpreter of the environment that crystal is installed in; the link in a venv, not its target.
+        python: The interpreter of the environment in which crystal is installed; the link in a venv, not its target.
         hook_file: ``crystal/hook/main.py`` of that installation.
         locations: The result of ``locations_to_bake``.
     """
@@ -83,8 +83,8 @@ def hook_words(python: Path, hook_file: Path, locations: Mapping[str, str]) -> l
 def hook_line(words: Sequence[str], *, windows: bool = False) -> str:
     """Return the hook's words as one line, quoted for the shell that the client uses.
 
-    It succeeds without crystal, too: Python ends with 2 if the script is gone, and to several agents that says that
-    the turn must go on.
+    The line succeeds even if crystal is deleted: without the script Python would exit with 2, which tells several
+    agents to continue the turn.
 
     Args:
         words: The program and its arguments.
@@ -95,14 +95,14 @@ def hook_line(words: Sequence[str], *, windows: bool = False) -> str:
 
 
 def locations_to_bake(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return absolute paths of folders set in the installation's environment and perhaps not in the client's."""
+    """Return absolute paths of the folders set in this environment, which the client's environment may lack."""
     return {name: str(absolute(env[name], home, name=name)) for name in hook.BAKED if env.get(name, "").strip()}
 
 
 def plan_install(settings: Path, command: str, moments: Collection[str] = ()) -> SettingsPlan:
     """Plan to give each event one entry that runs ``command``. If all are present, the plan changes nothing.
 
-    ``moments`` are those at which assist tells facts.
+    ``moments`` are the moments at which assist gives facts.
 
     Raises:
         UsageError: The file is not valid JSON for the client, or ``hooks`` has a wrong type; with line, column and
@@ -138,13 +138,13 @@ def plan_uninstall(settings: Path) -> SettingsPlan:
     if not hooks.ours(text):
         return SettingsPlan(settings, target, before, before)
     if left == hooks.EMPTY and (backup is None or not backup.removeprefix(BOM).strip()):
-        return SettingsPlan(settings, target, before, backup, "drop")  # there was no file, or nothing in it
+        return SettingsPlan(settings, target, before, backup, "drop")  # there was no file, or an empty one
     after = mark + encoded(settings, left)
     return SettingsPlan(settings, target, before, after, "drop" if after == backup else "keep")
 
 
 def apply(plan: SettingsPlan) -> None:
-    """Apply a planned change. After a crash the file holds the old or the new bytes, and the backup is there.
+    """Apply a planned change. After a crash the file has the old or the new bytes, and the backup exists.
 
     Raises:
         UnavailableError: The file was changed since the plan was made, or the system refuses. It is left unchanged.

@@ -1,7 +1,7 @@
 """Add, update and remove crystal's entries in the ``hooks`` of a settings document. Text to text.
 
 Our entries are recognized by their command: a path that ends in ``crystal/hook/main.py``, however it was added. Entries
-of other tools, and additions of the user to ours, are not changed.
+of other tools, and the user's additions to ours, are not changed.
 
 Source: facts about Claude Code 2.1.329: one invalid value disables the whole settings file, so every result is parsed
 again and compared with the intended one before it is written.
@@ -19,7 +19,7 @@ from crystal.install.jsontext import JsonSyntaxError, Node
 from crystal.install.live import json_entries
 from crystal.install.live.json_entries import Entry, FoundEntry
 
-# Seconds until the client ends the hook. SessionEnd has 1.5 by default, and this is what raises it.
+# Seconds until the client ends the hook. SessionEnd has 1.5 by default; this raises it.
 # PreCompact and PostCompact are left out: the client shows a line for each of their hooks after `/compact`.
 TIMEOUTS: Mapping[str, int] = {
     "Stop": 10,
@@ -39,17 +39,17 @@ EMPTY = "{}\n"
 
 
 def wanted(moments: Collection[str] = ()) -> dict[str, int]:
-    """Return the events that get an entry, with its timeout, with those of assist for some moments."""
+    """Return the events that get an entry, with their timeouts, including the events of assist for ``moments``."""
     return {**TIMEOUTS, **{event: MATCHER_TIMEOUT for event in MATCHERS if MOMENTS[event] in moments}}
 
 
 def installed(text: str, command: str, moments: Collection[str] = (), before: str | None = None) -> str:
-    """Give each event exactly one entry that runs ``command``; an older one of ours is updated in place.
+    """Give each event exactly one entry that runs ``command``; an older entry of ours is updated in place.
 
     Args:
         text: The document.
         command: The hook.
-        moments: When assist tells facts; its other events have no entry afterwards.
+        moments: The moments at which assist gives facts; entries for its other events are removed.
         before: See ``removed``.
 
     Raises:
@@ -73,13 +73,13 @@ def installed(text: str, command: str, moments: Collection[str] = (), before: st
 
 
 def removed(text: str, before: str | None = None) -> str:
-    """Remove all our entries, and the groups, events and ``hooks`` that are empty without them.
+    """Remove all our entries, and the groups, events and ``hooks`` that become empty.
 
     If ``hooks`` is not an object, it has no entries of ours.
 
     Args:
         text: The document.
-        before: The document before our first entry, if known. An event with an empty list there keeps it.
+        before: The document before our first entry, if known. An event that had an empty list there keeps it.
 
     Raises:
         JsonSyntaxError: ``text`` is not strict JSON.
@@ -119,7 +119,7 @@ def checked(text: str, events: Collection[str] = TIMEOUTS) -> Node:
 
 
 def _kept(before: str | None) -> Sequence[str]:
-    """Return the containers of a document that stay when they are empty."""
+    """Return the containers that stay even if they are empty, because ``before`` has them."""
     known: Any = None
     with contextlib.suppress(JsonSyntaxError):
         known = None if before is None else jsontext.parse(before).value
@@ -141,7 +141,7 @@ def _event_of(found: FoundEntry) -> str:
 
 
 def _strays(entries: Sequence[FoundEntry], events: Collection[str]) -> list[FoundEntry]:
-    """Return our entries of events no longer used, and all but the first of an event."""
+    """Return our entries for unused events, and all but the first entry of each other event."""
     seen: set[str] = set()
     strays = []
     for one in entries:

@@ -1,4 +1,4 @@
-"""Settings files of Claude Code that together determine whether crystal's hook runs.
+"""Combine the settings files of Claude Code that determine whether crystal's hook runs.
 
 Measured with the client 2.1.329: the first file that sets a value wins, in the order managed, local, project, user. A
 project's files are read from the folder in which the client was started, not from its parents.
@@ -27,25 +27,25 @@ TURN_EVENT = "Stop"
 
 @dataclass(frozen=True, slots=True)
 class SettingsLayers:
-    """Files in effect in one folder, in order of precedence."""
+    """The files in effect in one folder, in order of precedence."""
 
     user: SettingsFacts
     above: tuple[SettingsFacts, ...]
 
     @property
     def files(self) -> tuple[SettingsFacts, ...]:
-        """Return the files that the client uses: it skips a whole file for one invalid value."""
+        """Return the files that the client uses; it ignores a whole file for one invalid value."""
         return tuple(each for each in (*self.above, self.user) if unused_because(each) is None)
 
     @property
     def disabled_by(self) -> Path | None:
-        """Return the file that disables all hooks."""
+        """Return the file that disables all hooks, or None."""
         decided = next((each for each in self.files if each.hooks_disabled is not None), None)
         return decided.path if decided is not None and decided.hooks_disabled else None
 
     @property
     def managed_only(self) -> Path | None:
-        """Return the managed settings that allow only their own hooks."""
+        """Return the managed settings that allow only their own hooks, or None."""
         return next((each.path for each in self.above[:1] if each.managed_hooks_only), None)
 
     @property
@@ -63,7 +63,7 @@ class SettingsLayers:
 
 
 def read_layers(claude_dir: Path, cwd: str | None) -> SettingsLayers:
-    """Read the settings for a client started in ``cwd``; without a folder, those that apply everywhere."""
+    """Read the settings for a client started in ``cwd``; if None, the settings that apply everywhere."""
     project = [] if cwd is None else [Path(cwd, ".claude", name) for name in ("settings.local.json", "settings.json")]
     user = claude_dir / "settings.json"
     above = [MANAGED_SETTINGS, *(path for path in project if path != user)]
@@ -71,7 +71,7 @@ def read_layers(claude_dir: Path, cwd: str | None) -> SettingsLayers:
 
 
 def unused_because(facts: SettingsFacts) -> str | None:
-    """Return why the client ignores a settings file; None if it uses it."""
+    """Return why the client ignores a settings file, or None if it uses it."""
     if facts.problem is not None:
         return facts.problem.message
     if facts.cleanup_days == 0 and not isinstance(facts.cleanup_days, bool):
@@ -101,7 +101,7 @@ def missing_plugin(claude_dir: Path, plugin: str) -> list[Path]:
 
 
 def plugin_removals(claude_dir: Path) -> list[str]:
-    """Return the commands that remove crystal's plugin from the client; none if it is not enabled."""
+    """Return the commands that remove crystal's plugin from the client; empty if it is not enabled."""
     on = [name for name, is_on in read_facts(claude_dir / "settings.json").plugins.items() if is_on]
     commands = [f"claude plugin uninstall {name}" for name in on]
     for name, installed in _installations(claude_dir).items():

@@ -20,18 +20,18 @@ from crystal.install.undo import Undo, made_of_nothing, read_record, remove_empt
 
 CLI_SECONDS = 60
 NAMED = re.compile(rb"""(?:^|[\s"'.{,])crystal[\s"'\].=]""")
-"""Text in a file with a server of our name; a path through a folder of that name does not contain it."""
+"""Text in every file with a server of our name; a path through a folder of that name does not contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan(FileChange):
-    """Planned change to one client's file.
+    """A planned change to one client's file.
 
     Attributes:
         client: The client.
         made: The record to write once the change is applied, or None.
         entry: The new entry, None to remove it.
-        program: The client's own command for the change, if installed; the file is edited if that fails.
+        program: The client's own command for the change, if installed; if it fails, the file is edited.
         had_entry: True if the file has an entry of ours.
     """
 
@@ -53,14 +53,14 @@ class ClientPlan(FileChange):
         return [remove, add] if self.had_entry else [add]
 
     def diff(self) -> str:
-        """Return what would be done: the commands, or the changed lines."""
+        """Return a preview: the commands, or the changed lines."""
         commands = "".join(f"would run {shlex.join(command)}\n" for command in self.commands)
         return commands or FileChange.diff(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """State of a client with regard to this memory.
+    """The state of a client with regard to this memory.
 
     Attributes:
         present: True if it seems to be installed.
@@ -76,13 +76,13 @@ class ClientFacts:
 def plan_add(
     client: Client, entry: ServerCommand, record: Mapping[str, Undo], program: str | None = None
 ) -> ClientPlan:
-    """Plan to have exactly one entry of ours in a client's file. If it is there, the plan changes nothing.
+    """Plan to have exactly one entry of ours in a client's file. If it is correct already, the plan changes nothing.
 
     Args:
         client: The client.
         entry: The entry to add.
         record: The record of earlier changes.
-        program: The client's own command, if it is to be used.
+        program: The client's own command, if it must be used.
 
     Raises:
         UsageError: The file cannot be parsed, or another server has our name.
@@ -109,7 +109,7 @@ def plan_add(
 
 
 def plan_remove(client: Client, record: Mapping[str, Undo], program: str | None = None) -> list[ClientPlan]:
-    """Plan to remove our entry, also from the file of an earlier run if the client's folder has moved.
+    """Plan to remove our entry, also from an earlier file if the client's folder has moved since.
 
     Raises:
         UsageError: A file names our server and cannot be parsed.
@@ -134,7 +134,7 @@ def apply(plan: ClientPlan, ldm_home: Path, env: Mapping[str, str]) -> None:
     if plan.entry is not None and plan.made is not None:
         record[plan.client.name] = plan.made
         if record != known:
-            write_record(ldm_home, record)  # first: a record without a change is harmless
+            write_record(ldm_home, record)  # before the change: a record without a change is harmless
     if plan.changed and not _done_by_client(plan, env):
         _apply_to_file(plan)
     if plan.entry is None and known.get(plan.client.name) is not None:
@@ -173,7 +173,7 @@ def _plan_remove(client: Client, path: Path, made: Undo | None, program: str | N
 
 
 def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
-    """Let the client change its own file, which it may be rewriting now. Return False if it did not."""
+    """Let the client change its own file, which it may be rewriting now. Return False if the file is not as planned."""
     for command in plan.commands:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
@@ -183,7 +183,7 @@ def _done_by_client(plan: ClientPlan, env: Mapping[str, str]) -> bool:
 
 
 def _apply_to_file(plan: ClientPlan) -> None:
-    if plan.program is not None:  # it may have made part of the change
+    if plan.program is not None:  # it may have made a part of the change
         plan = _again(plan)
     plan.apply()
     remove_empty(plan.made.folders if plan.made and plan.after is None else ())
@@ -197,7 +197,7 @@ def _again(plan: ClientPlan) -> ClientPlan:
 
 
 def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | None) -> None:
-    """Check that only our entry differs, and is as wanted, independently of how the change was made."""
+    """Check that only our entry differs and is as intended, independently of how the change was made."""
 
     def split(document: Any) -> tuple[str, Any]:
         servers = document.get(client.servers, {})
@@ -212,7 +212,7 @@ def _check_rest(client: Client, old: Any, new: Any, entry: Mapping[str, Any] | N
 
 
 def _made(client: Client, target: Path, text: str | None, document: Any, *, had_entry: bool) -> Undo:
-    """Return the record of this change, to undo it later."""
+    """Return the record with which this change can be undone."""
     made = made_of_nothing(client.file, target, text)
     return made or Undo(str(client.file), "entry" if had_entry or client.servers in document else "servers")
 
@@ -227,7 +227,7 @@ def _paste(client: Client) -> str:
 
 @contextlib.contextmanager
 def _naming(client: Client, path: Path, text: str) -> Iterator[None]:
-    """Name the file in errors of editing its text, and what to do."""
+    """Add the file's name and a next step to errors of editing its text."""
     hint = _mend(client)
     try:
         with json_errors(path, text, hint):

@@ -1,8 +1,8 @@
 """Add the server to the text of a client's file, and remove it, without changing any other character or line.
 
-JSON: comments, where the client allows them, are blanked out for parsing, which moves no character, and edits are made
-in the text that has them. TOML: a new entry is a separate table at the end, which TOML allows after anything, so that
-removing it leaves the text as it was. The caller compares what the file means before and after.
+JSON: comments, where the client allows them, are replaced by spaces for parsing, which moves no character; edits are
+made in the original text. TOML: a new entry is a separate table at the end, which TOML allows after anything, so that
+removing it restores the text. The caller compares the meaning of the file before and after.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Without them, run `crystal search "QUESTION" --json` in a shell.
 
 
 def snippet(client: Client | None, entry: ServerCommand) -> str:
-    """Return the entry to paste into a client's file; without a client, in the form most clients read."""
+    """Return the entry to paste into a client's file; without a client, in the most common format."""
     if client is not None and client.format == "toml":
         return with_server(client, "", entry)
     servers = client.servers if client else "mcpServers"
@@ -51,7 +51,7 @@ def snippet(client: Client | None, entry: ServerCommand) -> str:
 
 
 def document_of(client: Client, text: str) -> Any:
-    """Return the parsed document; an empty text is an empty one. Do not change it.
+    """Return the parsed document; an empty text is an empty document. Do not change it.
 
     Raises:
         JsonSyntaxError: ``text`` is not JSON.
@@ -67,17 +67,17 @@ def document_of(client: Client, text: str) -> Any:
 
 
 def entry_in(client: Client, document: Any) -> Any:
-    """Return the entry of our name; None also if the document or its servers have another form."""
+    """Return the entry with our name; None if there is none, or the document has another structure."""
     servers = document.get(client.servers) if isinstance(document, dict) else None
     return servers.get(SERVER) if isinstance(servers, dict) else None
 
 
 def with_server(client: Client, text: str, entry: ServerCommand) -> str:
-    """Return the document with exactly one entry of ours; an existing one is updated in place.
+    """Return the document with exactly one entry of ours; an existing entry is updated in place.
 
     Raises:
-        JsonSyntaxError, UsageError: See ``document_of``; or it is, or its servers are, not an object or a table.
-        DamagedError: It cannot be added without rewriting the file.
+        JsonSyntaxError, UsageError: See ``document_of``; or the document, or its servers, are no object or table.
+        DamagedError: The entry cannot be added without rewriting the file.
     """
     if client.format == "toml":
         return _toml_with_server(client, text, entry)
@@ -90,8 +90,8 @@ def with_server(client: Client, text: str, entry: ServerCommand) -> str:
 def without_server(client: Client, text: str, *, group_too: bool) -> str:
     """Return the document without our entry; comments beside it stay.
 
-    With ``group_too`` the key of the servers is removed too if it becomes empty. In TOML a table is empty by itself,
-    and the tables below our entry and the blank line above it go with it.
+    With ``group_too`` the key of the servers is also removed if it becomes empty. In TOML, the tables below our entry
+    and the blank line above it are removed too.
 
     Raises:
         JsonSyntaxError, UsageError, DamagedError: See ``with_server``.
@@ -113,7 +113,7 @@ def without_server(client: Client, text: str, *, group_too: bool) -> str:
 
 
 def _next_json_edit(plain: str, client: Client, entry: ServerCommand) -> TextEdit | None:
-    """Return the next change that the document needs; each one moves the places of the others."""
+    """Return the next change that the document needs; each one moves the positions of the others."""
     root, group = _json_servers(plain, client.servers)
     found = group.child(SERVER) if group else None
     if found is None:
@@ -121,7 +121,7 @@ def _next_json_edit(plain: str, client: Client, entry: ServerCommand) -> TextEdi
         if group is None:
             return jsontext.append(plain, root, {SERVER: new}, client.servers)
         return jsontext.append(plain, group, new, SERVER)
-    if not is_ours(found.value):  # null: the parsed document has no entry
+    if not is_ours(found.value):  # null, which counts as no entry
         raise UsageError(f"another server is named {SERVER}")
     for name, value in updated(found.value, entry).items():
         old = found.child(name)
@@ -143,7 +143,7 @@ def _json_servers(plain: str, servers: str) -> tuple[Node, Node | None]:
 
 
 def _without_comments(client: Client, text: str) -> str:
-    """Return the text with its comments, where it may have some, as spaces."""
+    """Return the text with its comments as spaces, if the client allows comments."""
     return jsontext.blank_comments(text) if client.format == "jsonc" else text
 
 
@@ -189,7 +189,7 @@ def _new_table(client: Client, text: str, entry: ServerCommand) -> str:
 
 
 def _our_tables(client: Client, text: str, entry: Mapping[str, Any]) -> slice | None:
-    """Return the place of our tables, without comments after them; None if the entry is not written as tables."""
+    """Return the span of our tables, without comments after them; None if the entry is not written as tables."""
     headers = [match.start() for match in re.finditer(r"^[ \t]*\[", text, re.MULTILINE)]
     for number, start in enumerate(headers):
         for end in (*headers[number + 1 :], len(text)) if OUR_HEADER.match(text, start) else ():
@@ -202,7 +202,7 @@ def _our_tables(client: Client, text: str, entry: Mapping[str, Any]) -> slice | 
 def _differences(
     tables: tuple[str, ...], old: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[str, ...], str, Any]]:
-    """Yield tables, key and wanted value, None to remove it, of each difference between two tables."""
+    """Yield (tables, key, wanted value; None to remove it) for each difference between two tables."""
     for name in {**old, **wanted}:
         before, after = old.get(name), wanted.get(name)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -212,7 +212,7 @@ def _differences(
 
 
 def _ending_as(text: str, after: str) -> str:
-    """Return a text that ends in a newline only if another one does."""
+    """Return ``text`` ending in a newline only if ``after`` does."""
     return after if text.endswith("\n") else re.sub(r"\r?\n\Z", "", after)
 
 

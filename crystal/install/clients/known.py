@@ -1,4 +1,4 @@
-"""Known clients: where each keeps its MCP servers, and how our entries are recognized."""
+"""Define the known clients: where each keeps its MCP servers, and how our entries are recognized."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ COMMAND = re.compile(r"(?:^|[/\\])crystal(?:\.exe)?$", re.IGNORECASE)
 
 AGENT_OPTION = "--agent"
 AGENTS = {"gemini": "gemini-cli"}
-"""The name of a client's agent in crystal/config/harnesses.py, where it is another than the client's."""
+"""The agent in crystal/config/harnesses.py of each client whose name differs from it."""
 
 Format = Literal["json", "jsonc", "toml"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """Command that starts the server: absolute paths, and folders that the client's environment may lack."""
+    """The command that starts the server: absolute paths, and folders that the client's environment may lack."""
 
     command: str
     args: tuple[str, ...] = ("mcp",)
     env: Mapping[str, str] = field(default_factory=dict)
 
     def asked_by(self, agent: str) -> ServerCommand:
-        """Return the command that tells the server which agent asks."""
+        """Return the command with an option that tells the server which agent uses it."""
         return replace(self, args=(*self.args, AGENT_OPTION, agent))
 
     def as_document(self, *, typed: bool = False) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class ServerCommand:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Client and its file.
+    """A client and its file.
 
     Attributes:
         name: The value for ``--client``.
@@ -66,12 +66,12 @@ class Client:
     guidance: str | None = None
 
     def asking(self, entry: ServerCommand) -> ServerCommand:
-        """Return the command that tells the server that this client asks."""
+        """Return the command with an option that tells the server that this client uses it."""
         return entry.asked_by(AGENTS.get(self.name, self.name))
 
 
 def known_clients(env: Mapping[str, str], home: Path, places: Places) -> dict[str, Client]:
-    """Return every client by name. Each client's own variable for its folder is respected."""
+    """Return every client by name. Each client's own environment variable for its folder is respected."""
     moved = bool(env.get("CLAUDE_CONFIG_DIR", "").strip())
     claude = places.claude_dirs[0]
     desktop = _desktop_folder(env, home)
@@ -103,7 +103,7 @@ def is_ours(value: Any) -> bool:
 
 
 def updated(value: Mapping[str, Any], entry: ServerCommand) -> dict[str, Any]:
-    """Return our entry updated; additions of the user stay, including environment variables."""
+    """Return an entry of ours with new values; the user's additions stay, including environment variables."""
     old = value.get("env")
     kept = {name: each for name, each in old.items() if name not in hook.BAKED} if isinstance(old, dict) else {}
     env = {**kept, **entry.env}
@@ -124,7 +124,7 @@ def _args(old: Any, entry: ServerCommand) -> list[str]:
 
 
 def _desktop_folder(env: Mapping[str, str], home: Path) -> Path:
-    """Return Claude Desktop's folder. On Windows the packaged app has its own copy of AppData, and reads that."""
+    """Return Claude Desktop's folder. On Windows, the packaged app has and reads its own copy of AppData."""
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "Claude"
     if sys.platform == "win32":

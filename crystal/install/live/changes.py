@@ -1,6 +1,6 @@
 """Plan what live capture needs in an agent's files, show it, and apply it; remove it to the byte.
 
-A file that cannot be used is a problem of that file alone: it is named, left as it is, and the others are changed.
+If one file cannot be used, the plan names it and leaves it unchanged; the others are changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from crystal.install.undo import LIVE, Undo, made_of_nothing, missing_folders, r
 MEND = "nothing was changed there; correct that place, then run the command again"
 MODE = 0o700
 EMPTIES = ("{}", '{"version":1}')
-"""Contents of a file that we made once our entries and white space are removed."""
+"""Contents of a file that we created, once our entries and white space are removed."""
 _SCRIPT = r"crystal[/\\]+hook[/\\]+main\.py"
 SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"']*{_SCRIPT})"|([^\s"']*{_SCRIPT})""")
 """The hook's path in any of our files, as the shell or JSON quotes it."""
@@ -35,12 +35,12 @@ SCRIPT = re.compile(rf"""'([^']*{_SCRIPT})'|"([^"']*{_SCRIPT})"|([^\s"']*{_SCRIP
 
 @dataclass(frozen=True, slots=True)
 class LiveChange(FileChange):
-    """Planned change to one file of an agent.
+    """A planned change to one file of an agent.
 
     Attributes:
         made: The record to write once it is applied, None after a removal.
         is_own: True if the whole file is ours.
-        folders: The folders to remove if they are empty then, outermost first.
+        folders: The folders to remove if they become empty, outermost first.
         executable: True if the file is a program.
     """
 
@@ -51,7 +51,7 @@ class LiveChange(FileChange):
 
     @property
     def changed(self) -> bool:
-        """Return whether applying it changes the file."""
+        """Return whether the plan changes the file."""
         is_to_mark = self.executable and self.before is not None and not self.target.stat().st_mode & stat.S_IXUSR
         return self.before != self.after or is_to_mark
 
@@ -64,7 +64,7 @@ class LiveChange(FileChange):
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """Planned changes for one agent. ``problems`` are the files that cannot be used; they stay as they are."""
+    """Planned changes for one agent. ``problems`` are the errors of files that cannot be used and stay unchanged."""
 
     name: str
     folder: Path
@@ -74,22 +74,22 @@ class LivePlan:
 
     @property
     def changed(self) -> bool:
-        """Return whether applying it changes a file."""
+        """Return whether the plan changes a file."""
         return any(change.changed for change in self.changes)
 
     @property
     def has_more(self) -> bool:
-        """Return whether a file gets more than it has."""
+        """Return whether the plan makes a file longer."""
         return any(len(change.after or b"") > len(change.before or b"") for change in self.changes)
 
 
 def folder_of(name: str, env: Mapping[str, str], home: Path) -> Path:
-    """Return the folder of an agent's settings, where its own variable says."""
+    """Return the folder of an agent's settings, as set in the agent's own environment variable or by default."""
     return home_of(MECHANISMS[name].place, env, home)
 
 
 def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[str, Undo]) -> LivePlan:
-    """Plan to have exactly our entries and files in an agent's folder. If they are there, nothing changes."""
+    """Plan to have exactly our entries and files in an agent's folder; change nothing if they are correct."""
     changes, problems = [], list[CrystalError]()
     for part in MECHANISMS[name].parts(command, folder):
         with noted(problems):
@@ -101,23 +101,23 @@ def plan_install(name: str, folder: Path, command: HookCommand, record: Mapping[
 
 
 def apply(plan: LivePlan, ldm_home: Path) -> LivePlan:
-    """Apply a plan to the files as they are now, which a change for a client may have touched. Return what was done.
+    """Plan again and apply, because a change for a client may have altered the same files. Return what was done.
 
     Raises:
-        UnavailableError: A file changes at this moment, or the system refuses.
+        UnavailableError: Another process is changing a file, or the system refuses.
     """
     record = read_record(ldm_home, LIVE)
     plan = plan_install(plan.name, plan.folder, plan.command, record)
     for change in plan.changes:
         if change.made is not None and record.get(str(change.path)) != change.made:
             record[str(change.path)] = change.made
-            write_record(ldm_home, record, LIVE)  # first: a record without a change is harmless
+            write_record(ldm_home, record, LIVE)  # before the change: a record without a change is harmless
         change.apply()
     return plan
 
 
 def plan_removal(env: Mapping[str, str], home: Path, ldm_home: Path) -> tuple[list[LiveChange], list[CrystalError]]:
-    """Find what is ours in any agent's files, also where an earlier run put it and the agent's folder has moved since.
+    """Plan to remove our entries and files from all agents, also from earlier places of moved folders.
 
     Raises:
         UnavailableError: The record cannot be read.
@@ -134,29 +134,29 @@ def plan_removal(env: Mapping[str, str], home: Path, ldm_home: Path) -> tuple[li
 
 
 def apply_removal(changes: list[LiveChange] | tuple[LiveChange, ...], ldm_home: Path) -> None:
-    """Remove what is ours from the files as they are now.
+    """Remove our entries and files from the present content of the files.
 
     Raises:
-        UnavailableError: A file changes at this moment, or the system refuses.
+        UnavailableError: Another process is changing a file, or the system refuses.
     """
     record = read_record(ldm_home, LIVE)
     for change in changes:
         _plan_removal(change.path, record.get(str(change.path)), is_own=change.is_own).apply()
         if record.pop(str(change.path), None) is not None:
             write_record(ldm_home, record, LIVE)
-    for change in changes:  # after all of them: one folder may have held several
+    for change in changes:  # last, because one folder may have had several files
         remove_empty(change.folders)
 
 
 def is_live(name: str, env: Mapping[str, str], home: Path) -> bool | None:
-    """Return whether an agent tells crystal of every turn; None if it has no way to."""
+    """Return whether an agent's files run the hook after every turn; None if the agent has no such mechanism."""
     if name not in MECHANISMS:
         return None
     return all(_has_ours(path, is_own=is_own) for path, is_own in _files_of(name, env, home))
 
 
 def missing_scripts(name: str, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return the hooks that an agent's files run and that no longer exist."""
+    """Return the hooks in an agent's files whose script no longer exists."""
     files = [path for path, _ in _files_of(name, env, home)]
     texts = [_text_of(path) for path in files]
     scripts = dict.fromkeys("".join(found) for text in texts for found in SCRIPT.findall(text))
@@ -196,7 +196,7 @@ def _made(path: Path, target: Path, text: str | None, part: SharedFile) -> Undo:
 
 
 def _containers(text: str, part: SharedFile) -> tuple[str, ...]:
-    """Return the containers to keep; none if ours are there already, because who made them is not known."""
+    """Return the existing containers, which stay; empty if our entries are there, whose creator is then unknown."""
     return () if json_entries.ours(text) else json_entries.containers(text, part.entries)
 
 
@@ -221,28 +221,28 @@ def _plan_removal(path: Path, made: Undo | None, *, is_own: bool) -> LiveChange:
 
 
 def _check_others(path: Path, before: str, after: str) -> None:
-    """Check that nothing but our entries differs, independently of how the change was made."""
+    """Check that only our entries differ, independently of how the change was made."""
     old, new = (json_entries.others(json.loads(as_json(text).text)) for text in (before, after))
     if json.dumps(old) != json.dumps(new):
         raise DamagedError(f"{path}: crystal's entries cannot be changed without changing others", hint=MEND)
 
 
 def _refuse_read_only(path: Path, target: Path, before: bytes | None) -> None:
-    """Refuse a file that its user has closed for writing, although it could be replaced."""
+    """Refuse a write-protected file, although it could be replaced."""
     if before is not None and not target.stat().st_mode & 0o222:
         hint = f"allow it: chmod u+w {shlex.quote(str(path))}, then run the command again"
         raise UnavailableError(f"{path} is read-only and stays as it is", hint=hint)
 
 
 def _files_of(name: str, env: Mapping[str, str], home: Path) -> list[tuple[Path, bool]]:
-    """Return an agent's files, and whether each is all ours."""
+    """Return an agent's files, each with whether the whole file is ours."""
     folder = folder_of(name, env, home)
     parts = MECHANISMS[name].parts(HookCommand(()), folder)
     return [(folder / part.name, isinstance(part, OwnFile)) for part in parts]
 
 
 def _is_own(data: bytes) -> bool:
-    """Return whether we wrote a file. A script of the user's may run our hook, too."""
+    """Return whether we wrote the whole file. A user's script may run our hook too."""
     text = data.decode("utf-8", "replace")
     return WRITTEN in text or (not text.startswith("#!") and json_entries.OURS.search(text) is not None)
 

@@ -1,7 +1,7 @@
 """Add crystal's entries to a JSON file that an agent and its user share, and remove them, changing nothing else.
 
-The file may be JSON5. An entry is ours if it runs crystal's hook, also one added by hand; OpenClaw's two name
-our plugin instead. Every result is compared with what was there before by ``others``, which knows nothing of the edit.
+The file may be JSON5. An entry is ours if it runs crystal's hook, even if a user added it; OpenClaw's two entries name
+our plugin instead. ``others`` compares every result with the original, independently of the edit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from crystal.install.jsontext import Child, JsonSyntaxError, Node
 from crystal.model.named_tuple import NamedTuple
 
 OURS = re.compile(r"""(?:^|[/\\\s"'=])crystal[/\\]+hook(?:[/\\]+main)?\.py(?=$|["'\s])""")
-"""The hook of any version, in a command."""
+"""Pattern of the hook of any version, in a command."""
 SECTIONS = ("hooks", "plugins")
-"""The keys of a document in which our entries are."""
+"""The keys of a document that may contain our entries."""
 PLUGIN = "crystal"
 PLUGIN_FOLDER = "crystal-plugin"
 
@@ -33,12 +33,12 @@ class Entry(NamedTuple):
 
     @property
     def around(self) -> tuple[str, ...]:
-        """Return the containers on the way to it, as keys joined by a dot, outermost first."""
+        """Return the containers from the document to the entry, as keys joined by a dot, outermost first."""
         return tuple(".".join(self.path[:end]) for end in range(1, len(self.path) + 1))
 
 
 class FoundEntry(NamedTuple):
-    """An entry of ours: the containers and values from the document to it, and their keys without lists' indexes."""
+    """An entry of ours: the containers and values from the document to it, and their keys without list indexes."""
 
     steps: tuple[tuple[Node, Child], ...]
     path: tuple[str, ...]
@@ -54,11 +54,11 @@ def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
 
     Args:
         text: The document.
-        entries: What is to be there.
+        entries: The wanted entries.
         kept: See ``removed``.
 
     Raises:
-        JsonSyntaxError: It is not JSON5, or a container is of another type.
+        JsonSyntaxError: It is not JSON5, or a container has another type.
     """
     if ours(text) == sorted((".".join(entry.path), json.dumps(entry.value)) for entry in entries):
         return text
@@ -69,11 +69,11 @@ def added(text: str, entries: Sequence[Entry], kept: Sequence[str]) -> str:
 
 
 def removed(text: str, kept: Sequence[str]) -> str:
-    """Return the document without our entries, and without the lists and objects that are empty then.
+    """Return the document without our entries, and without the lists and objects that become empty.
 
     Args:
         text: The document.
-        kept: Containers that were there before our first entry (``containers``): they stay.
+        kept: Containers that existed before our first entry (``containers``): they stay.
 
     Raises:
         JsonSyntaxError: It is not JSON5.
@@ -86,12 +86,12 @@ def removed(text: str, kept: Sequence[str]) -> str:
 
 
 def without_entry(text: str, found: FoundEntry, kept: Sequence[str]) -> str:
-    """Return the document without one entry that was found in it; see ``removed``."""
+    """Return the document without one of its entries; see ``removed``."""
     return jsontext.without(text, *_outermost(found, kept), as_json(text).places)
 
 
 def ours(text: str) -> list[tuple[str, str]]:
-    """Return our entries in a document, sorted: the path of each, and its value as JSON, with the group around it."""
+    """Return our entries in a document, sorted: the path of each, and its value with the surrounding group as JSON."""
     found = []
     for steps, _ in find(as_json(text).text):
         lists = [at for at, (container, _) in enumerate(steps) if isinstance(container.value, list)]
@@ -102,14 +102,14 @@ def ours(text: str) -> list[tuple[str, str]]:
 
 
 def containers(text: str, entries: Sequence[Entry]) -> tuple[str, ...]:
-    """Return which of the lists and objects around the entries a document has."""
+    """Return those lists and objects around the entries that a document has."""
     root = jsontext.parse(as_json(text).text)
     around = dict.fromkeys(path for entry in entries for path in entry.around)
     return tuple(path for path in around if _at(root, path.split(".")) is not None)
 
 
 def others(document: Any) -> Any:
-    """Return a parsed document without our entries and without what is empty in our sections, to compare by."""
+    """Return a parsed document without our entries and without empty parts of our sections, for comparison."""
     if not isinstance(document, dict):
         return _others_in(document)
     pairs = {key: _others_in(value) if key in SECTIONS else value for key, value in document.items()}
@@ -130,7 +130,7 @@ _EMPTY: tuple[object, ...] = ({}, [])
 
 
 def is_ours(key: str | None, value: Any) -> bool:
-    """Return True if a value in one of the sections is an entry of ours, of any version."""
+    """Return True if a value in one of our sections is an entry of ours, of any version."""
     if isinstance(value, str):
         return key is None and value.replace("\\", "/").endswith("/" + PLUGIN_FOLDER)
     if not isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def _runs_hook(command: object) -> bool:
 
 
 def find(plain: str) -> Iterator[FoundEntry]:
-    """Yield our entries in a document that is JSON, in its order."""
+    """Yield our entries in a JSON document, in its order."""
     root = jsontext.parse(plain)
     for section in root.children if isinstance(root.value, dict) else ():
         if section.key in SECTIONS:
@@ -166,11 +166,11 @@ def _below(steps: tuple[tuple[Node, Child], ...], path: tuple[str, ...]) -> Iter
 
 
 def _outermost(found: FoundEntry, kept: Sequence[str]) -> tuple[Node, Child]:
-    """Return what to remove with an entry: the largest part around it that has nothing else in it."""
+    """Return the value to remove with an entry: the largest part around it that contains nothing else."""
     steps, path = list(found.steps), list(found.path)
     while len(steps) > 1:
         container = steps[-1][0]
-        is_group = len(steps) > 2 and isinstance(steps[-2][0].value, list)  # its matcher alone means nothing
+        is_group = len(steps) > 2 and isinstance(steps[-2][0].value, list)  # a matcher without hooks has no meaning
         if len(container.children) > 1 and not (is_group and isinstance(container.value, dict)):
             break
         if ".".join(path) in kept and not is_group:
@@ -182,10 +182,10 @@ def _outermost(found: FoundEntry, kept: Sequence[str]) -> tuple[Node, Child]:
 
 
 def with_entry(text: str, entry: Entry) -> str:
-    """Return the document with one more entry, and the containers around it that it lacks.
+    """Return the document with one more entry, and the missing containers around it.
 
     Raises:
-        JsonSyntaxError: It is not JSON5, or a container is of another type.
+        JsonSyntaxError: It is not JSON5, or a container has another type.
     """
     plain, places = as_json(text)
     node = jsontext.parse(plain)

@@ -1,8 +1,8 @@
-"""The hook mechanism of each agent: which file names crystal's hook, and the content of its entry.
+"""Define each agent's hook mechanism: the file in which crystal's hook is named, and the content of its entry.
 
-An agent that is not in the table has no such mechanism for its user (a project's alone does not count): the sweep reads
-its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor and Kiro only their
-makers' documentation.
+An agent that is not in the table has no such mechanism for its user (one for a single project does not count): the
+sweep reads its conversations. Sources: the programs themselves, run with these entries (tests/e2e); for Cursor and Kiro
+only their makers' documentation.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MOMENTS_PLACE = "const MOMENTS = [];"
 
 
 class HookCommand(NamedTuple):
-    """The hook of this installation, as one agent runs it, and the MCP server: ``command``, ``args``, ``env``.
+    """The hook of this installation as one agent runs it, and the MCP server: ``command``, ``args``, ``env``.
 
-    ``moments`` are those at which the agent is told something: ``start`` of a session, and those of assist.
+    ``moments`` are the moments at which the agent gets context: ``start`` of a session, and those of assist.
     """
 
     words: tuple[str, ...]
@@ -45,13 +45,13 @@ class HookCommand(NamedTuple):
 
 
 class SharedFile(NamedTuple):
-    """A JSON file of the agent that others write, too.
+    """A JSON file of the agent that others write too.
 
     Attributes:
         name: Its path in the agent's folder.
-        entries: What is added.
-        empty: What the file holds without any entry.
-        may_be_json5: Whether the agent reads JSON5; else comments alone.
+        entries: The entries to add.
+        empty: The content without any entry.
+        may_be_json5: Whether the agent reads JSON5, or else only JSON with comments.
     """
 
     name: str
@@ -61,7 +61,7 @@ class SharedFile(NamedTuple):
 
 
 class OwnFile(NamedTuple):
-    """A file that is all ours: its path in the agent's folder, and its text."""
+    """A file of ours: its path in the agent's folder, and its text."""
 
     name: str
     text: str
@@ -78,7 +78,7 @@ class Mechanism(NamedTuple):
         title: The agent's name for people.
         place: Its folder for settings.
         parts: Returns the files for a command and that folder.
-        next_step: What the user has to do for it; empty if nothing.
+        next_step: What the user must do for it, or empty.
     """
 
     title: str
@@ -95,7 +95,7 @@ class HookEvent(NamedTuple):
         ours: Its name for the hook.
         timeout: In the agent's unit.
         matcher: The tools for which it runs.
-        moment: When it is needed; always if empty.
+        moment: The moment of ``HookCommand.moments`` that needs it; always needed if empty.
     """
 
     own: str
@@ -106,7 +106,7 @@ class HookEvent(NamedTuple):
 
 
 def _groups(name: str, *events: HookEvent) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
-    """Return hooks in the shape of Claude Code."""
+    """Return hooks in the format of Claude Code."""
 
     def parts(command: HookCommand, _: Path) -> tuple[Part, ...]:
         entries = []
@@ -127,7 +127,7 @@ _codex = _groups(
     HOOKS_NAME,
     HookEvent("Stop", "Stop", 10),
     HookEvent("SubagentStop", "SubagentStop", 10),
-    # It warns at every run about a longer timeout of these two.
+    # Codex warns at every run about a longer timeout for these two.
     HookEvent("Interrupt", "Stop", 3),
     HookEvent("SessionEnd", "SessionEnd", 3),
     HookEvent("SessionStart", "SessionStart", 10, moment="start"),
@@ -136,10 +136,10 @@ _codex = _groups(
     HookEvent("PostToolUse", "PostToolUseFailure", 5, "Bash", "failure"),
     HookEvent("SubagentStart", "SubagentStart", 5, moment="subagent"),
 )
-# Gemini, Qwen and Droid take nothing before an edit: it is told with the edit's result.
+# Gemini, Qwen and Droid accept no context before an edit; they get it with the edit's result.
 _gemini = _groups(
     SETTINGS_NAME,
-    HookEvent("BeforeAgent", "BeforeAgent", 10_000),  # a prompt that gets no answer is taken back: it is read before
+    HookEvent("BeforeAgent", "BeforeAgent", 10_000),  # an unanswered prompt is removed later, so it is read now
     HookEvent("AfterAgent", "Stop", 10_000),
     HookEvent("SessionEnd", "SessionEnd", 5000),
     HookEvent("SessionStart", "SessionStart", 10_000, moment="start"),
@@ -218,7 +218,7 @@ def _goose(command: HookCommand, _: Path) -> tuple[Part, ...]:
 
 
 def _cline(command: HookCommand, folder: Path) -> tuple[Part, ...]:
-    # It waits for the hook, and takes an answer that is no JSON for a failure.
+    # Cline waits for the hook, and treats an answer that is not JSON as a failure.
     text = "#!/bin/sh\n# {}\n{}\necho '{{}}'\n"
     return tuple(
         OwnFile(_free_name(folder, f"hooks/{event}"), text.format(WRITTEN, command.line("Stop")), executable=True)
@@ -227,7 +227,7 @@ def _cline(command: HookCommand, folder: Path) -> tuple[Part, ...]:
 
 
 def _free_name(folder: Path, name: str) -> str:
-    """Return the name of our file beside one of the user's: Cline runs every file of an event, with any suffix."""
+    """Return a name for our file that no file of the user has: Cline runs every file of an event, with any suffix."""
     try:
         return name if WRITTEN.encode() in (folder / name).read_bytes() else f"{name}.sh"
     except OSError:
@@ -244,7 +244,7 @@ def _pi(command: HookCommand, _: Path) -> tuple[Part, ...]:
 
 def _openclaw(command: HookCommand, folder: Path) -> tuple[Part, ...]:
     files = ("index.js", "package.json", "openclaw.plugin.json")
-    entry = {"enabled": True, "hooks": {"allowConversationAccess": True}}  # without it agent_end is withheld
+    entry = {"enabled": True, "hooks": {"allowConversationAccess": True}}  # without this, agent_end is withheld
     return (
         *(OwnFile(f"crystal-plugin/{name}", _plugin(f"openclaw/{name}", command)) for name in files),
         SharedFile(
@@ -259,7 +259,7 @@ def _openclaw(command: HookCommand, folder: Path) -> tuple[Part, ...]:
 
 
 def _plugin(name: str, command: HookCommand) -> str:
-    """Return a file of ``plugins`` with the commands in their places."""
+    """Return a file of ``plugins`` with the commands inserted."""
     text = (PLUGINS / name).read_text("utf-8")
     text = text.replace(COMMAND_PLACE, f"const COMMAND = {json.dumps(list(command.words))};")
     text = text.replace(MOMENTS_PLACE, f"const MOMENTS = {json.dumps(sorted(command.moments))};")
@@ -298,7 +298,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     "openclaw": Mechanism("OpenClaw", _folder(".openclaw", "OPENCLAW_STATE_DIR"), _openclaw),
     "pi": Mechanism("Pi", _folder(".pi/agent", "PI_CODING_AGENT_DIR"), _pi),
 }
-"""By the name of the harness. Claude Code has its own module, ``claude_settings``."""
+"""The mechanisms by harness. Claude Code has its own package, ``claude_settings``."""
 
 ONLY_BY_NAME = frozenset(("opencode",))
-"""Installed only where a person names them: with any plugin, OpenCode waits for npm at each start offline."""
+"""Set up only if a person names them: with any plugin, OpenCode waits for npm at each start offline."""
