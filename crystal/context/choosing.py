@@ -1,7 +1,7 @@
 """Choose and order the memories and sessions for the context of a session, and format them. Pure.
 
 Memories of this project come before global ones; in each group those with a key first, then preferences, then the rest,
-the surest and newest first. A memory that does not fit is skipped and later ones that fit are taken. Sessions get at
+by confidence and newest first. A memory that does not fit is skipped and later ones that fit are taken. Sessions get at
 most a quarter of the budget while memories need it.
 """
 
@@ -47,9 +47,9 @@ _MARKERS = re.compile(r"\[redacted:[^\]\s]*\]|\[private\]|\[recalled\]")
 
 @dataclass(frozen=True, slots=True)
 class MemoryCandidate:
-    """Memory that may be shown. ``here``: it belongs to this project, else it is global.
+    """A memory that may be shown. ``here``: it belongs to this project, else it is global.
 
-    ``confidence`` is that of a learned memory nobody has reviewed, from 0 to 1; 1 for what somebody asked to remember.
+    ``confidence`` is from 0 to 1 for a learned memory that nobody has reviewed, and 1 for a requested one.
     """
 
     memory: Remembered
@@ -59,13 +59,13 @@ class MemoryCandidate:
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """Outcome of a session.
+    """The outcome of a session.
 
     Attributes:
         said: The last reason that the assistant gave for an edit, or the beginning of its last answer; may be empty.
-        reason_id: If it is such a reason, the id under which assist would tell it; else empty.
+        reason_id: The id of that reason as a fact of assist; empty if ``said`` is an answer.
         failing: The command that failed when the session ended; empty if it succeeded.
-        files: The own names of the files that it edited, the latest first.
+        files: The names of the files that it edited, without folders, latest first.
     """
 
     said: str = ""
@@ -76,7 +76,7 @@ class SessionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LastSession:
-    """Session that may be shown. ``title`` is in the user's words."""
+    """A session that may be shown. ``title`` is in the user's words."""
 
     id: str
     title: str
@@ -88,7 +88,7 @@ class LastSession:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Decision on one candidate, with the reason in words."""
+    """The decision on one candidate, with the reason in words."""
 
     id: str
     kind: str
@@ -99,7 +99,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """Context of a session; ``body`` may be empty. ``omitted`` counts memories only, ``facts`` are ids of facts in it.
+    """The context of a session; ``body`` may be empty. ``omitted`` counts memories only, ``facts`` are ids of facts.
 
     The fence is added around the body at delivery, each time with another nonce; ``tokens`` includes it.
     """
@@ -117,7 +117,7 @@ class SessionContext:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Return how many candidates were chosen, or left, for each reason."""
+        """Return the number of candidates for each reason why they were chosen or omitted."""
         return dict(Counter(one.why for one in self.choices))
 
 
@@ -180,7 +180,7 @@ def choose(
 def _with_outcomes(
     sessions: Sequence[LastSession], lines: Sequence[tuple[str, str]], room: int
 ) -> tuple[list[tuple[str, str, str]], set[int], list[str]]:
-    """Return lines of sessions, with the outcome where it fits, which of them fit, and the reasons that they tell."""
+    """Return rows of sessions (with outcomes that fit), the indexes of those that fit, and the ids of their reasons."""
     rows, kept, facts = list[tuple[str, str, str]](), set[int](), list[str]()
     for at, (one, (line, outcome)) in enumerate(zip(sessions, lines, strict=False)):
         whole = line + outcome if _cost(line + outcome) <= room else line
@@ -207,7 +207,7 @@ def _cost(line: str) -> int:
 
 
 def _fitting(lines: Sequence[str], room: int) -> set[int]:
-    """Return the lines that fit, by index."""
+    """Return the indexes of the lines that fit."""
     kept = set()
     for at, line in enumerate(lines):
         if room < MIN_LINE:
@@ -246,7 +246,7 @@ def _session_line(one: LastSession, tz: tzinfo | None) -> str:
 
 
 def _outcome(one: SessionOutcome) -> str:
-    """Return the end of a session's line; empty if nothing is known."""
+    """Return the outcome part of a session's line; empty if nothing is known."""
     parts = []
     if one.said:
         what = "reason for an edit" if one.reason_id else "last answer"
@@ -260,7 +260,7 @@ def _outcome(one: SessionOutcome) -> str:
 
 
 def user_title(words: str | None, shorten: Callable[[str, int], str]) -> str | None:
-    """Return a title made from the user's own words; None if they say nothing."""
+    """Return a title made from the user's own words; None if they have no content."""
     if words is None:
         return None
     title = shorten(words, TITLE_CHARACTERS)

@@ -1,8 +1,8 @@
-"""Files with prepared contexts for the hook, and marks of the sessions that received one.
+"""Write the prepared contexts for the hook, and read its marks of the sessions that received one.
 
-``<data_dir>/context`` holds ``rules.json``, ``default.json`` and a file for each folder; all can be rebuilt at any
-time. ``<data_dir>/told`` holds an empty file for each session and source, so that the hook does not send a context
-twice; until the worker has read it, it holds the ids of the sent items.
+``<data_dir>/context`` contains ``rules.json``, ``default.json`` and a file for each folder; all can be rebuilt at any
+time. ``<data_dir>/told`` contains an empty file for each session and source, so that the hook does not send a context
+twice; until the worker has read it, it has the ids of the sent items.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT_MS = 90 * 86_400_000
 """Time for which a mark is kept. Clients delete transcripts after 30 days."""
 
 STATE_MS = 86_400_000
-"""Time after which the facts that a session was told are in the store for sure."""
+"""Time after which the facts that a session got are certainly in the store."""
 MAX_MARK_BYTES = 64 * 1024
 
 
@@ -44,9 +44,9 @@ class Rules:
         private_sessions: Prefixes of private session ids.
         private_folders: Prefixes of folders without a prepared context.
         off: Sessions with capture switched off.
-        moments: At which moments assist tells facts.
-        assist_tokens: How much of that a session is told; a string, because the hook reads no numbers.
-        is_for_all: Whether agents other than Claude Code may be told what it is told.
+        moments: The moments at which assist gives facts.
+        assist_tokens: Token budget of a session for these facts; a string, because the hook parses no numbers.
+        is_for_all: Whether agents other than Claude Code may get what it gets.
     """
 
     config: str
@@ -62,7 +62,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PreparedContext:
-    """Prepared context of a folder; ``cwd`` is None for all folders without their own."""
+    """The prepared context of a folder; ``cwd`` is None for all folders without their own."""
 
     cwd: str | None
     told: SessionContext
@@ -71,7 +71,7 @@ class PreparedContext:
 def write_contexts(data_dir: Path, rules: Rules, ready: Iterable[PreparedContext]) -> None:
     """Replace the prepared contexts. Unchanged files are not written again.
 
-    Files of facts stay only under the rules that they were made under: another setting may have hidden what they tell.
+    Files of facts are deleted if the rules changed: a new setting may hide their content.
 
     Raises:
         UsageError, UnavailableError: The system refuses.
@@ -129,7 +129,7 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
 def settle_told(path: Path) -> None:
     """Empty a mark that is recorded in the store: its name still prevents a second delivery.
 
-    The facts of assist stay: their ids prevent that.
+    The facts of assist stay, because their ids prevent a second delivery.
     """
     if path.suffix != ASSIST_STATE:
         with contextlib.suppress(OSError):
@@ -137,7 +137,7 @@ def settle_told(path: Path) -> None:
 
 
 def _read_state(path: Path) -> Injection | None:
-    """Return which facts assist told a session until now."""
+    """Return the facts that assist gave to a session so far."""
     try:
         rows = [row for row in map(str.split, path.read_text("ascii").splitlines()) if row[3] != NOT_COUNTED]
         times, tokens = [int(row[0]) for row in rows], sum(int(row[3]) for row in rows)

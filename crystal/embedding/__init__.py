@@ -1,1 +1,1 @@
-"""Texts to vectors: the embedders here, and the queue of chunks that wait for one in ``crystal.embedding.pending``."""
+"""Turn texts into vectors, and fill the queue of chunks that wait for one (``crystal.embedding.pending``)."""

@@ -1,6 +1,7 @@
-"""Choose the embedder that the settings name, and load it when it is first used.
+"""Choose the embedder named in the settings, and load it at its first use.
 
-Knowing a model's name and dimension loads nothing. Libraries, tables and keys are fetched when a text is embedded.
+A model's name and dimension are known without loading it. Libraries, tables and keys are loaded when a text is
+embedded.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from crystal.config.providers import EMBEDDING_PROVIDERS, EmbeddingProvider, ProviderKind
 from crystal.errors import CrystalError, NotConfiguredError, UsageError
 
-if TYPE_CHECKING:  # it imports NumPy
+if TYPE_CHECKING:  # imports NumPy
     from crystal.embedding.embedder import TokenRows
 
 
 Key: TypeAlias = "str | Callable[[], str | None] | None"
-"""An API key, or what fetches it when it is needed: asking a keyring takes time."""
+"""An API key, or a function that fetches it when it is needed, because asking a keyring takes time."""
 
 
 class ChosenEmbedder:
-    """An embedder that is known by name and loaded when it is first asked, see ``Embedder``.
+    """An embedder that is known by name and loaded at its first call, see ``Embedder``.
 
     Attributes:
         row: The provider's row in the registry.
-        model: By the provider's name for it.
+        model: The provider's name of the model.
         dimension: Numbers in a vector.
-        base_url: Where the provider answers; None for its own address.
-        asked_dimension: The dimension that is asked for; None for the model's own.
-        given_key: The API key, or what fetches it.
+        base_url: The provider's address; None for its default.
+        asked_dimension: The requested dimension; None for the model's default.
+        given_key: The API key, or a function that fetches it.
         models: The folder of installed models, if the provider needs it.
-        threads: How many processors an installed model may use.
-        has_token_vectors: True if ``token_vectors`` can be asked.
+        threads: Maximum number of processors for an installed model.
+        has_token_vectors: True if ``token_vectors`` can be called.
     """
 
     def __init__(  # noqa: PLR0913 - what a provider of one kind or another needs, by name
@@ -62,7 +63,7 @@ class ChosenEmbedder:
 
     @cached_property
     def identity(self) -> str:
-        """Return 16 digits of a hash: enough to see a change, too little to find a key. See ``Embedder``."""
+        """Return 16 digits of a hash: enough to detect a change, too few to find a key. See ``Embedder``."""
         try:
             key = self._key or ""
         except CrystalError:  # a key that cannot be fetched is reported when a text is embedded
@@ -101,7 +102,7 @@ class ChosenEmbedder:
         """Return token vectors, see ``TokenVectors``.
 
         Raises:
-            UsageError: The model gives none, see ``has_token_vectors``.
+            UsageError: The model has none, see ``has_token_vectors``.
         """
         if not self.has_token_vectors:
             raise UsageError(f"{self.provider} {self.model} gives no vectors of tokens")
@@ -109,7 +110,7 @@ class ChosenEmbedder:
         return made
 
     def take_tokens(self) -> int:
-        """Return the tokens paid for, see ``Embedder``; loads nothing to return 0."""
+        """Return the tokens paid for, see ``Embedder``; loads nothing if the answer is 0."""
         is_asked = "_maker" in self.__dict__ and not self.row.runs_here
         return int(self._maker.take_tokens()) if is_asked else 0
 
@@ -124,21 +125,21 @@ def make_embedder(
     models: Path | None = None,
     threads: int = 1,
 ) -> ChosenEmbedder:
-    """Make the embedder that the settings name. Loads nothing and sends no request.
+    """Make the embedder named in the settings. Loads nothing and sends no request.
 
     Args:
         provider: A name of the registry, ``crystal.config.providers``.
-        model: By the provider's name for it; None for its default.
-        dimension: For models that let one choose, or that crystal does not know; None for the model's own.
-        base_url: Where the provider answers; None for its own address.
-        key: The API key, or what fetches it when it is needed.
+        model: The provider's name of the model; None for its default.
+        dimension: For models with a choice, or unknown to crystal; None for the model's default.
+        base_url: The provider's address; None for its default.
+        key: The API key, or a function that fetches it when it is needed.
         models: The folder of installed models, for ``local``.
-        threads: How many processors an installed model may use.
+        threads: Maximum number of processors for an installed model.
 
     Raises:
-        UsageError: No such provider, or a choice that the model does not leave.
-        NotConfiguredError: The model's dimension is not known and not given, or it is not installed.
-        DamagedError: What is known of an installed model cannot be read.
+        UsageError: There is no such provider, or the model does not allow the choice.
+        NotConfiguredError: The model's dimension is unknown and not given, or the model is not installed.
+        DamagedError: The manifest of an installed model cannot be read.
     """
     row = EMBEDDING_PROVIDERS.get(provider)
     if row is None:
@@ -161,7 +162,7 @@ def make_embedder(
 
 
 def known_dimension(model: str) -> int | None:
-    """Return how many numbers a vector of a model has, at any provider; None if that is not known."""
+    """Return the dimension of a model, at any provider; None if unknown."""
     name = model.rpartition("/")[2].partition(":")[0]
     return next((row.dimensions[name] for row in EMBEDDING_PROVIDERS.values() if name in row.dimensions), None)
 

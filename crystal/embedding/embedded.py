@@ -1,6 +1,6 @@
-"""The embedded default embedder. A few short texts are embedded without NumPy, whose import takes longer than that.
+"""Run the embedded default embedder. A few short texts are embedded without NumPy, whose import takes longer.
 
-Both ways read the same table and differ in the last bits of a float32 only.
+Both ways read the same table, and their results differ only in the last bits of a float32.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ DATA = Path(__file__).with_name("data")
 UNKNOWN = "[UNK]"
 
 FEW_CHARACTERS = 20_000
-"""Up to so many characters Python alone is faster than importing NumPy and using it."""
+"""Up to this many characters, Python is faster than importing and using NumPy."""
 
 
 _RAISED = bytes((byte + 128) % 256 for byte in range(256))
-"""Bytes that stand for -128 to 127, raised by 128."""
+"""Bytes for -128 to 127, increased by 128."""
 
 
 _LANE = 5
@@ -53,10 +53,10 @@ class TokenTable(NamedTuple):
 
 
 def read_table(folder: Path) -> TokenTable:
-    """Map the table of a folder, which holds ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt``.
+    """Map the table of a folder, which contains ``vectors.npy``, ``scales.npy`` and ``vocabulary.txt``.
 
     Raises:
-        DamagedError: They are not there, or not what they should be.
+        DamagedError: A file is missing or has other content.
     """
     try:
         with (folder / "vectors.npy").open("rb") as file:
@@ -75,7 +75,7 @@ def read_table(folder: Path) -> TokenTable:
 
 
 class SmallStaticModel:
-    """The table, used with the standard library alone, as ``StaticModel`` uses it.
+    """Compute the vectors of ``StaticModel`` from the table with the standard library alone.
 
     Args:
         folder: See ``read_table``.
@@ -90,16 +90,16 @@ class SmallStaticModel:
         known = self._table.tokens(text) or [self._table.unknown]
         counts = {token: count * self._scales[token] for token, count in Counter(known).items()}
         total = self._sum(counts)
-        if not any(total):  # opposite tokens may cancel out
+        if not any(total):  # opposite tokens may add up to zero
             total = self._sum({self._table.unknown: 1.0})
         length = math.sqrt(sum(value * value for value in total))
         return array("f", [value / length for value in total]).tobytes()
 
     def _sum(self, weights: Mapping[int, float]) -> list[int]:
-        """Return the sum of rows times weights, times a constant.
+        """Return the weighted sum of rows, multiplied by a constant.
 
-        A row is one large integer with 40 bits for each number, so that Python multiplies and adds all of them at
-        once: six times as fast as one by one. Numbers are raised by 128 so that none is negative, and weights are
+        A row is one large integer with 40 bits for each number, so that Python multiplies and adds all of them at once,
+        six times as fast as one by one. Numbers are increased by 128 so that none is negative, and weights are
         rounded to integers of 31 bits together, so that no sum needs more than 40.
         """
         unit = 2.0**31 / sum(weights.values())
@@ -117,10 +117,10 @@ class SmallStaticModel:
 
 
 def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:
-    """Return where the numbers of an ``.npy`` file begin, and its shape.
+    """Return the offset of the numbers in an ``.npy`` file, and its shape.
 
     Raises:
-        ValueError: It is no such file, or holds other numbers.
+        ValueError: It is no such file, or contains other numbers.
 
     Source: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, format 1.0.
     """
@@ -135,7 +135,7 @@ def _npy_header(data: memoryview, kind: str) -> tuple[int, tuple[int, ...]]:
 
 @functools.cache
 def small_static_model() -> SmallStaticModel:
-    """Return the table of the package, once for a process."""
+    """Return the packaged table, loaded once per process."""
     return SmallStaticModel()
 
 
@@ -144,7 +144,7 @@ class StaticEmbedder:
 
     @property
     def model(self) -> StaticModel:
-        """Return the table, mapped when it is first needed."""
+        """Return the table, mapped at its first use."""
         from crystal.embedding.static import static_model
 
         return static_model()

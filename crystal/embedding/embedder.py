@@ -1,4 +1,4 @@
-"""Interface of embedders, and their errors.
+"""Define the interface of embedders, and their errors.
 
 This package turns texts into vectors and fills the queue of chunks that wait for one. It does not know where texts
 come from or how the vectors are used; keys are passed as arguments and appear in no message.
@@ -14,19 +14,19 @@ if TYPE_CHECKING:  # importing it takes longer than most of the work here
     import numpy.typing as npt
 
 TokenRows: TypeAlias = "tuple[list[int], npt.NDArray[np.float32]]"
-"""The tokens of a text, and a vector of length 1 for each: ``(tokens, dimension)``."""
+"""The tokens of a text, and their vectors of length 1: ``(tokens, dimension)``."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of ``dimension`` numbers: little-endian float32 of length 1, one ``bytes`` each.
+    """Turn texts into vectors of ``dimension`` numbers: little-endian float32 of length 1, one ``bytes`` each.
 
-    The attributes are known without loading anything or touching a network. ``identity`` changes with a
-    setting that could fix a failure (model, address, key); it holds no secret.
+    The attributes are known without loading anything or using a network. ``identity`` changes with any setting whose
+    change could fix a failure (model, address, key); it contains no secret.
     """
 
     @property
     def provider(self) -> str:
-        """Return the provider's name in the configuration: ``embedded``, ``openai`` ..."""
+        """Return the provider's name in the configuration, such as ``embedded`` or ``openai``."""
 
     @property
     def model(self) -> str:
@@ -34,29 +34,29 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int:
-        """Return how many numbers a vector has."""
+        """Return the number of numbers in a vector."""
 
     @property
     def identity(self) -> str:
-        """Return what distinguishes one configuration from another."""
+        """Return an id of the configuration that changes with it."""
 
     def embed_documents(self, texts: Sequence[str]) -> list[bytes]:
         """Return a vector for each text, in order.
 
         Raises:
-            ModelUnavailableError: Trying again later can help.
-            TextRefusedError: The provider does not take one of the texts.
-            WrongAnswerError, DeniedError, NotConfiguredError: Trying again will not help before something is changed.
+            ModelUnavailableError: A later try may succeed.
+            TextRefusedError: The provider refuses one of the texts.
+            WrongAnswerError, DeniedError, NotConfiguredError: No try will succeed before something is changed.
         """
 
     def embed_query(self, text: str) -> bytes:
-        """Return the vector of a question, or nothing (``b""``) for one of which the model knows no word.
+        """Return the vector of a question, or ``b""`` if the model knows none of its words.
 
         It fails like ``embed_documents``.
         """
 
     def take_tokens(self) -> int:
-        """Return the tokens that were paid for since the last call, 0 if nothing is paid."""
+        """Return the number of tokens paid for since the last call; 0 if the model is free."""
 
 
 class TokenVectors(Protocol):

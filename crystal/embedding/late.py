@@ -1,8 +1,8 @@
-"""Late interaction: a question and a text, compared token by token.
+"""Compare a question and a text token by token (late interaction).
 
-Each token of the question weighs as much as the word that it is part of. By the static table, reading some dozens of
-chunks takes milliseconds: a token has one vector wherever it occurs, so each is compared once for all texts. A
-transformer's token vectors depend on the words around them and are better; if one is in use, the two are added.
+Each token of the question has the weight of its word. With the static table, reading some dozens of chunks takes
+milliseconds: a token has one vector wherever it occurs, so each is compared once for all texts. A transformer's
+token vectors depend on the surrounding words and are better; if one is in use, both results are added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WeightOf = Callable[[str], float]
 
 
 class Likeness(NamedTuple):
-    """Likeness of a text to the question: by itself and together with its neighbours, 0 to 1 or so; and its tokens."""
+    """Similarity of a text to the question, about 0 to 1: alone and together with its neighbours; and its tokens."""
 
     similarity: float
     tokens: Sequence[int]
@@ -35,26 +35,26 @@ class Likeness(NamedTuple):
 Floats = npt.NDArray[np.float32]
 
 READ_CHARACTERS = 16_000
-"""Number of characters that a transformer reads for one question: about a third of a second on one core."""
+"""Maximum characters that a transformer reads for one question: about a third of a second on one core."""
 READ_EACH = 1_000
-"""And so much of each."""
+"""Maximum characters of each text."""
 STATIC_SHARE = 0.4
 TRANSFORMER_SHARE = 2.5
-"""Weights of both together beside the table alone, which has 1 (measured: docs/adr/0018-ranking.md)."""
+"""Weights of the table's and the transformer's result, when both are added (measured: docs/adr/0018-ranking.md)."""
 
 ON_ONE_THREAD = 1 << 18
-"""OpenBLAS starts no threads for so few multiplications; its threads wait for more work in busy loops."""
+"""Below this many multiplications OpenBLAS starts no threads, which would wait for more work in busy loops."""
 
 _WORD = re.compile(rf"[\w{MARKS}]+")
 
 
 class TokenComparer:
-    """Compares by the embedded table, which is there whatever model makes the vectors of chunks.
+    """Compares with the embedded table, which is available whatever model makes the vectors of chunks.
 
     Args:
         table: Compares all texts.
-        model: Gives a transformer's token vectors; as many of the first texts as there is time for are compared by
-            them as well. None for the table alone.
+        model: A transformer for token vectors; it also compares as many of the first texts as time allows. None to use
+            only the table.
     """
 
     def __init__(self, table: StaticModel, model: TokenVectors | None = None) -> None:
@@ -62,7 +62,7 @@ class TokenComparer:
 
     @property
     def knows_context(self) -> bool:
-        """Return True if the words around a token change its vector."""
+        """Return True if a token's vector depends on the surrounding words."""
         return self._model is not None
 
     def tokens(self, texts: Sequence[str]) -> list[Sequence[int]]:
@@ -74,9 +74,9 @@ class TokenComparer:
     ) -> list[Likeness]:
         """Return for each text the weighted mean of the question tokens' best cosines, and the text's tokens.
 
-        0 for a text or a question without known tokens. ``weight_of`` tells what a word of the question weighs. With a
-        model, a text that was not read gets the lowest score of those that were, and the last number is how well the
-        text and those at the places in ``beside`` meet the question together.
+        0 for a text or a question without known tokens. ``weight_of`` returns the weight of a question's word. With
+        a model, a text that the model did not read gets the lowest score of the others, and the last number is how well
+        the text and those at the indexes in ``beside`` match the question together.
         """
         by_table = self._by_table(question, texts, weight_of)
         if self._model is None:
@@ -88,7 +88,7 @@ class TokenComparer:
             return by_table
         weighed = _weighed((tokens, weight_of(word)) for (tokens, _), word in zip(vectors, words, strict=False))
         share, said = _shares([weighed.get(token, 0.0) for token in asked[0]]), vectors[len(words) :]
-        met = [_met(asked, one) for one in said]
+        met = [_best_cosines(asked, one) for one in said]
         likes = [float(share @ one) for one in met]
         around = [[other for other in others if other < len(met)] for others in beside] or [[]] * len(met)
         both = [
@@ -119,12 +119,12 @@ class TokenComparer:
 
 
 class LiteralComparer:
-    """Replaces ``TokenComparer`` where only what is written counts: the tokens of a text are its words."""
+    """Replaces ``TokenComparer`` for exact questions: similarities are 0, and the tokens of a text are its words."""
 
     knows_context = False
 
     def late(self, _question: str, texts: Sequence[str], *_: object) -> list[Likeness]:
-        """Return that no text is more like the question than another."""
+        """Return no similarity for any text, and its words as tokens."""
         return [Likeness(0.0, [hash(word) for word in words_of(text)]) for text in texts]
 
 
@@ -145,13 +145,13 @@ def _shares(weights: Sequence[float]) -> Floats:
 
 
 def _product(rows: Floats, columns: Floats) -> Floats:
-    """Return the product of two matrices, on one thread."""
+    """Multiply two matrices on one thread."""
     step = max(1, ON_ONE_THREAD // columns.size)
     return np.concatenate([rows[start : start + step] @ columns for start in range(0, len(rows), step)])
 
 
-def _met(asked: TokenRows, said: TokenRows) -> Floats:
-    """Return for each token of the question its best cosine with a token of a text."""
+def _best_cosines(asked: TokenRows, said: TokenRows) -> Floats:
+    """Return each question token's best cosine with a token of a text."""
     if not asked[0] or not said[0]:
         return np.zeros(len(asked[0]), np.float32)
     return np.asarray((asked[1] @ said[1].T).max(axis=1), np.float32)

@@ -1,8 +1,8 @@
-"""Fill the queue: give vectors to the chunks that wait for one, in batches, after the commit that made them.
+"""Give vectors to the chunks that wait for one, in batches, after the commit that made them.
 
-No transaction is open while a provider is asked. Whatever fails leaves the chunks waiting and a row in ``problems``
-that says when to try again, so an outage delays only vectors and needs no action. One text that a provider does
-not take is cut shorter, and set aside at last; it never holds up the others.
+No transaction is open during a request to a provider. After any failure the chunks keep waiting and a row in
+``problems`` has the time of the next try, so an outage only delays vectors and needs no action. A text that a provider
+refuses is shortened, and set aside in the end; it never delays the others.
 """
 
 import math
@@ -22,17 +22,17 @@ PART_REFUSED = "embedding: refused texts"
 
 BATCH = 128
 PATIENCE_SECONDS = 20.0
-"""The longest wait inside of one run."""
+"""Maximum wait within one run."""
 QUICK_WAITS = (0.5, 2.0)
 """Seconds before the second and the third attempt of one call."""
 FIRST_WAIT_MS = 30_000
 MAX_WAIT_MS = 900_000
 PERMANENT_WAIT_MS = 3_600_000
-"""Wait after a failure that waiting does not fix, unless the configuration changes first."""
+"""Wait after a failure that only a change of the configuration can fix."""
 SUSPICIOUS_TRIES = 3
-"""After so many failed runs a server fault is looked at text by text."""
+"""After this many failed runs, a server error is traced to single texts."""
 CANARY = "crystal"
-"""A text that every working provider takes."""
+"""A text that every working provider accepts."""
 
 
 MaySend = Callable[[Collection[int]], Collection[int]]
@@ -41,8 +41,8 @@ MaySend = Callable[[Collection[int]], Collection[int]]
 class EmbedReport(NamedTuple):
     """The result of a run, in chunks.
 
-    ``embedded`` got a vector that was made for them, ``reused`` one that the same text had already, ``refused`` were
-    set aside, ``left`` still wait. ``problem`` is what keeps them waiting, None when nothing does but time.
+    ``embedded`` got a new vector, ``reused`` one that the same text had already, ``refused`` were set aside, ``left``
+    still wait. ``problem`` is the reason for waiting, or None if only time was short.
     """
 
     embedded: int = 0
@@ -53,7 +53,7 @@ class EmbedReport(NamedTuple):
 
 
 class EmbeddingClock(NamedTuple):
-    """Seconds that only go forward, and a way to let them pass."""
+    """A monotonic clock in seconds, and a function that sleeps."""
 
     seconds: Callable[[], float]
     sleep: Callable[[float], None]
@@ -74,28 +74,28 @@ def embed_pending(  # noqa: PLR0913 - what a run needs, by name
     watch: EmbeddingClock = WATCH,
     may_send: MaySend = frozenset,
 ) -> EmbedReport:
-    """Give vectors to waiting chunks, the newest first, until none waits or the budget is spent.
+    """Give vectors to waiting chunks, newest first, until none waits or the budget is spent.
 
-    Nothing of the embedder is loaded when no chunk waits or a failure rests until its ``retry_at``. Any number of
-    processes may do this at once, and be killed anywhere; done again, it goes on where it stopped.
+    Nothing of the embedder is loaded if no chunk waits or the next try is not due. Several processes may run this in
+    parallel and may be killed at any time; the next run continues.
 
     Args:
         store: The store, with no transaction open.
-        embedder: Whose vectors; a new model fills a generation of its own, which serves once it is complete.
-        now: The present in ms, or what tells it.
+        embedder: The model; a new model fills its own generation, which serves once it is complete.
+        now: The present in ms, or a function that returns it.
         budget_seconds: No new request begins later than this.
-        should_stop: Asked before each batch.
-        batch: Chunks in a batch; providers cut it to what they take.
-        progress: Told the number of chunks after each batch.
-        watch: What measures the budget, and waits between quick retries.
-        may_send: Returns those of some chunks that the embedder may be given; asked before each request. The others
+        should_stop: Called before each batch.
+        batch: Chunks in a batch; providers reduce it to their limit.
+        progress: Called with the number of chunks after each batch.
+        watch: Measures the budget, and waits between quick retries.
+        may_send: Returns those of some chunks that may be sent to the embedder; called before each request. The others
             stop waiting, and get no vector.
     """
     tell = now if callable(now) else lambda: now
     generation = vectors.find_generation(store, embedder.provider, embedder.model, embedder.dimension)
     if not vectors.pending_chunks(store, generation.id if generation else 0, 1):
         known = vectors.generations(store)
-        if known in ([], [generation]):  # else an older one is to be replaced, or what is left of it dropped
+        if known in ([], [generation]):  # else an older generation must be replaced or its rest dropped
             clear_problem(store, PART)
             return EmbedReport()
     resting = find_problem(store, PART)
@@ -107,11 +107,11 @@ def embed_pending(  # noqa: PLR0913 - what a run needs, by name
 
 
 class _WithdrawnError(Exception):
-    """A text of the batch was forgotten, or may not be sent any more."""
+    """A text of the batch was forgotten, or may no longer be sent."""
 
 
 class _Run:
-    """One run: what it works with, and what it has done so far."""
+    """One run: its parameters and its results so far."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Run:
         return EmbedReport(self.embedded, self.reused, self.refused, left, problem)
 
     def _embed_sendable(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> CrystalError | None:
-        """Embed those of some chunks that may be sent; the others stop waiting."""
+        """Embed those chunks that may be sent; the others stop waiting."""
         idents = frozenset(ident for ident, _, _ in items)
         try:
             self.sent = frozenset(self.may_send(idents))
@@ -161,10 +161,10 @@ class _Run:
         try:
             return self._embed_batch(generation, [item for item in items if item[0] in self.sent])
         except _WithdrawnError:
-            return None  # what still waits is read again
+            return None  # remaining chunks are read again
 
     def _embed_batch(self, generation: int, items: Sequence[tuple[int, bytes, str]]) -> CrystalError | None:
-        """Give vectors to some chunks; return the error that ends the run."""
+        """Embed some chunks; return the error that ends the run."""
         copied = vectors.copy_vectors(self.store, generation, ((ident, sha) for ident, sha, _ in items))
         waiting = [item for item in items if item[0] not in copied]
         fresh = {sha: text for _, sha, text in waiting}
@@ -173,7 +173,7 @@ class _Run:
         except CrystalError as error:
             return error
         finally:
-            self._book()
+            self._record_cost()
         usable = {sha: vector for sha, vector in made.items() if vector is not None}
         found = [(ident, usable[sha]) for ident, sha, _ in waiting if sha in usable]
         stored = vectors.put_vectors(self.store, generation, found)
@@ -186,14 +186,14 @@ class _Run:
         return None
 
     def _refuse(self, generation: int, items: Sequence[tuple[int, bytes, str]], usable: Mapping[bytes, bytes]) -> None:
-        """Note the chunks without a vector, which no later run embeds."""
+        """Mark the chunks that got no vector, so that later runs skip them."""
         idents = [ident for ident, sha, _ in items if sha not in usable]
         if idents:
             vectors.refuse_chunks(self.store, generation, idents)
             self._record_refused(generation, len(idents))
 
     def _embed(self, texts: list[str]) -> list[bytes | None]:
-        """Return vectors of texts; None for one that the provider refuses even when cut short."""
+        """Return the vectors of texts; None for a text that the provider refuses even when shortened."""
         try:
             return list(self._call(texts))
         except (TextRefusedError, ServerFaultError) as error:
@@ -216,7 +216,7 @@ class _Run:
         return None
 
     def _call(self, texts: list[str]) -> list[bytes]:
-        """Embed texts; try again twice if the provider is unavailable and the wait fits into what is left."""
+        """Embed texts; try twice more if the provider is unavailable and the remaining time allows the wait."""
         for pause in (*QUICK_WAITS, math.inf):
             if not self.sent <= frozenset(self.may_send(self.sent)):
                 raise _WithdrawnError
@@ -238,8 +238,8 @@ class _Run:
     def _seconds_left(self) -> float:
         return self.deadline - self.watch.seconds()
 
-    def _book(self) -> None:
-        """Record what was paid for, also if the vectors did not arrive."""
+    def _record_cost(self) -> None:
+        """Record the cost, even if the vectors did not arrive."""
         tokens = self.embedder.take_tokens()
         if tokens:
             from crystal.config.prices import price_of

@@ -1,4 +1,4 @@
-"""Embedders behind a network: cleaning texts, making batches, checking answers, and one class for each provider."""
+"""Embed with providers over a network: clean texts, make batches, check answers; one class for each provider."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 Purpose = Literal["document", "query"]
 
 DOCUMENTS_SECONDS, QUERY_SECONDS = 60.0, 10.0
-"""Time limits for one request. The user waits for that of a question, and keywords work without it."""
+"""Time limits for one request. The user waits for a question's vector, and search works without it."""
 
 _KEY = re.compile(r"[!-~]+")
 
 
 class RemoteEmbedder(ABC):
-    """An embedder that asks a provider, see ``Embedder``.
+    """An embedder that calls a provider, see ``Embedder``.
 
-    A class for a provider says the limits of one request, what to send, and how to read the answer.
+    A subclass defines the limits of one request, what to send, and how to parse the answer.
     How to add one: docs/how-to/add-an-embedding-provider.md.
 
     Args:
-        chosen: The model, the address, the dimension, and the time for one request from its first byte to the answer's
+        chosen: The model, the address, the dimension, and the time limit from the request's first byte to the answer's
             last.
         key: The API key; empty for a server that needs none.
     """
@@ -60,7 +60,7 @@ class RemoteEmbedder(ABC):
         """
 
     def asked(self, name: str) -> dict[str, Any]:
-        """Return the field that asks for a dimension, under the provider's name for it; empty for the model's own."""
+        """Return the field that requests a dimension, with the provider's name for it; empty for the model's own."""
         return {name: self._chosen.asked_dimension} if self._chosen.asked_dimension else {}
 
     def bearer(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class RemoteEmbedder(ABC):
         return found
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Cut texts into requests, in order; a text above the limit of characters goes alone."""
+        """Group texts into requests, in order; a text above the limit of characters is sent alone."""
         batch: list[str] = []
         size = 0
         for text in texts:
@@ -112,7 +112,7 @@ class RemoteEmbedder(ABC):
 
 
 class OpenAI(RemoteEmbedder):
-    """OpenAI, or any server that speaks its protocol. The models treat documents and queries alike.
+    """OpenAI, or any server with the same protocol. The models treat documents and queries alike.
 
     Source: https://platform.openai.com/docs/api-reference/embeddings.
     """
@@ -126,7 +126,7 @@ class OpenAI(RemoteEmbedder):
         return f"{address(self.base_url)}/embeddings", self.bearer(), body
 
     def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:  # noqa: ARG002 - the interface's
-        """Return the vectors in the order of the texts, which ``index`` says."""
+        """Return the vectors in the order of the texts, which ``index`` gives."""
         data = sorted(answer["data"], key=lambda entry: entry["index"])
         if [entry["index"] for entry in data] != list(range(len(data))):
             raise WrongAnswerError(f"{self.name} answered with a place left out or twice")
@@ -136,7 +136,7 @@ class OpenAI(RemoteEmbedder):
 
 
 class Voyage(OpenAI):
-    """Voyage AI. The limit of characters holds for the models with the smallest one, 120,000 tokens.
+    """Voyage AI. The limit of characters suits the models with the smallest limit, 120,000 tokens.
 
     Source: https://docs.voyageai.com/reference/embeddings-api.
     """
@@ -151,7 +151,7 @@ class Voyage(OpenAI):
 
 
 class Google(RemoteEmbedder):
-    """Google's Gemini API. The key goes into a header: addresses end up in logs.
+    """Google's Gemini API. The key is sent in a header, because addresses are logged.
 
     Source: https://ai.google.dev/api/embeddings, batchEmbedContents.
     """
@@ -175,7 +175,7 @@ class Google(RemoteEmbedder):
         return [entry["values"] for entry in answer["embeddings"]], sum(map(len, texts)) // 4 + 1
 
 
-# What the models were trained with: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
+# The prefixes used in training: https://huggingface.co/nomic-ai/nomic-embed-text-v1.5, Usage; and so forth.
 OLLAMA_PREFIXES: dict[str, dict[Purpose, str]] = {
     "nomic-embed-text": {"document": "search_document: ", "query": "search_query: "},
     "mxbai-embed-large": {"document": "", "query": "Represent this sentence for searching relevant passages: "},
@@ -203,21 +203,21 @@ class Ollama(RemoteEmbedder):
         return url, {}, {**body, **self.asked("dimensions")}
 
     def read(self, answer: Any, texts: list[str]) -> tuple[list[Any], int]:  # noqa: ARG002 - the interface's
-        """Return the vectors; they cost nothing."""
+        """Return the vectors; they are free."""
         return list(answer["embeddings"]), 0
 
 
 def sendable(text: str) -> str:
-    """Return the text as every provider can read it: no lone surrogates, no NUL, and not blank."""
+    """Return the text in a form that every provider accepts: no lone surrogates, no NUL, and not blank."""
     sound = text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
     return sound if sound.strip() else "."
 
 
 def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
-    """Check a vector and bring it to length 1. A vector of zeros becomes one that points nowhere in particular.
+    """Check a vector and scale it to length 1. A vector of zeros becomes one of equal numbers.
 
     Raises:
-        WrongAnswerError: It has another dimension, or something in it is no finite number.
+        WrongAnswerError: It has another dimension, or contains something other than finite numbers.
     """
     try:
         held = array("d", numbers if isinstance(numbers, list) else [])
@@ -243,10 +243,10 @@ def unit_vector(numbers: object, dimension: int, name: str) -> bytes:
 
 
 def checked_key(key: str | None, row: EmbeddingProvider, *, has_own_server: bool) -> str:
-    """Return the key, if it can be one; it is never part of a message. A server of the user's own may need none.
+    """Return the key if it is valid; no message contains it. A server of the user's own may need none.
 
     Raises:
-        NotConfiguredError: The key is missing, or has characters that no key has.
+        NotConfiguredError: The key is missing, or has invalid characters.
     """
     if not key:
         if has_own_server or not row.needs_key:

@@ -1,8 +1,7 @@
-"""The embedded default: a table of token vectors in the package, needing no key and no network.
+"""Embed with the packaged table of token vectors, which needs no key and no network.
 
-A text's vector is the mean of its tokens' vectors, which carry their weights already. The table is mapped, not read,
-so being ready takes the time to read the vocabulary. Made by benchmarks/distill.py,
-see docs/adr/0004-embedding-by-default.md.
+A text's vector is the mean of its tokens' vectors, which include their weights. The table is mapped, not read, so only
+the vocabulary takes time to load. Made by benchmarks/distill.py, see docs/adr/0004-embedding-by-default.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from crystal.embedding.embedded import DATA, read_table
 
 PIECE = 8192
-"""Tokens looked up at once: bounds the memory that an endless text takes."""
+"""Maximum tokens looked up together, which bounds the memory for a very long text."""
 
 
 class StaticModel:
@@ -33,14 +32,14 @@ class StaticModel:
         self._scales = np.frombuffer(self._table.scales, "<f4")
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
-        """Return the text's vector, of length 1. A text without a known token has that of the unknown token."""
+        """Return the text's vector, of length 1. A text without known tokens gets the vector of the unknown token."""
         ids = np.array(self.tokens(text) or [self._table.unknown])
         total = np.zeros(self._vectors.shape[1], np.float32)
         for start in range(0, len(ids), PIECE):
             piece = ids[start : start + PIECE]
             total += self._scales.take(piece) @ self._vectors.take(piece, axis=0).astype(np.float32)
         length = np.sqrt(total @ total)
-        if not length > 0:  # opposite tokens may cancel out
+        if not length > 0:  # opposite tokens may add up to zero
             return np.asarray(self.rows([self._table.unknown])[0], np.float32)
         return np.asarray(total / length, np.float32)
 
@@ -56,5 +55,5 @@ class StaticModel:
 
 @functools.cache
 def static_model() -> StaticModel:
-    """Return the table of the package, loaded once for a process: its vocabulary takes some time to read."""
+    """Return the packaged table, loaded once per process because reading its vocabulary takes time."""
     return StaticModel()

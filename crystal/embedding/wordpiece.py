@@ -1,7 +1,7 @@
-"""Text to token numbers, as BERT's uncased WordPiece does it.
+"""Convert text to token numbers, like BERT's uncased WordPiece.
 
-Written here because the package ``tokenizers`` brings sixteen others with it for a model hub that crystal never asks.
-Words repeat, so each is cut once and remembered; results are compared with the reference in the tests.
+Implemented here because the package ``tokenizers`` requires sixteen others for a model hub that crystal does not use.
+Words repeat, so each is split once and cached; tests compare the results with the reference.
 
 Source: https://github.com/google-research/bert, tokenization.py, with the one deviation of the ``tokenizers`` package:
 every line or paragraph separator counts as white space.
@@ -17,9 +17,9 @@ from itertools import chain, count
 from crystal.text.lazy_pattern import lazy_pattern
 
 MAX_WORD = 100
-"""Characters; a longer word is one unknown token, as in the reference."""
+"""Maximum characters of a word; a longer word is one unknown token, as in the reference."""
 CACHED_WORDS = 200_000
-"""Then the memory of words is emptied: a bound on memory, not a tuning knob."""
+"""Maximum cached words, after which the cache is emptied: a bound on memory, not a tuning knob."""
 
 _ASCII_DROPPED = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 _ASCII_WORDS = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
@@ -29,11 +29,11 @@ _CJK = lazy_pattern(
 
 
 class WordPiece:
-    """A vocabulary, and what it makes of words.
+    """A vocabulary, and the tokens of words.
 
     Args:
-        tokens: The vocabulary; a token's number is its place.
-        unknown: The number of the token for what the vocabulary cannot spell.
+        tokens: The vocabulary; a token's number is its index.
+        unknown: The number of the token for words that the vocabulary cannot represent.
     """
 
     def __init__(self, tokens: Iterable[str], unknown: int) -> None:
@@ -42,13 +42,13 @@ class WordPiece:
         self._words = _Remembered(self._cut)
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without those that mark its beginning and end. Any string is taken."""
+        """Return the tokens of any text, without those that mark its beginning and end."""
         if len(self._words) > CACHED_WORDS:
             self._words.clear()
         return list(chain.from_iterable(map(self._words.__getitem__, words_of(text))))
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """Split a word greedily: the longest token that begins it, then the longest that continues it, and so on."""
+        """Split a word greedily: the longest token at its beginning, then the longest that continues it, and so on."""
         if len(word) > MAX_WORD:
             return (self._unknown,)
         pieces: list[int] = []
@@ -66,14 +66,14 @@ class WordPiece:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words and signs of a text, as they are cut into tokens."""
+    """Return the words and punctuation of a text, as the tokenizer splits it."""
     if text.isascii():
         return _ASCII_WORDS.findall(text.translate(_ASCII_DROPPED).lower())
     return text.translate(_CHARACTERS).split(" ")
 
 
 class _Remembered(dict[str, tuple[int, ...]]):
-    """The tokens of each word, computed when the word is first seen."""
+    """A cache of the tokens of each word."""
 
     def __init__(self, cut: Callable[[str], tuple[int, ...]]) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _Remembered(dict[str, tuple[int, ...]]):
 
 
 class _Characters(dict[int, str]):
-    """Replacement of each character for ``str.translate``, computed when the character is first seen."""
+    """A cache of the replacement of each character, for ``str.translate``."""
 
     def __missing__(self, code: int) -> str:
         made = self[code] = _character(chr(code))
@@ -93,7 +93,7 @@ class _Characters(dict[int, str]):
 
 
 def _character(char: str) -> str:
-    """Return lower case without accents; a blank for white space and word breaks, nothing for dropped characters."""
+    """Return the lower case without accents, a space for white space and word breaks, or "" for dropped characters."""
     category = unicodedata.category(char)
     if char in "\t\n\r" or category[0] == "Z":
         return " "

@@ -1,13 +1,13 @@
 """Answer hooks with facts at the moment when they matter, from files that the worker prepares.
 
-``event.py`` imports it as a module of its own, without the package: it imports what the hook may import, and nothing of
-us. On any doubt it says nothing. ``crystal assist replay`` and the worker use its functions too, so that what is
-measured is what is told.
+``event.py`` imports it as a top-level module, without the package: it imports only what the hook may import. In doubt
+it prints nothing. ``crystal assist replay`` and the worker use its functions too, so that measurements and answers
+agree.
 
-The file of a project has a line of JSON with its folder, its key, its heading and how many facts and keys it has; a
-line of JSON for each fact; then, sorted, ``KEY_BYTES`` for each key: a keyed hash in hexadecimal, the number of its
-fact. The packet of a session is such a file, too: all of its facts are told after a compaction, unless the client's own
-summary has them, and to a subagent.
+The file of a project has one line of JSON with its folder, its key, its heading and the numbers of facts and keys; a
+line of JSON for each fact; then, sorted, ``KEY_BYTES`` for each key: a keyed hash in hexadecimal, and the number of its
+fact. The packet of a session is such a file too: all of its facts are given after a compaction, unless the client's own
+summary contains them, and to a subagent.
 """
 
 import os
@@ -32,12 +32,12 @@ MOMENTS = {
 }
 PACKETS = {"compaction", "subagent"}
 PACKET_AGENTS = {"claude-code", "codex"}
-"""The agents whose hooks can tell a packet."""
+"""The agents whose hooks can deliver a packet."""
 SUFFIX, PACKET = ".facts", ".packet"
 MAX_PACKET_AGE_NS = 120 * 1_000_000_000
-"""Age from which a packet is made again while a turn goes on."""
+"""Age from which a packet is made again during a turn."""
 WORTH = "worth"
-"""Field of the facts that make a packet worth telling: a decision, a command that fails."""
+"""Field of facts that justify a packet: a decision, or a command that fails."""
 MAX_BYTES = 2 << 20
 KEY_BYTES = 22
 MAX_FOLDERS = 64
@@ -47,7 +47,7 @@ LOCK_TRIES, LOCK_SECONDS = 25, 0.002
 def key_of(secret: bytes, *parts: str) -> bytes:
     """Return the key of a line, a file or an error in the file of a project."""
     try:
-        from _blake2 import blake2b  # a third of the time that ``hashlib`` takes
+        from _blake2 import blake2b  # takes a third of the time of ``hashlib``
     except ImportError:
         from hashlib import blake2b
     content = "\0".join(parts).encode("utf-8", "surrogatepass")
@@ -55,9 +55,9 @@ def key_of(secret: bytes, *parts: str) -> bytes:
 
 
 class HookCall:
-    """Words of the client at a moment, and the rules for what it is told.
+    """The client's input at an event, and the rules for the answer.
 
-    ``who`` are the session's id and its folder; the other arguments are those of ``answer_at_start``.
+    ``who`` is (session id, folder); the other arguments are those of ``answer_at_start``.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class HookCall:
 
 
 def answer(call: HookCall) -> "dict[str, object]":
-    """Return the answer to the client; empty if there is nothing to tell."""
+    """Return the answer to the client; empty if there are no facts for it."""
     moment = MOMENTS[call.event]
     if moment not in call.rules["moments"]:
         return {}
     if moment in PACKETS:
         head, known = _packet(call)
-        agent = call.said.get("agent_id") or ""  # whose context has nothing of what the session was told
+        agent = call.said.get("agent_id") or ""  # a subagent's context contains nothing that the session got
         known = [{**fact, "id": f"{''.join(filter(str.isalnum, agent))}{fact['id']}"} for fact in known]
     else:
         head, known = _matching(call)
@@ -100,7 +100,7 @@ def answer(call: HookCall) -> "dict[str, object]":
 def answer_after_compaction(
     data_dir: str, said: "dict[str, Any]", who: "tuple[str, str, str] | None", *given: "Any"
 ) -> "dict[str, object]":
-    """Return the answer of ``answer_at_start``, and what the client's summary left out; with the same arguments."""
+    """Return the answer of ``answer_at_start`` with the facts missing in the client's summary; same arguments."""
     found: dict[str, Any] = session_start.answer_at_start(data_dir, said, who, *given)
     _, env, now, parse, attempt = given
     more = attempt(lambda: answer(HookCall(data_dir, said, (who[0], who[2]), env, now, parse))) if who else None
@@ -113,13 +113,13 @@ def answer_after_compaction(
 
 
 def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
-    """Print the answer for a moment, or note a summary; return whether the worker should read the session now.
+    """Print the answer to an event, or record a summary; return whether the worker should read the session now.
 
-    That is while a turn goes on, if the session's packet is missing or too old.
+    The worker should do so during a turn if the session's packet is missing or too old.
     """
     if call.event not in MOMENTS:
         if call.said.get("agent_type") == "" and "compaction" in call.rules["moments"]:
-            _note_summary(call)  # which the client's own helper has just written
+            _note_summary(call)  # the client's own helper has just written it
         return False
     write(attempt(answer, call) or {})
     if call.event == "UserPromptSubmit":
@@ -134,14 +134,14 @@ def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dic
 
 
 def _note_summary(call: HookCall) -> None:
-    """Note which facts of a session its summary has."""
+    """Record which facts of a session its summary contains."""
     summary = call.said["last_assistant_message"]
     known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
     _choose_facts(call, "summary", [{**fact, "tokens": session_start.NOT_COUNTED} for fact in known])
 
 
 def is_in_summary(body: str, summary: str) -> bool:
-    """Return whether a summary has two thirds of the words that a fact quotes; they may be anywhere in it."""
+    """Return whether a summary contains two thirds of the words that a fact quotes, at any place."""
     words = [word.strip("\"'`,:;()[]{}<>.!?*-=|&$") for word in body[body.find('"') :].lower().split()]
     long = [word for word in words if len(word) > 2]
     plain = summary.lower()
@@ -149,13 +149,13 @@ def is_in_summary(body: str, summary: str) -> bool:
 
 
 def worth_telling(moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
-    """Return the facts, or nothing of a packet that none of them makes worth telling."""
+    """Return the facts; for a packet, only if one of them justifies it."""
     found = list(facts)
     return found if moment not in PACKETS or any(WORTH in fact for fact in found) else []
 
 
 def _packet(call: HookCall) -> "tuple[str, list[Fact]]":
-    """Return the heading and the facts of a session's own work."""
+    """Return the heading and the facts of a session's packet."""
     header, facts, _ = _read(call, call.packet)
     return header["head"], [call.parse(fact) for fact in facts]
 
@@ -185,10 +185,10 @@ def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
 
 
 def _find(context: str, cwd: str) -> "tuple[str, str, str]":
-    """Return the file of the project that a folder is in, its folder, and the top of the working tree.
+    """Return the facts file of a folder's project, the project's folder, and the top of the working tree.
 
-    The folder is the one that it is in, or above it up to the nearest with ``.git``; the top is that, too, but for a
-    linked working tree, whose project has the folder of the main one.
+    The project's folder is ``cwd`` or one above it, up to the nearest with ``.git``. The top is the same folder, except
+    in a linked working tree, whose project has the folder of the main working tree.
 
     Raises:
         LookupError: There is none.
@@ -210,13 +210,13 @@ def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], byte
     """Read a file of facts.
 
     Raises:
-        LookupError, OSError, ValueError: There is none, or it is not whole.
+        LookupError, OSError, ValueError: The file is missing or incomplete.
     """
     from itertools import islice
 
     with open(path, "rb") as file:
         header = call.parse(file.readline(MAX_BYTES))
-        facts = list(islice(file, int(header["facts"])))  # a damaged number may be any: it ends with the file
+        facts = list(islice(file, int(header["facts"])))  # a damaged number may be too large: the file's end stops it
         keys = file.read(MAX_BYTES)
     if len(keys) != int(header["keys"]) * KEY_BYTES:
         raise LookupError(path)
@@ -224,9 +224,9 @@ def _read(call: HookCall, path: str) -> "tuple[dict[str, str], list[bytes], byte
 
 
 def _choose_facts(call: HookCall, moment: str, facts: "Iterable[Fact]") -> "list[Fact]":
-    """Return which facts this session is told now, and note them: none twice, and no more than the budget.
+    """Choose the facts for this session within the token budget, none twice, and record them.
 
-    Hooks of one session may run at once: the file is locked meanwhile.
+    Hooks of one session may run in parallel, so the file is locked meanwhile.
 
     Raises:
         OSError, ImportError: It cannot be locked.
@@ -251,7 +251,7 @@ def _choose_facts(call: HookCall, moment: str, facts: "Iterable[Fact]") -> "list
                 lines += f"{call.now // 1_000_000} {moment} {fact['id']} {tokens}\n"
         os.write(state, lines.encode("ascii"))
     finally:
-        os.close(state)  # which unlocks it
+        os.close(state)  # also unlocks it
     return chosen
 
 

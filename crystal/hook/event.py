@@ -1,8 +1,8 @@
-"""The hook that Claude Code runs at the end of every turn: write a note, start the worker, exit.
+"""Run as Claude Code's hook at the end of every turn: write a note, start the worker, exit.
 
 It is quick, prints nothing by itself, and exits with 0 for any stdin and after any failure. It writes no word of a
 conversation into a file, except those of a prompt that asks to remember them. The worker reads the transcript itself,
-and the sweep finds what no note named (docs/adr/0002-the-hook-is-a-hint.md).
+and the sweep finds transcripts without a note (docs/adr/0002-the-hook-is-a-hint.md).
 
 A client runs ``/abs/python -I -S /abs/crystal/hook/main.py [--env NAME=VALUE]... [--harness NAME] [--event NAME]``. The
 interpreter's start takes most of its time: few lines, few modules, none of this package (tests/hook/test_hook.py pins
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 BAKED = ("LDM_HOME", "CRYSTAL_DATA_DIR", "CRYSTAL_CONFIG", "CLAUDE_CONFIG_DIR")
-TRANSCRIPTS = "CRYSTAL_TRANSCRIPTS"  # the folder of another client's transcripts, as its hook names it
+TRANSCRIPTS = "CRYSTAL_TRANSCRIPTS"  # the folder of another client's transcripts, as in its hook's arguments
 PLACES = (*BAKED, "OPENCLAW_HOME")
 FALSE_WORDS = ("", "0", "false", "no", "off")
 STDIN_LIMIT = 64 * 1024 * 1024
-STDIN_SECONDS = 3  # the client writes at once and closes; the hook waits for no other
+STDIN_SECONDS = 3  # the client writes immediately and closes stdin; the hook waits no longer
 WAIT_SECONDS = 60
 LOG_LIMIT = 64 * 1024
-COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # what the client may call before it replaces a transcript
+COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # events at which the client may replace a transcript
 ASSISTED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
-NEAR = 64  # characters from the begin of a prompt that contain one of these, if it asks to remember something
+NEAR = 64  # a prompt that asks to remember something has one of these within this many characters of its begin
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
 """The script that a client runs."""
@@ -47,7 +47,7 @@ main()
 
 
 def main(arguments: list[str]) -> None:
-    """Write a note and start a worker. Each step is tried, even if the one before failed."""
+    """Write a note and start a worker. Each step is tried even if an earlier one failed."""
     wall, cpu, now = time.perf_counter(), time.process_time(), time.time_ns()
     if os.environ.get("CRYSTAL_INTERNAL"):
         return  # a client that crystal itself started: never record our own calls
@@ -97,7 +97,7 @@ def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]
 
 
 def truthy(value: str | None) -> bool:
-    """Return True if an environment variable switches something on."""
+    """Return True if the value of an environment variable means on."""
     return (value or "").strip().lower() not in FALSE_WORDS
 
 
@@ -111,7 +111,7 @@ def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
 
 
 def find_data_dir(env: dict[str, str]) -> str:
-    """Return the folder of the store, by the rule of ``paths.resolve_places``."""
+    """Return the folder of the store, by the same rule as ``paths.resolve_places``."""
     chosen = _place(env, "CRYSTAL_DATA_DIR")
     if chosen:
         return chosen
@@ -123,7 +123,7 @@ def find_data_dir(env: dict[str, str]) -> str:
 
 
 def is_of_another_program(path: str) -> bool:
-    """Return whether a file is a database that another program has made, by its header."""
+    """Return whether a file is another program's database, according to its header."""
     try:
         with open(path, "rb") as file:
             header = file.read(72)
@@ -143,9 +143,9 @@ def parse_hook_input(raw: bytes) -> dict[str, object]:
 
 
 def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
-    """Return the note for the worker: a list of allowed fields, none of which can hold a sentence. ``now`` is in ns.
+    """Return the note for the worker: only allowed fields, none of which can contain a sentence. ``now`` is in ns.
 
-    Only the note of a prompt that asks to remember something has one more, with the words to remember: ``asked``.
+    Only the note of a prompt that asks to remember something also has ``asked``, the words to remember.
     """
     transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
     return {
@@ -169,7 +169,7 @@ def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: obj
 
 
 def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
-    """Return what a prompt asks to remember; None for nearly all prompts, in private, and for text by no person."""
+    """Return the words that a prompt asks to remember; None for nearly all prompts, in private, and for other text."""
     prompt = said.get("prompt")
     if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
@@ -221,7 +221,7 @@ def _attempt(step: "Callable[..., Result]", *values: object) -> "Result | None":
 
 
 def _open_standard_streams() -> None:
-    for number in (0, 1, 2):  # a closed one would be given to the next file that is opened
+    for number in (0, 1, 2):  # a closed one would be reused for the next file that is opened
         try:
             os.fstat(number)
         except OSError:
@@ -229,7 +229,7 @@ def _open_standard_streams() -> None:
 
 
 def _hurry_on_signals() -> None:
-    """Let a signal, or the alarm, end only the waiting: file descriptor 0 becomes /dev/null, which is at its end."""
+    """Make signals and the alarm end the waiting: file descriptor 0 becomes /dev/null, which is at its end."""
     import _signal  # type: ignore[import-not-found]
 
     def hurry(*_: object) -> None:
@@ -283,7 +283,7 @@ def _quote(text: str) -> str:
 
 
 def _word(value: object) -> str | None:
-    """Return a name or an id: short and without spaces, so that no text of a message can pass for one."""
+    """Return a name or an id: short and without spaces, so that no text of a message is taken for one."""
     if isinstance(value, str) and 0 < len(value) <= 128 and value.isascii():
         return value if all(letter.isalnum() or letter in "-_.:" for letter in value) else None
     return None
@@ -308,7 +308,7 @@ def _size(path: str, env: dict[str, str]) -> int | None:
 
 
 def _awaited(message: object) -> dict[str, object] | None:
-    """Return what identifies the line once it is written, without its words."""
+    """Return an id of the line that will be written, without its words."""
     import zlib
 
     text = message.strip() if isinstance(message, str) else ""
@@ -348,13 +348,13 @@ def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int,
     """Print the output for a session's start: that capture is paused or fails; the context."""
     who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
     told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
-    is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps what its user said
+    is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps the user's messages
     at_start = _half("assist").answer_after_compaction if is_compacted else _half().answer_at_start
     _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt), said)
 
 
 def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
-    """Print facts, or note what is not to be told; return whether the session's work is to be read now."""
+    """Print facts, or record a summary; return whether the worker should read the session now."""
     who = _word(said.get("session_id")), _path(said.get("cwd"))
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False

@@ -1,4 +1,4 @@
-"""The part of the hook that starts the worker.
+"""Start the worker from the hook.
 
 Like ``event.py``, it imports what the hook may import, and nothing of this package.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Silent:
-    """Ignore any error: ``contextlib.suppress`` would cost start-up time."""
+    """Ignore any error, like ``contextlib.suppress``, whose import would cost start-up time."""
 
     def __enter__(self) -> None:
         pass
@@ -22,7 +22,7 @@ class _Silent:
 
 
 def flush(path: str) -> bool:
-    """Flush a note and its name to the disk. Runs while the user waits only if a message confirms that it is kept."""
+    """Flush a note and its name to the disk. Called before exit only if a message confirms that the note is kept."""
     for name in (path, os.path.dirname(path)):
         number = os.open(name, os.O_RDONLY)
         os.fsync(number)
@@ -33,14 +33,14 @@ def flush(path: str) -> bool:
 def start_worker(
     env: "dict[str, str]", note: "str | None", said: "dict[str, object]", command: "list[str]", program: str
 ) -> "Callable[[], object]":
-    """Start the worker detached, in a session of its own, where no signal meant for the client reaches it.
+    """Start the worker detached, in a separate session that receives no signals meant for the client.
 
     Args:
         env: The worker's environment.
-        note: The path of the note to bring to the disk first.
-        said: What the client has told the hook; the worker does not keep it.
-        command: How to start an interpreter that runs the worker.
-        program: What that interpreter would run.
+        note: The path of the note to flush to the disk first.
+        said: The client's input; the worker does not keep it.
+        command: The command that starts an interpreter with the worker.
+        program: The program that this interpreter would run.
 
     Returns:
         A function that waits for the worker's end: it holds the writing end of a pipe until then.
@@ -62,14 +62,14 @@ def start_worker(
     os.waitpid(child, 0)
 
     def wait() -> None:
-        os.dup2(reading, 0)  # so that a signal ends this waiting too
+        os.dup2(reading, 0)  # so that a signal ends this wait too
         os.read(0, 1)
 
     return wait
 
 
 def _detach(note: "str | None", writing: int) -> None:
-    """Leave the client's folder, streams and open files; bring the note to the disk."""
+    """Leave the client's folder, streams and open files; flush the note to the disk."""
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -91,12 +91,12 @@ def _detach(note: "str | None", writing: int) -> None:
 
 
 def _is_fit_to_work() -> bool:
-    """Return whether this interpreter is set up like a worker's own; macOS needs a new program after each fork."""
+    """Return whether the worker can run in this interpreter; macOS needs a new program after each fork."""
     return sys.platform == "linux" and sys.getfilesystemencoding() == "utf-8" and sys.flags.isolated == 1
 
 
 def _work_here(env: "dict[str, str]", command: "list[str]", program: str) -> None:
-    """Run the worker in this process and end: starting another interpreter takes as long as a hook."""
+    """Run the worker in this process and exit, because another interpreter's start takes as long as a hook."""
     import _signal  # type: ignore[import-not-found]
 
     for name in ("SIGTERM", "SIGHUP", "SIGALRM"):
@@ -117,11 +117,11 @@ def _work_here(env: "dict[str, str]", command: "list[str]", program: str) -> Non
     finally:
         with _Silent():
             _finish()
-        os._exit(code)  # without taking every module apart, which takes a tenth of a turn
+        os._exit(code)  # without dismantling every module, which takes a tenth of a turn
 
 
 def _finish() -> None:
-    """Do what an interpreter does at its end, but for freeing its memory."""
+    """Do what an interpreter does at its end, except freeing its memory."""
     import atexit
 
     if "threading" in sys.modules:

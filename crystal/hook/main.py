@@ -1,6 +1,6 @@
-"""The script that a client runs at each event. It runs ``event.py``, whose byte code Python keeps.
+"""Run ``event.py``, whose byte code Python caches: the script that a client starts at each event.
 
-A script is compiled again at every start: with all of the hook in it, that took a third of a bare interpreter's start.
+Python compiles a script at every start; with the whole hook in it, that took a third of a bare interpreter's start.
 """
 
 import os

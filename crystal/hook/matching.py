@@ -1,7 +1,7 @@
-"""Find what is known of an edit's lines and of a command's errors: how both are compared.
+"""Find facts about an edit's lines and a command's errors: define how both are compared.
 
-``assist.py`` imports it as a module of its own, without the package. The worker makes the keys of its facts with the
-same functions, and the replay finds with them.
+``assist.py`` imports it as a top-level module, without the package. The worker makes the keys of its facts with the
+same functions, and the replay uses them for its search.
 """
 
 import os
@@ -18,7 +18,7 @@ MAX_LINES = 400
 MIN_CHARACTERS = 8
 MAX_FILE_BYTES = 1 << 16
 MIN_SHARE = 0.5
-"""Minimum share of the lines that an edit replaces which one earlier edit must have written."""
+"""Minimum share of the lines replaced by an edit that one earlier edit must have written."""
 MIN_ERROR, MIN_ERROR_WORDS = 15, 3
 MAX_SUFFIX = 4
 _PLAIN = str.maketrans("'`", '""')
@@ -27,16 +27,16 @@ _VERSION = _DIGITS + _SIGNS + _QUOTES + "@^~"
 
 
 def plain_line(line: str) -> str:
-    """Return a line as it is compared: without spaces, kinds of quotes and its last comma; empty if it is too short."""
+    """Return a line for comparison: without spaces, kinds of quotes and its last comma; empty if it is too short."""
     plain = "".join(line.split()).translate(_PLAIN).rstrip(",;")
     letters = sum(map(str.isalnum, plain)) + plain.count("_")
     return plain if len(plain) >= MIN_CHARACTERS and letters * 2 >= MIN_CHARACTERS else ""
 
 
 def plain_error(line: str) -> str:
-    """Return a line of output as errors are compared: its words without paths, numbers and signs around them.
+    """Return a line of output for the comparison of errors: its words without paths, numbers and punctuation.
 
-    Names stay, because they tell apart errors that one program words alike.
+    Names stay, because they distinguish errors that one program words alike.
     """
     if len(line) > MAX_LINES:
         return ""
@@ -47,9 +47,9 @@ def plain_error(line: str) -> str:
 
 
 def _plain_word(word: str) -> str:
-    """Return a word as errors are compared.
+    """Return a word for the comparison of errors.
 
-    Empty for a path, the name of a file that is not quoted, a number, and what is in brackets: the task that failed.
+    Empty for a path, an unquoted file name, a number, and text in brackets, which names the task that failed.
     """
     if word.isalpha() and word.isascii():
         return word.lower()
@@ -63,7 +63,7 @@ def _plain_word(word: str) -> str:
 
 
 def _is_file_name(plain: str, whole: str) -> bool:
-    """Return whether a word ends like the name of a file, and is not quoted; ``whole`` has its quotes."""
+    """Return whether a word ends like a file name and is not quoted; ``whole`` has its quotes."""
     end = plain.rpartition(".")[2]
     if end == plain or len(end) > MAX_SUFFIX or not end.isalnum() or end != end.lower():
         return False
@@ -71,7 +71,7 @@ def _is_file_name(plain: str, whole: str) -> bool:
 
 
 def _is_number(plain: str) -> bool:
-    """Return whether a word has a digit and is no name: a name begins with a letter, and has other than A to F."""
+    """Return whether a word has a digit and is no name, which begins with a letter and has others than A to F."""
     if not any(map(str.isdigit, plain)):
         return False
     is_name = plain[0] not in _DIGITS and plain.replace("_", "").replace(".", "").isalnum()
@@ -79,14 +79,14 @@ def _is_number(plain: str) -> bool:
 
 
 def path_below(folder: str, path: str) -> str:
-    """Return a file's path below the project's folder, of either system; as it is if it is not in it."""
+    """Return a file's path relative to the project's folder, of either system; unchanged if it is outside."""
     return without_tree(path.replace("\\", "/").removeprefix(folder.replace("\\", "/").rstrip("/") + "/"))
 
 
 def without_tree(path: str) -> str:
-    """Return a path below a project's folder without that of a linked working tree: ``.worktrees/NAME/`` and its kin.
+    """Return a path in a project's folder without the prefix of a linked working tree, such as ``.worktrees/NAME/``.
 
-    As ``.claude/worktrees/NAME/``: the folder of an agent, hidden.
+    The prefix may contain a hidden folder of an agent, as in ``.claude/worktrees/NAME/``.
     """
     above, found, rest = path.partition("worktrees/")
     is_tree = found and (above == "." or (above[:1] == "." and above.find("/") == len(above) - 1))
@@ -94,16 +94,16 @@ def without_tree(path: str) -> str:
 
 
 def tail_of(path: str) -> str:
-    """Return the last two parts of a path, by which lines know their file: a folder above may have a new name."""
+    """Return the last two parts of a path, which identify a line's file even if a folder above was renamed."""
     return "/".join(path.split("/")[-2:])
 
 
 def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[Fact]":
-    """Return what is known of the lines that an edit replaces, and of what failed when its file had been edited.
+    """Return the facts about the lines that an edit replaces, and about failures after earlier edits of the file.
 
     Args:
         given: The arguments of the tool.
-        folder: The project's folder; empty: no file is read.
+        folder: The project's folder; if empty, no file is read.
         find: Returns the latest fact with a key, given as its parts.
     """
     path = given.get("file_path") or given.get("notebook_path")
@@ -120,13 +120,13 @@ def facts_for_edit(given: "dict[str, Any]", folder: str, find: "Find") -> "list[
             facts[fact["id"]] = fact
             votes[fact["id"]] = [*votes.get(fact["id"], ()), line]
     most = max(votes, key=lambda one: len(votes[one]), default="")
-    why = [facts[most]] if most and _tells(votes[most], len(replaced), path, folder) else []
+    why = [facts[most]] if most and _is_enough(votes[most], len(replaced), path, folder) else []
     failed = find("file", below)
     return why + ([failed] if failed else [])
 
 
-def _tells(lines: "list[str]", replaced: int, path: str, folder: str) -> bool:
-    """Return whether lines of one edit are enough of those replaced; one that the file has twice may be another's."""
+def _is_enough(lines: "list[str]", replaced: int, path: str, folder: str) -> bool:
+    """Return whether one edit wrote enough of the replaced lines; a line that the file has twice does not count."""
     if len(lines) < MIN_SHARE * replaced:
         return False
     once, twice = set[str](), set[str]()
@@ -137,7 +137,7 @@ def _tells(lines: "list[str]", replaced: int, path: str, folder: str) -> bool:
 
 
 def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
-    """Return what cured the first error in a failed command's output of which a cure is known."""
+    """Return the cure of the first error with a known cure in a failed command's output."""
     for line in output.splitlines()[:MAX_LINES]:
         plain = plain_error(line)
         fact = find("error", plain) if plain else None
@@ -147,7 +147,7 @@ def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
 
 
 def _replaced(given: "dict[str, Any]", path: str, folder: str) -> "list[str]":
-    """Return the lines that an edit takes out, or that a file written anew has no longer."""
+    """Return the lines that an edit removes, or that a rewritten file no longer has."""
     edits, content = given.get("edits"), given.get("content")
     if isinstance(content, str):
         kept = set(content.splitlines())
@@ -162,7 +162,7 @@ def _replaced(given: "dict[str, Any]", path: str, folder: str) -> "list[str]":
 
 
 def _lines_of(path: str, folder: str) -> "list[str]":
-    """Return the lines of a file as it is; none of a long one, or of anything but a file in the project's folder."""
+    """Return the lines of a file; empty if it is long, not regular, or outside the project's folder."""
     try:
         if not folder or not os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), "")):
             return []

@@ -1,7 +1,7 @@
-"""Read what the hooks of other agents say as Claude Code says it, and answer as they expect it. They alone import it.
+"""Translate the hook input of other agents to Claude Code's format, and the answers back. Only they import it.
 
-What each agent passes to its hooks, and which of its events take an answer, was seen with the real programs
-(tests/e2e/test_assist_agents.py); for Cursor it is its maker's documentation.
+What each agent passes to its hooks, and which of its events accept an answer, was observed with the real programs
+(tests/e2e/test_assist_agents.py); for Cursor it is from its maker's documentation.
 """
 
 from itertools import pairwise, takewhile
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HARNESS = "crystal_harness"
 OWN_EVENT = "crystal_event"
-"""The event's name in the agent, which some of them expect in the answer."""
+"""The agent's name of the event, which some agents expect in the answer."""
 _SAME = {
     "session_id": ("session_id", "sessionId", "thread-id", "conversation_id", "taskId"),
     "transcript_path": ("transcript_path", "transcriptPath"),
@@ -24,22 +24,22 @@ _SAME = {
 }
 _SOURCES = {"new": "startup", "fork": "startup", None: "startup"}
 _FLAT = {"copilot-cli": "additionalContext", "cursor": "additional_context"}
-"""The agents whose answers have no inner object, and the name of the context there."""
+"""The agents whose answers have no inner object, with the name of the context in it."""
 _STATUS = "Exit Code: ", "<shellId: "
-"""Beginnings of the line with a command's exit code, in Gemini CLI and in Copilot CLI."""
+"""Prefixes of the line with a command's exit code, in Gemini CLI and in Copilot CLI."""
 _READERS = {"cat", "head", "tail", "less", "grep", "rg", "sed", "awk", "nl", "find", "ls", "git", "echo", "printf"}
-"""Commands whose output is that of another one, or of a file: an error in it is not theirs."""
+"""Commands that print the output of another command or a file: an error in it is not theirs."""
 MAX_END = 500
-"""Characters at the end of an output that contain its exit code."""
+"""Number of characters at the end of an output that contain its exit code."""
 _PATCH = "*** Begin Patch"
 _NEXT_FILE = "*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** End Patch"
 
 
 def translate(said: "Said", arguments: "list[str]") -> "Said":
-    """Return the fields that a note and the assist need, under Claude Code's names, and the harness.
+    """Return the fields that a note and assist need, with Claude Code's names, and the harness.
 
-    ``--harness NAME`` says who runs the hook, ``--event NAME`` why, for agents that do not say it. Agents hand their
-    environment to each other, so only an argument can tell them apart.
+    ``--harness NAME`` names the program that runs the hook, ``--event NAME`` the event, for agents whose input lacks
+    it. Agents pass their environment to each other, so only an argument can distinguish them.
     """
     options = dict(pairwise(arguments))
     context, folders = said.get("sessionContext"), said.get("workspace_roots")
@@ -67,7 +67,7 @@ def translate(said: "Said", arguments: "list[str]") -> "Said":
 
 
 def shaped(answer: "dict[str, object]", said: "Said") -> "dict[str, object]":
-    """Return an answer to Claude Code as the agent takes it."""
+    """Convert an answer for Claude Code to the agent's format."""
     output: Any = answer.get("hookSpecificOutput")
     flat = _FLAT.get(said[HARNESS])
     if flat:
@@ -77,7 +77,7 @@ def shaped(answer: "dict[str, object]", said: "Said") -> "dict[str, object]":
 
 
 def _edit(told: "Said") -> "Said":
-    """Return what an edit replaces in a file, as Claude Code's tools say it; nothing for another tool."""
+    """Return what an edit replaces in a file, in the form of Claude Code's tools; empty for other tools."""
     given = told.get("tool_input") or told.get("toolArgs")
     if not isinstance(given, dict):
         return {}
@@ -92,7 +92,7 @@ def _edit(told: "Said") -> "Said":
 
 
 def _replacing(given: "Said") -> "Said":
-    """Return the text before and after an edit."""
+    """Return the text before and after an edit, as fields."""
     names = {
         "old_string": ("old_string", "old_str", "oldString", "oldText"),
         "new_string": ("new_string", "new_str", "newString", "newText"),
@@ -101,7 +101,7 @@ def _replacing(given: "Said") -> "Said":
 
 
 def _patched(patch: str) -> "Said":
-    """Return what a patch in Codex's form replaces in the first file that it changes."""
+    """Return what a patch in Codex's format replaces in the first file that it changes."""
     path, _, rest = patch.partition("\n*** Update File: ")[2].partition("\n")
     lines = [*takewhile(lambda line: not line.startswith(_NEXT_FILE), rest.splitlines())]
     old, new = ("\n".join(line[1:] for line in lines if line.startswith(sign)) for sign in "-+")
@@ -109,7 +109,7 @@ def _patched(patch: str) -> "Said":
 
 
 def _error(told: "Said", harness: "str | None") -> str:
-    """Return the output of a command that failed; empty if it did not, or if that cannot be known."""
+    """Return the output of a command that failed; empty if it did not, or if that is unknown."""
     error = told.get("error")
     output = error or told.get("tool_response") or told.get("toolResult")
     if isinstance(output, dict):
@@ -121,7 +121,7 @@ def _error(told: "Said", harness: "str | None") -> str:
 
 
 def _is_run(given: object) -> bool:
-    """Return True if a command does more than read; Codex says no exit code, so the error in its output tells."""
+    """Return True if a command does more than read; Codex gives no exit code, so errors in the output count."""
     words = str(given.get("command")).split() if isinstance(given, dict) else []
     return bool(words) and words[0] not in _READERS
 

@@ -1,9 +1,9 @@
 """Decide whether a prompt asks to remember something for later, and which words of it.
 
-``event.py`` imports it as a module of its own, without the package and only for prompts that may ask so: it uses
-nothing but strings, because importing ``re`` takes as long as all the rest of the hook.
-Precision comes first: a prompt is taken in few forms that are nearly always meant so, and never when it may be about
-the present work. The forms are in docs/how-to/start-with-context.md.
+``event.py`` imports it as a top-level module, without the package and only for prompts that may ask so: it uses
+only strings, because importing ``re`` takes as long as all the rest of the hook.
+Precision comes first: a prompt is accepted only in a few forms that nearly always mean this, and never if it may be
+about the present work. The forms are in docs/how-to/start-with-context.md.
 """
 
 import os
@@ -36,15 +36,15 @@ PRESENT = _words(
     above attached here just ago then back task tasks step line when if while there's it's was were did had
     deadline option version same too"""
 )
-"""Words that say it is about the present work, the past, or one case."""
+"""Words that refer to the present work, the past, or a single case."""
 STATES = _words("broken failing red green down slow missing wrong flaky done ready open stuck late empty behind should")
 WHOLES = _words("repo repository project codebase monorepo team company machine laptop")
 MORE = _words("we not never always no don't only because since except even unless")
-"""Words with which a statement may go on after a comma; any other may begin a task."""
+"""Words that may continue a statement after a comma; any other may begin a task."""
 OURS = ("we", "i", "our", "my", "this")
 ORDERS = ("always", "never", "to", "not", "you")
 ONE = ("the", "a", "an", "it", "to")
-"""Words after a verb that point at one thing, not at things of a kind."""
+"""Words after a verb that refer to one thing, not to things of a kind."""
 HABITS = _words(
     """use prefer like love hate dislike deploy write call name host build follow keep treat support target squash
     sign speak pin document release review ship run test commit"""
@@ -53,16 +53,16 @@ DECISIONS = _words("decided chose switched moved stopped dropped want")
 NAMING = _words("is are uses use runs run lives live listens comes come")
 ROLES = _words("is owns maintains approves reviews signs leads")
 LASTING = _words("our my this staging prod production qa company team customers office policy legal law vendor")
-"""Words of which a statement is about the world around the code, which changes less than the code."""
+"""Subjects of statements about the world around the code, which changes less than the code."""
 ADVERBS = _words("don't only both mostly usually not never always")
 BEFORE_ATTRIBUTES = _words("is are be get gets not never always a an the our my and by")
 
 
 def asked(prompt: str) -> "dict[str, object] | None":
-    """Return what a prompt asks to remember, as the note says it; None if it asks for nothing.
+    """Return what a prompt asks to remember, in the form of the note; None if it asks for nothing.
 
-    ``words`` are None when there are more than 8,000 characters; ``id`` is the id that the memory gets.
-    Where it may ask so, but may not, there is only ``doubt``.
+    ``words`` is None if there are more than 8,000 characters; ``id`` is the id that the memory gets.
+    If it is uncertain whether the prompt asks so, there is only ``doubt``.
     """
     verdict, words, everywhere = judged(prompt)
     if verdict == KEEP:
@@ -72,7 +72,7 @@ def asked(prompt: str) -> "dict[str, object] | None":
 
 
 def judged(prompt: str) -> "tuple[str | None, str, bool]":
-    """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they hold everywhere."""
+    """Return ``KEEP``, ``DOUBT`` or None; the words to keep; and whether they apply everywhere."""
     openings = [*"please pls also just ok hey".split(), *LATER]
     text, is_later = _without_openings(prompt.lstrip("\ufeff" + SPACES), openings)
     for begin in CHINESE:
@@ -108,14 +108,14 @@ def _verdict(said: "_Statement", label: "str | None", has_that: bool) -> "str | 
 
 
 def _verdict_on_all(sentences: "list[str]", has_that: bool) -> "str | None":
-    """Keep several sentences if each would be kept alone; if only the first would be, the others may be a task."""
+    """Return KEEP for several sentences if each would be kept alone; DOUBT if the others may be a task."""
     if len(sentences) < 2 or _verdict(_Statement(sentences[0]), None, has_that) != KEEP:
         return None
     return KEEP if all(_verdict(_Statement(one), None, True) == KEEP for one in sentences[1:]) else DOUBT
 
 
 def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
-    """Return a text without the words it opens with, and whether one of them says that it holds for later."""
+    """Return a text without its opening words, and whether one of them says that it applies later."""
     for opening in openings:
         behind = _after(text, opening)
         if behind is not None:
@@ -125,7 +125,7 @@ def _without_openings(text: str, openings: "list[str]") -> "tuple[str, bool]":
 
 
 def _label(rest: str) -> "tuple[str | None, str]":
-    """Return the label before a colon or the end of a line, and what follows; a dash is a colon without label."""
+    """Return the label before a colon or the end of a line, and the rest; a dash counts as a colon without label."""
     inline = rest.lstrip(" \t\u3000")
     if inline[:1] in DASHES and inline[1:2].isspace():
         return "", inline[1:]
@@ -146,7 +146,7 @@ def _judge_chinese(rest: str) -> "tuple[str | None, str, bool]":
 
 
 def _is_lasting(said: "_Statement", has_that: bool) -> bool:
-    """Return True for an order that always holds, and a statement with something in it that lasts."""
+    """Return True for a standing order, and for a statement about something that lasts."""
     first, after = (*said.words[:2], "")[:2]
     if said.is_standing and (has_that or first in (*OURS, *ORDERS)):
         return _is_standing_order(said) if first in ORDERS else not said.verb.endswith("ed")
@@ -158,28 +158,28 @@ def _is_lasting(said: "_Statement", has_that: bool) -> bool:
 
 
 def _is_of_ours(said: "_Statement", has_that: bool) -> bool:
-    """Return True for a statement about ``our`` something that lasts."""
+    """Return True for a lasting statement about something of ``our``."""
     if has_that:
         return said.has_name or said.words[0] != "my"
     return said.is_named or said.raw[-2] in ("is", "are")
 
 
 def _is_of_others(said: "_Statement", has_that: bool, first: str, after: str) -> bool:
-    """Return True for a statement about a person or a thing that lasts."""
+    """Return True for a lasting statement about a person or a thing."""
     is_of_person = said.raw[0].istitle() and after in ROLES
     is_lasting = has_that and (said.is_named or is_of_person or bool(LASTING & set(said.words)))
     return is_lasting or (first == "the" and said.is_named and said.has_name)
 
 
 def _is_standing_order(said: "_Statement") -> bool:
-    """Return True for ``never force push``; not for an order about one thing."""
+    """Return True for an order such as ``never force push``; False for an order about one thing."""
     second = (*said.words, "")[1]
     is_of_one = "the" in said.words and "before" not in said.words
     return not is_of_one and (second == "to" or second not in ONE)
 
 
 def _is_habit(said: "_Statement", has_that: bool) -> bool:
-    """Return True for what ``we`` or ``I`` do as a rule, are, or have decided."""
+    """Return True for a habit, a state or a decision of ``we`` or ``I``."""
     is_of_one = (*said.core[2:3], "")[0] in ONE
     if said.verb in ("am", "are"):
         return said.has_name or (said.verb == "am" and (has_that or is_of_one))
@@ -190,7 +190,7 @@ def _is_habit(said: "_Statement", has_that: bool) -> bool:
 
 
 class _Statement:
-    """The words of a text, and what their forms tell."""
+    """The words of a text, and facts about their forms."""
 
     def __init__(self, text: str) -> None:
         text = text.replace("\u2019", "'")
@@ -211,7 +211,7 @@ class _Statement:
         self.is_named = any(_is_name(word) or word[0].isdigit() for word in self.raw[verb + 1 :])
 
     def is_of_now(self) -> bool:
-        """Return True if a word points at the present work, the past or, without a standing order, the agent."""
+        """Return True if a word refers to the present work, the past or, without a standing order, the agent."""
         is_now = not self.is_standing and (PRESENT | {"you", "your"}) & set(self.words)
         if is_now or (*self.words, "")[0] in ("it", "they", "he", "she", "there"):
             return True
@@ -222,20 +222,20 @@ class _Statement:
         return is_doing or self.raw[-1].endswith(":")
 
     def has_happened(self) -> bool:
-        """Return True for a passing state, a wish of how something should be, and a past event: a verb in ``ed``."""
+        """Return True for a passing state, a wish how something should be, and a past event: a verb in ``ed``."""
         events = (after for word, after in self.pairs if word not in BEFORE_ATTRIBUTES)
         is_past = any(word.endswith("ed") and not word.endswith("eed") for word in events)
         return is_past or bool(STATES & set(self.words))
 
     def goes_on(self) -> bool:
-        """Return True if something follows that may be a task: another line, or a clause that begins in another way."""
+        """Return True if a task may follow: on another line, or in a clause with an unexpected first word."""
         ends = (word.rstrip("\"')*_`")[-1:] in tuple(",;.!") or word in DASHES for word in self.raw[:-1])
         follows = zip(ends, self.raw[1:], strict=False)
         return self.has_lines or any(is_end and _bare(word) not in MORE for is_end, word in follows)
 
 
 def _is_name(raw: str) -> bool:
-    """Return True for a name, a path, a quotation, and a number that is a version or has four digits."""
+    """Return True for a name, a path, a quotation, a version number and a number with four digits."""
     word = raw.strip("\"'()[]*_.,;:!")
     is_mixed = word[:1].isupper() and word != word.upper() and not word.startswith(("I'", "I\u2019"))
     is_number = sum(map(str.isdigit, word)) > (1 if "." in word else 3)
@@ -247,7 +247,7 @@ def _bare(word: str) -> str:
 
 
 def _apart(word: str) -> "list[str]":
-    """Return ``we're`` as two words."""
+    """Split a contraction such as ``we're`` into two words."""
     for end, verb in (("'re", "are"), ("'m", "am"), ("'ve", "have"), ("'ll", "will"), ("'d", "would")):
         if word.endswith(end):
             return [word[: -len(end)], verb]
@@ -255,7 +255,7 @@ def _apart(word: str) -> "list[str]":
 
 
 def _after(text: str, word: str) -> "str | None":
-    """Return what follows a word that a text begins with, in any case; None when it begins otherwise."""
+    """Return the text after its first word if that is ``word`` in any case; None otherwise."""
     rest = text[len(word) :]
     ends = not rest or rest[0].isspace() or rest[0] in MARKS
     return rest if ends and text[: len(word)].lower() == word else None

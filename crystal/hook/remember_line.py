@@ -1,6 +1,6 @@
-"""The line shown after a prompt that asks to remember something; it holds none of the prompt's words.
+"""Compose the line shown after a prompt that asks to remember something; it contains none of the prompt's words.
 
-``event.py`` imports it as a module of its own, without the package, after the note is on the disk.
+``event.py`` imports it as a top-level module, without the package, after the note is on the disk.
 """
 
 import os
@@ -23,9 +23,9 @@ MIN_SECRET_CHARS = 12
 
 
 def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str]", is_kept: bool) -> str:
-    """Return the line that tells the user the result of such a prompt; it holds none of its words.
+    """Return the line with the result of such a prompt for the user; it contains none of its words.
 
-    Where something may be private (a setting, capture off) only the worker knows whether this session is.
+    If something may be private (a setting, capture off), only the worker knows whether this session is.
     """
     if asked["words"] is None:
         return f"not remembered: {asked['length']:,} characters, a memory has at most {remember.MAX_CHARS:,}"
@@ -43,9 +43,9 @@ def line_for_user(asked: "dict[str, object]", data_dir: str, env: "dict[str, str
 
 
 def is_nothing_but_secret(words: str, env: "dict[str, str]") -> "bool | None":
-    """Return True if nothing is left of words when secrets are taken out; None if that cannot be found out in time.
+    """Return True if redaction leaves nothing of the words; None if that cannot be found out in time.
 
-    This starts another process, which takes longer than all the rest of the hook: only if the words may be a secret.
+    This starts another process, which takes longer than the rest of the hook, so only if the words may be a secret.
     """
     if not _may_be_secret(words):
         return False
@@ -70,9 +70,9 @@ def is_nothing_but_secret(words: str, env: "dict[str, str]") -> "bool | None":
 
 
 def _may_be_secret(words: str) -> bool:
-    """Return False for words of which something is left whatever the redactor takes out.
+    """Return False if redaction certainly leaves a part of the words.
 
-    What it takes out whole is long and without spaces, a private span, a block with a heading, or a list of words.
+    It removes whole texts only if they are long without spaces, a private span, a block with a heading, or a word list.
     """
     parts = words.split()
     plain = [part for part in parts if len(part.strip(".,;:!?()\"'")) < MIN_SECRET_CHARS]
@@ -81,7 +81,7 @@ def _may_be_secret(words: str) -> bool:
 
 
 def _is_paused(data_dir: str) -> bool:
-    """Return True if capture is off everywhere, as the mark of privacy says."""
+    """Return True if capture is off everywhere, according to the mark file."""
     try:
         with open(os.path.join(data_dir, "private"), "rb") as file:
             return file.read(8) == b"paused\n"

@@ -1,7 +1,7 @@
-"""The rarely used part of the hook: the context at a session's start, and Windows.
+"""Run the rarely used parts of the hook: the context at a session's start, and Windows.
 
-Here because most runs of the hook need neither. ``event.py`` imports it
-as a module of its own, without the package: it imports what the hook may import, and nothing of us.
+They are here because most runs of the hook need neither. ``event.py`` imports it as a top-level module, without the
+package: it imports only what the hook may import.
 """
 
 import os
@@ -18,16 +18,16 @@ NOTICE_FILE = "notice.json"
 SILENCE_FILE = "silence"
 MAX_FILES = 20_000
 ASSIST_STATE = ".assist"
-"""End of the name of the file in ``told`` that says which facts a session was told."""
+"""Suffix of the file in ``told`` with the facts that a session got from assist."""
 NOT_COUNTED = "0"
-"""The tokens of a fact that assist did not tell, because a summary or the context has it."""
+"""Token count of a fact that assist did not send, because a summary or the context contains it."""
 TOLD_SOURCES = ("startup", "resume", "clear", "compact")
 SYSTEM_PROMPT_AGENTS = ("opencode",)
 """Their system prompt has the context, is not kept, and is made by each process, which asks once for a session."""
 
 
 def context_file(cwd: str) -> str:
-    """Return the name of the file that holds the context for sessions in a folder."""
+    """Return the name of the file with the context for sessions in a folder."""
     import zlib
 
     raw = cwd.encode("utf-8", "surrogatepass")
@@ -75,16 +75,16 @@ def told_once(
     parse: "Callable[[bytes], dict[str, Any]]",
     harness: object = None,
 ) -> "str | None":
-    """Return the prepared context for a session that begins; None if it is not allowed, or was given already.
+    """Return the prepared context for a new session; None if it is not allowed, or was given already.
 
-    It is not given if a settings file changed since it was prepared: the worker has to apply the new settings first.
+    It is not given if a settings file changed since it was prepared: the worker must apply the new settings first.
 
     Args:
         data_dir: The data folder.
-        who: The session's id, why it begins, and the folder in which it does.
+        who: The session's id, the reason for its start, and its folder.
         env: The environment.
         now: Nanoseconds since the epoch.
-        parse: Reads a JSON object.
+        parse: Parses a JSON object.
         harness: The agent, if it is not Claude Code.
 
     Raises:
@@ -103,14 +103,14 @@ def told_once(
     again = os.O_TRUNC if harness in SYSTEM_PROMPT_AGENTS else os.O_EXCL
     at = now // 1_000_000
     _write(os.path.join(told, f"{session}.{source}"), again, f"{at} {ready['told']}\n")
-    if ready.get("facts"):  # of assist, which are not told again
+    if ready.get("facts"):  # facts of assist, which must not be given again
         lines = "".join(f"{at} start {fact} {NOT_COUNTED}\n" for fact in ready["facts"].split())
         _write(os.path.join(told, session + ASSIST_STATE), os.O_APPEND, lines)
     return fenced(ready["body"])
 
 
 def _write(path: str, how: int, text: str) -> None:
-    """Write to a file, which only its user may read; ``how`` is a flag of ``os.open``."""
+    """Write to a file that only its user may read; ``how`` is a flag of ``os.open``."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | how, 0o600)
     try:
         os.write(file, text.encode("ascii"))
@@ -119,7 +119,7 @@ def _write(path: str, how: int, text: str) -> None:
 
 
 def fenced(body: str) -> str:
-    """Put a text into the fence, as ``crystal.text.fence`` does."""
+    """Put a text into the fence, like ``crystal.text.fence``."""
     nonce = "".join("abcdefghjkmnpqrstuvwxyz23456789"[byte % 31] for byte in os.urandom(6))
     return f"<crystal-memory-{nonce}>\n{body}\n</crystal-memory-{nonce}>"
 
@@ -131,9 +131,9 @@ def rules_for(
     parse: "Callable[[bytes], dict[str, Any]]",
     harness: object = None,
 ) -> "dict[str, Any] | None":
-    """Return the rules for what is told; None if a session may be told nothing, or the settings are newer than they.
+    """Return the rules for the answer; None if the session may get no context, or the settings are newer than these.
 
-    What is prepared is what Claude Code may see: other agents are told nothing of it if that is seen by it alone.
+    The context is prepared for Claude Code; other agents get it only if they may see the same conversations.
     """
     rules = _read(os.path.join(data_dir, "context", "rules.json"), parse)
     config, variables = rules["config"], rules["variables"]
@@ -155,9 +155,9 @@ def is_private(cwd: str, rules: "dict[str, Any]") -> bool:
 def _ready(
     folder: str, cwd: str, rules: "dict[str, Any]", parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "dict[str, Any]":
-    """Return the context prepared for a folder: its own, else that of the main working tree, else the general one.
+    """Return the context prepared for a folder: its own, else the main working tree's, else the default one.
 
-    Only its own if the folder may be private.
+    If the folder may be private, only its own.
     """
     for place in (cwd, main_tree(cwd) if not is_private(cwd, rules) else ""):
         try:
@@ -165,14 +165,14 @@ def _ready(
             if own["cwd"] == place:
                 return own
         except OSError:
-            pass  # nothing is known of this folder
+            pass  # no context is prepared for this folder
     return {"body": None} if is_private(cwd, rules) else _read(os.path.join(folder, "default.json"), parse)
 
 
 def main_tree(folder: str) -> str:
-    """Return the main working tree of the repository whose linked working tree a folder is; empty if it is not one.
+    """Return the main working tree of a linked working tree; empty if the folder is no linked one.
 
-    Git's folder must name the linked tree, too: files that somebody else made do not lead to another repository.
+    Git's folder must name the linked tree too, so that planted files do not lead to another repository.
     """
     try:
         with open(os.path.join(folder, ".git"), "rb") as file:
@@ -199,7 +199,7 @@ def keep_transcript(said: "dict[str, object]", link: str) -> None:
     ``PreCompact`` comes from older settings; the other two show the user nothing.
     """
     event, transcript = said.get("hook_event_name"), said.get("transcript_path")
-    is_helper = event == "SubagentStop" and said.get("agent_type") == ""  # of the client's own: it writes the summary
+    is_helper = event == "SubagentStop" and said.get("agent_type") == ""  # the client's own: it writes the summary
     is_start = event == "SessionStart" and said.get("source") == "compact"
     if isinstance(transcript, str) and (is_helper or is_start or event == "PreCompact"):
         os.link(os.path.expanduser(transcript), link)
@@ -216,20 +216,20 @@ def notice_text(
 
     Args:
         data_dir: The data folder.
-        said: What the client wrote on stdin.
+        said: The client's input on stdin.
         now: Nanoseconds since the epoch.
         note: The note that this hook wrote; None if it could not.
-        parse: Reads a JSON object.
+        parse: Parses a JSON object.
     """
     if not note:
         return f"nothing is kept: {data_dir} cannot be written; run: crystal doctor"
     if said.get("source") == "compact":
-        return None  # the session goes on
+        return None  # the session continues
     for find in (stalled_text, _ready_notice, _silence_text):
         try:
             text = find(data_dir, said, now, parse)
         except (OSError, LookupError, ValueError, TypeError):
-            text = None  # nothing was prepared, or it is damaged: the next worker finds out
+            text = None  # nothing was prepared, or it is damaged: the next worker repairs it
         if text:
             return "".join(letter for letter in text if letter.isprintable())[:300]
     return None
@@ -245,7 +245,7 @@ def _ready_notice(
 def _silence_text(
     data_dir: str, said: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
-    """Return, once, that no turn's hook ran for a day although transcripts grew."""
+    """Return, once, a notice that no turn's hook ran for a day although transcripts grew."""
     noted = _read(os.path.join(data_dir, NOTICE_FILE), parse)["last_turn"]
     last, transcript = 1_000_000 * int(noted), said.get("transcript_path")
     if now - last <= SILENT_AFTER_NS or not isinstance(transcript, str):
@@ -282,7 +282,7 @@ def _grew_since(projects: str, then: int, current: str) -> bool:
 def stalled_text(
     data_dir: str, _said: "dict[str, object]", now: int, _parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
-    """Return why capture seems to have stopped."""
+    """Return why capture seems to have stopped, or None."""
     try:
         with open(os.path.join(data_dir, "stalled"), "rb") as file:
             line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
@@ -302,7 +302,7 @@ def start_worker_on_windows(env: "dict[str, str]", command: "list[str]", seconds
     """Start the worker detached from this process. Untested: no Windows machine was available.
 
     Returns:
-        A function that waits for the worker's end, so many seconds at most.
+        A function that waits for the worker's end, at most ``seconds``.
     """
     import subprocess
 

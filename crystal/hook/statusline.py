@@ -1,7 +1,7 @@
-"""The status line of Claude Code: whether this conversation is kept, what was told in it, and when it searched.
+"""Print Claude Code's status line: whether this conversation is captured, what it was told, and when it searched.
 
-Claude Code runs it after each message. It uses the standard library and the hook's parts, reads small files and asks
-the database once; it waits for nobody and always ends with 0.
+Claude Code runs it after each message. It uses the standard library and the hook's modules, reads small files and
+queries the database once; it never waits for other processes and always exits with 0.
 """
 
 import os
@@ -22,7 +22,7 @@ QUESTION = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "ca
 
 
 def main() -> None:
-    """Print the line for what the client wrote on standard input, whatever that is."""
+    """Print the line for the client's input on stdin, whatever that is."""
     hook._attempt(hook._open_standard_streams)
     hook._attempt(hook._hurry_on_signals)
     said = hook.parse_hook_input(hook._attempt(hook._read_stdin) or b"")
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
-    """Return whether a session is captured, then what it was told; ``now`` is in ns."""
+    """Return whether a session is captured, and what it was told; ``now`` is in ns."""
     data_dir = hook.find_data_dir(env)
     path = os.path.join(data_dir, "crystal.db")
     if not os.path.exists(path):
@@ -56,7 +56,7 @@ def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
 
 
 def _ask(path: str, named: "dict[str, str | None]") -> "Any":
-    """Ask the database, without waiting for who writes it."""
+    """Query the database, without waiting for a writer."""
     import sqlite3
 
     with open(QUESTION, encoding="ascii") as file:
@@ -70,11 +70,11 @@ def _ask(path: str, named: "dict[str, str | None]") -> "Any":
 
 
 def _kept(transcript: "str | None", offset: int, env: "dict[str, str]") -> str:
-    """Return how much of a transcript was captured."""
+    """Describe how much of a transcript was captured."""
     size = hook._attempt(hook._size, transcript, env) if transcript else None
     if not transcript or not size:
         return "on"
-    # A newline that is still to come is read already; a transcript that was replaced is read anew.
+    # The offset may be after a newline that is not written yet; a replaced transcript is read from its start.
     behind = max(0, size - offset) if offset <= size + 1 else size
     begun = "kept" if offset else "nothing kept yet"
     if behind > MAX_BEHIND:

@@ -1,4 +1,4 @@
-"""Verbatim copy of every transcript: append-only zstd frames, durable before the ledger refers to them.
+"""Keep a verbatim copy of every transcript: append-only zstd frames, durable before the ledger refers to them.
 
 One file per transcript, readable with the ``zstd`` tool. The ledger (store/ledger.py) stores each frame's position and
 hash; this module only moves bytes. Every function that writes expects the caller to hold the store's write lock, so
@@ -51,13 +51,13 @@ def file_name(transcript: str) -> str:
 
 
 def _spelled(part: str) -> str:
-    """Return a part in hexadecimal; a long one is cut and gets a hash that distinguishes it."""
+    """Return a part in hexadecimal; a long one is truncated and gets a hash to stay distinct."""
     name = part.encode("utf-8", "surrogateescape")
     return "x" + (name.hex() if len(name) <= 90 else name[:60].hex() + hashlib.sha256(name).hexdigest()[:60])
 
 
 Written = dict[Path, int]
-"""Archive files with frames that are not durable yet, each with the offset of the first of them."""
+"""Archive files with frames that are not durable yet, each with the offset of the first such frame."""
 
 
 def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: Written) -> list[Frame]:
@@ -65,8 +65,8 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
 
     Args:
         path: The archive file; it and its folders are created (0600, 0700) if missing.
-        recorded_end: End of the last frame known to the ledger. Frames after it were left by a crash before the commit,
-            or by a database that lost its log: what they have of the new text is removed, and all else kept.
+        recorded_end: End of the last frame in the ledger. Frames after it were left by a crash before the commit, or by
+            a database that lost its log: their copies of the new text are removed, and the rest is kept.
         stretches: Clean lines, each stretch not empty.
         written: Gets the file.
 
@@ -93,7 +93,7 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
 
 
 def _replace_link(path: Path) -> None:
-    """Put a copy in the place of a link: what another program keeps elsewhere is read, and never written."""
+    """Replace a link by a copy of its target, because crystal never writes a file that another program may own."""
     if not path.is_symlink():
         return
     if not path.is_file():
@@ -215,7 +215,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _left_behind(path: Path, recorded_end: int) -> bytes | None:
-    """Return the text of the frames after the recorded ones, of which the last may be torn; None if it is no text."""
+    """Return the text of the frames after the recorded ones, the last of which may be torn; None if it is no text."""
     with path.open("rb") as file:
         file.seek(recorded_end)
         data, parts = file.read(), []
@@ -230,7 +230,7 @@ def _left_behind(path: Path, recorded_end: int) -> bytes | None:
 
 
 def _divide_end(path: Path, recorded_end: int, stretches: Sequence[bytes], rest: bytes) -> list[Frame]:
-    """Replace the frames after the recorded ones, which have the same text, by some stretches and the rest."""
+    """Replace the frames after the recorded ones, which have the same text, by the given stretches and the rest."""
     with path.open("rb") as file:
         recorded = file.read(recorded_end)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -264,7 +264,7 @@ def _damaged(path: Path, frame: Frame, problem: Exception | str) -> DamagedError
 
 
 def text_of(path: Path, frame: Frame) -> bytes | None:
-    """Return the clean lines of one frame, None if it cannot be read."""
+    """Return the clean lines of one frame, or None if it cannot be read."""
     try:
         return read_frame(path, frame)
     except DamagedError:
@@ -274,7 +274,7 @@ def text_of(path: Path, frame: Frame) -> bytes | None:
 def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | None]]:
     """Yield every frame of an archive file from an offset on, in file order, without a ledger.
 
-    Unreadable bytes up to the next frame are yielded as one stretch without text.
+    Unreadable bytes up to the next frame are yielded as one frame without text.
     """
     with system_errors(path):
         data = path.read_bytes()
@@ -286,7 +286,7 @@ def placed_frames(path: Path, start: int = 0) -> Iterator[tuple[Frame, bytes | N
 
 
 def _frame_at(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the text of the frame at an offset, or None, and where the next one begins."""
+    """Return the text of the frame at an offset, or None, and the offset of the next frame."""
     decoder = zstd.ZstdDecompressor()
     parts, end = [], at
     with contextlib.suppress(zstd.ZstdError):

@@ -1,4 +1,4 @@
-"""Final filter before writing: remove forgotten lines from a segment, whatever its source.
+"""Remove forgotten lines from a segment, whatever its source: the final filter before writing.
 
 Capture already leaves them out if it can (capture/privacy.py). This filter is for other sources: another machine, an
 archive, a file that was read before the tombstone existed.
@@ -20,8 +20,8 @@ BY_FORGETTING = f"private-{FORGOTTEN}"
 def without_forgotten(blocks: Tombstones, segment: Segment) -> Segment:
     """Return the segment with forgotten lines made private; unchanged if there are none.
 
-    If something of its session was forgotten, now or earlier, the client's notes and summaries are removed as well,
-    because it is unknown what they repeat.
+    If a part of its session was forgotten, now or earlier, the client's notes and summaries are removed as well,
+    because they may repeat it.
     """
     return without_lines(segment, forgotten_lines(blocks, segment))
 
@@ -50,24 +50,24 @@ def forgotten_among(
 
 
 def has_forgotten(segment: Segment) -> bool:
-    """Return True if something was left out of a segment because it was forgotten."""
+    """Return True if lines of a segment were left out because they were forgotten."""
     return any(piece.rule == BY_FORGETTING for piece in segment.pieces)
 
 
 def is_touched(blocks: Tombstones, segment: Segment) -> bool:
-    """Return True if something of a segment is forgotten, or was removed from it."""
+    """Return True if lines of a segment are forgotten, or were removed from it."""
     return has_forgotten(segment) or bool(forgotten_lines(blocks, segment))
 
 
 def note_touched(store: Store, segment: Segment, now: int) -> None:
-    """Record that something of a segment's session was forgotten, if that is new. Runs inside a transaction."""
+    """Record that a part of a segment's session was forgotten, if that is new. Runs inside a transaction."""
     session = segment.origin.session_id
     if has_forgotten(segment) and not is_session_forgotten(store, session):
         name_touched(store, [session], segment.origin.device, now)
 
 
 def name_touched(store: Store, sessions: Sequence[str], device: str, now: int) -> None:
-    """Name sessions in a separate tombstone, so that all machines leave out what may repeat forgotten text."""
+    """Record sessions in a separate tombstone, so that all machines leave out what may repeat forgotten text."""
     value = {"lines": [], "sessions": list(sessions)}
     add_tombstones(store, [make_tombstone("lines", value, None, now, device)], now)
 
@@ -100,7 +100,7 @@ def _is_forgotten(blocks: Tombstones, session: str, facts: LineFacts, turns: lis
 
 
 def _split(piece: SegmentPiece, gone: Collection[int]) -> list[SegmentPiece]:
-    """Split a captured piece into runs of lines that stay and lines that do not. Blank lines follow the line before."""
+    """Split a captured piece into runs of kept and of removed lines. Blank lines belong to the line before."""
     runs: list[tuple[bool, int, list[tuple[int, bytes]]]] = []
     for at, line in piece.lines:
         is_gone = at in gone

@@ -1,4 +1,4 @@
-"""Ingest: write a segment to archive, ledger, turns and chunks in one transaction, together with its watermark.
+"""Write a segment to archive, ledger, turns and chunks in one transaction, together with its watermark.
 
 The hook's worker, the sweep, backfill, repair and the poller all call ``ingest``. It is idempotent: a turn is
 identified by its transcript line's uuid, so repeated lines (forks, replaced files, another process) change nothing.
@@ -47,12 +47,12 @@ def ingest(
     now: int,
     claim: Claim = ledger.claim_tail,
 ) -> IngestReport:
-    """Write one segment: durable when this returns, or nothing is written.
+    """Write one segment; it is durable when this returns, or nothing is written.
 
     Args:
         store: The store, open for writing.
         segment: The segment to write.
-        ldm_home: The folder that archive paths are relative to.
+        ldm_home: The folder to which archive paths are relative.
         archive_folder: Folder of this agent's archives, below ``ldm_home``.
         find_project: Returns the git project of a folder; may read the disk.
         now: The time, ms.
@@ -84,7 +84,7 @@ def ingest(
 class Prepared(NamedTuple):
     """Parsed content of a segment, read before the store is locked: turns with their chunks, a title, folders.
 
-    ``counts`` says what the reader made of the records.
+    ``counts`` are the numbers of records with turns, without turns and of unknown kinds.
     """
 
     said: list[tuple[Turn, list[Chunk]]]
@@ -111,7 +111,7 @@ def turns_of(segment: Segment) -> Iterator[Turn]:
 
 
 def note_pieces(store: Store, segment: Segment, ident: int, now: int) -> IngestReport:
-    """Write what is known of a segment besides its lines: what was left out and why. Return the sizes."""
+    """Record what a segment contains besides its captured lines: what was left out and why. Return the sizes."""
     for piece in segment.pieces:
         if piece.state != "captured":
             generation = segment.after.generation
@@ -164,7 +164,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
 
 def _drop_revised(store: Store, pieces: Iterable[SegmentPiece]) -> None:
-    """Delete the turns whose lines come once more in another state."""
+    """Delete the turns of records that the pieces contain in a newer state."""
     revised = revised_ids(line for piece in pieces for _, line in piece.lines)
     if revised:
         from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only files that are rewritten need it
@@ -208,7 +208,7 @@ def _free_name(store: Store, segment: Segment, ldm_home: Path, folder: Path) -> 
 
 
 def _kept_row(piece: SegmentPiece, frame: archive.Frame) -> ledger.CapturedRange:
-    clean = piece.clean  # that of a huge line is joined at each access
+    clean = piece.clean  # a huge line is joined at each access
     sha = hashlib.sha256(clean).digest()
     return ledger.CapturedRange(
         piece.start, piece.end, piece.raw_hash or b"", frame.offset, frame.length, sha, len(clean)

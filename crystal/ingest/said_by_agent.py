@@ -1,4 +1,4 @@
-"""Leave out the turns of an exported session that the agent's own transcripts have too, whichever came first.
+"""Leave out the turns of an exported session that are also in the agent's own transcripts, whichever came first.
 
 An export lacks the agent's ids, so turns are compared by their text. The result is not stored: ``verify`` and a
 rebuild compute it again from the archived lines of the export and the stored turns of the agent.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from crystal.store.sessions.conversations import SaidTurn
 
 Twins: TypeAlias = Mapping[tuple[str, int], str]
-"""Turns of exports by line and part, each with the agent's line that says the same."""
+"""Turns of exports by line and part, each with the agent's line that has the same content."""
 
 _SPEAKERS = ("user", "assistant", "thinking")
 
@@ -30,13 +30,13 @@ _SPEAKERS = ("user", "assistant", "thinking")
 def _is_exported(origin: Origin) -> bool:
     """Return whether a transcript is a session in an export, or in the store of another program.
 
-    What somebody wrote about a session, as if it was a subagent of it, repeats nothing.
+    A text about a session, stored like a subagent of it, repeats nothing and does not count.
     """
     return origin.harness in EXPORTS and origin.subagent is None
 
 
 def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
-    """Return the turns in a session's exports that its agent's transcripts have too.
+    """Return the turns in a session's exports that are also in its agent's transcripts.
 
     Each turn of the agent matches at most one turn of each export.
     """
@@ -53,7 +53,7 @@ def said_by_agent(store: Store, ldm_home: Path, session_id: str) -> Twins:
 
 
 def repeated_turns(store: Store, ldm_home: Path, origin: Origin) -> Twins:
-    """Return the turns of a transcript's session that need not be stored: none if it is no export."""
+    """Return the turns of a transcript's session that need not be stored; empty if it is no export."""
     return said_by_agent(store, ldm_home, origin.session_id) if _is_exported(origin) else {}
 
 
@@ -91,7 +91,7 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 
     texts, calls = defaultdict[tuple[bool, str], deque[str]](deque), list[CallText]()
     exports = {turn.uuid for turn in exported}
-    for one in (one for one in own if one.uuid not in exports):  # their rows may say no more whose they are
+    for one in (one for one in own if one.uuid not in exports):  # their rows may no longer show the harness
         if one.role == "tool_call":
             calls.append(CallText(one.uuid, one.tool, one.text))
         else:
@@ -105,5 +105,5 @@ def _twins(exported: Sequence[Turn], own: Sequence[SaidTurn]) -> Iterator[tuple[
 
 
 def _gist(role: str, text: str) -> tuple[bool, str]:
-    """Return who said a text, and its words: an export may give a thought as something that was said."""
+    """Return whether the user wrote a text, and its words; an export may give a thought as a message."""
     return role == "user", " ".join(text.split())

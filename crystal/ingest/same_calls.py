@@ -1,7 +1,7 @@
-"""Match the tool calls that an export shows with those of the agent's transcript, one with one. Pure.
+"""Match the tool calls in an export with those of the agent's transcript, one to one. Pure.
 
-An export shows a call in words of its own, with its result; what was asked of the tool is quoted in it, with shorter
-paths at most. A call that quotes something else, though it has all words of another one, is not that one.
+An export shows a call in its own words, together with the result; the call's argument is quoted in it, at most with
+shorter paths. A call that quotes a different argument is a different call, even if it contains all words.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from itertools import islice
 from crystal.model.named_tuple import NamedTuple
 
 MAX_CALLS = 200
-"""Calls of the agent that one in an export is compared with, if it quotes none: the first that are left of its tool."""
+"""Maximum number of the agent's calls, the first unmatched ones of its tool, compared with a call without a quote."""
 MAX_QUOTES = 8
 MIN_ARGUMENT = 40
-"""Characters of a quote that is recognized as any argument of a call."""
+"""Minimum characters of a quote that may match any argument of a call."""
 MIN_SHARE = 0.5
-"""Share of a call's words that an export must have which does not quote it."""
+"""Minimum share of a call's words that an export's call without a quote must contain."""
 _WORD = re.compile(r"\w+")
 _ELLIPSIS = re.compile(r"(?:\.{3}|…)$")
 _ARGUMENT = re.compile(r"[\w.-]+: ")
@@ -42,12 +42,12 @@ class _Known(NamedTuple):
     """A call of the agent.
 
     Attributes:
-        number: Its place.
+        number: Its index.
         call: Its line, tool and text.
-        main: The first line of the main argument, or all of the text if there is none.
+        main: The first line of the main argument, or the whole text if there is none.
         rest: The other lines of the text.
-        words: Those of ``main``.
-        file: The words in the name of the file that it names.
+        words: The words of ``main``.
+        file: The words in the name of the file in ``main``, if it is a path.
         has_main: Whether it has a main argument.
     """
 
@@ -60,13 +60,13 @@ class _Known(NamedTuple):
     has_main: bool
 
     def share_in(self, said: Collection[str]) -> float:
-        """Return the share of the call's words among some, 0 to 1; 1 if the name of its file is among them."""
+        """Return the share of the call's words in ``said``, 0 to 1; 1 if its file's name is in ``said``."""
         if not self.words or (self.file and self.file.issubset(said)):
             return 1.0
         return len(self.words.intersection(said)) / len(self.words)
 
     def main_of(self, quote: str) -> str | None:
-        """Return what was asked of the tool if it has as many lines as a quote; None if it has more of them."""
+        """Return the main argument if it has at most as many lines as a quote; else None."""
         lines = quote.strip().count("\n")
         more = [line for line in self.rest[lines:] if line.strip()][:1]
         is_whole = not more or _ARGUMENT.match(more[0])
@@ -74,9 +74,9 @@ class _Known(NamedTuple):
 
 
 def match_calls(shown: Sequence[CallText], own: Sequence[CallText]) -> dict[int, str]:
-    """Return the agent's line that each call of an export repeats, by the place of the call among ``shown``.
+    """Return the agent's line for each call of an export that matches, by the call's index in ``shown``.
 
-    First come those that are quoted, then those that share the most words.
+    Quoted calls are matched first, then those that share the most words.
     """
     left = {number: _known(number, call) for number, call in enumerate(own)}
     found = dict(_quoted(shown, left))
@@ -93,14 +93,14 @@ def match_calls(shown: Sequence[CallText], own: Sequence[CallText]) -> dict[int,
 
 
 def _quoted(shown: Sequence[CallText], left: dict[int, _Known]) -> Iterator[tuple[int, str]]:
-    """Yield the calls that are quoted in the export; take them out of those that are left."""
+    """Yield (index in ``shown``, the agent's line) of quoted calls, and remove these from ``left``."""
     by_name = defaultdict[tuple[str, ...], list[_Known]](list)
     for known in left.values():
         by_name[_name(known.main)].append(known)
     for place, call in enumerate(shown):
         for quote in _quotes(call.text):
             named = by_name[_name(quote)]
-            same = [one for one in named if _is_of(call, one) and _is_same(quote, one.main_of(quote))]
+            same = [one for one in named if _may_be_same_call(call, one) and _is_same(quote, one.main_of(quote))]
             if same:
                 nearest = min(same, key=lambda one: (len(one.main), one.number))
                 named.remove(nearest)
@@ -109,14 +109,14 @@ def _quoted(shown: Sequence[CallText], left: dict[int, _Known]) -> Iterator[tupl
 
 
 def _similar(call: CallText, left: Iterable[_Known]) -> Iterator[tuple[float, _Known]]:
-    """Yield the agent's calls that an export may show in other words, each with the share of its words there."""
+    """Yield the agent's calls that may match a call of an export, with the share of their words in it."""
     said, quote = {*_WORD.findall(call.text)}, next(_quotes(call.text), "").rstrip()
     beginning = _ELLIPSIS.sub("", quote)
-    for known in islice((one for one in left if _is_of(call, one)), MAX_CALLS):
-        if quote and known.has_main:  # all of it is there, or its end is cut off
+    for known in islice((one for one in left if _may_be_same_call(call, one)), MAX_CALLS):
+        if quote and known.has_main:  # either the export has all of it, or it was truncated
             is_cut = beginning != quote and known.main.startswith(beginning)
             is_argument = len(quote) >= MIN_ARGUMENT and quote in known.call.text
-            share = float(is_cut or is_argument or f"`{known.main}`" in call.text)  # has marks of quotes in it
+            share = float(is_cut or is_argument or f"`{known.main}`" in call.text)  # the backticks mark a quote
         else:
             share = known.share_in(said)
         if share >= MIN_SHARE:
@@ -134,24 +134,24 @@ def _known(number: int, call: CallText) -> _Known:
     return _Known(number, call, main, rest, words, frozenset(_WORD.findall(file)), has_main)
 
 
-def _is_of(call: CallText, known: _Known) -> bool:
-    """Return whether an export may show a call: one of the same tool, or of one that the export does not name."""
+def _may_be_same_call(call: CallText, known: _Known) -> bool:
+    """Return whether a call of an export may be the agent's: same tool, or the export does not name the tool."""
     return call.tool == known.call.tool or (call.tool is None and bool(known.words))
 
 
 def _quotes(text: str) -> Iterator[str]:
-    """Yield what a text quotes, without the results of calls."""
+    """Yield the quotations in a text, without the results of calls."""
     for found in islice((one for one in _QUOTE.finditer(text) if one["info"] != "text"), MAX_QUOTES):
         yield json.loads(found["json"], strict=False) if found["json"] else found["block"] or found["code"] or ""
 
 
 def _name(text: str) -> tuple[str, ...]:
-    """Return the words in the first line of a text, of paths only the names of the files."""
+    """Return the words in the first line of a text, with paths reduced to file names."""
     return tuple(word.rpartition("/")[2] or word for word in text.strip().partition("\n")[0].split())
 
 
 def _is_same(quote: str, main: str | None) -> bool:
-    """Return whether a quote is what was asked of a tool, apart from the beginnings of paths."""
+    """Return whether a quote equals an argument, apart from the beginnings of paths."""
     words, others = quote.split(), (main or "").split()
     same = (
         one == other or other.endswith("/" + one.removeprefix("./")) for one, other in zip(words, others, strict=False)

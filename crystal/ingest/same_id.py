@@ -1,4 +1,4 @@
-"""Give an id of its own to a line that has the id of another one and says something else: a file may be replaced."""
+"""Give a new id to a line with the id of an earlier line but other words, as in a replaced file."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Words: TypeAlias = tuple[tuple[str, bytes], ...]
 
 MAX_ID = 200
 _HASH = 12
-"""Letters of the hash of a line's words in its id."""
+"""Hexadecimal digits in a new id, from the hash of the line's words."""
 MIN_LEFT = 12
-"""Bytes that redaction must have left of a text that is recognised by them."""
+"""Minimum bytes that redaction must leave of a text to recognise it."""
 
 
 def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Turn]) -> Segment:
-    """Return the segment; each line that says other words than an earlier one with its id is set apart.
+    """Return the segment with a new id for each line whose words differ from an earlier line with the same id.
 
-    Its id tells its words, so that it is the same whenever the line is read. Inside a transaction.
+    The new id derives from the words, so that it is the same whenever the line is read. Inside a transaction.
     """
     first, asked = dict[str, int](), set[str]()
     for turn in said:
@@ -54,7 +54,7 @@ def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Tu
         if not _is_among(words, known[uuid], cut[uuid])
     }
     reader = reader_of(segment.origin.harness)
-    return segment._replace(pieces=tuple(_named(piece, names, reader) for piece in segment.pieces))
+    return segment._replace(pieces=tuple(_with_new_ids(piece, names, reader) for piece in segment.pieces))
 
 
 def _words(said: Iterable[tuple[str, str]]) -> Words:
@@ -62,7 +62,7 @@ def _words(said: Iterable[tuple[str, str]]) -> Words:
 
 
 def _is_among(words: Words, known: Collection[Words], cut: Collection[Words]) -> bool:
-    """Return whether a line says the same as a known one, apart from what redaction took out of one of them."""
+    """Return whether a line has the words of a known line, apart from what redaction removed from one of them."""
     if words in known or any(_covers(one, words) for one in cut):
         return True
     return _is_cut(words) and any(_covers(words, one) for one in known)
@@ -79,7 +79,7 @@ def _covers(marked: Words, whole: Words) -> bool:
 
 
 def _covers_text(marked: bytes, whole: bytes) -> bool:
-    """Return whether a text is another one with markers in the place of some stretches."""
+    """Return whether a text equals another one in which redaction replaced parts by markers."""
     first, *rest = MARKER.split(marked)[::2]
     if len(first) + sum(map(len, rest)) < MIN_LEFT or not rest or not whole.startswith(first):
         return marked == whole
@@ -93,7 +93,7 @@ def _covers_text(marked: bytes, whole: bytes) -> bool:
 
 
 def _by_line(said: Iterable[Turn], asked: Collection[str]) -> dict[int, tuple[str, Words]]:
-    """Return (id, words) of the lines with some ids, by their places."""
+    """Return (id, words) of the lines with some ids, by offset."""
     lines = dict[int, tuple[str, list[tuple[str, str]]]]()
     for turn in said:
         if turn.uuid in asked:
@@ -102,7 +102,7 @@ def _by_line(said: Iterable[Turn], asked: Collection[str]) -> dict[int, tuple[st
 
 
 def _archived(store: Store, ldm_home: Path, segment: Segment, uuids: set[str]) -> Iterator[tuple[str, Words]]:
-    """Yield (id, words) of archived lines, as this crystal reads them: an older one may have differed."""
+    """Yield (id, words) of archived lines as this version parses them; an older version may have parsed differently."""
     reader, is_subagents = reader_of(segment.origin.harness), segment.origin.subagent is not None
     for name, *frame in ledger.frames_of_lines(store, uuids) if uuids else ():
         lines = (archive.text_of(ldm_home / name, archive.Frame(*frame)) or b"").split(b"\n")
@@ -110,10 +110,10 @@ def _archived(store: Store, ldm_home: Path, segment: Segment, uuids: set[str]) -
         yield from _by_line(said, uuids).values()
 
 
-def _named(piece: SegmentPiece, names: Mapping[int, tuple[str, str]], reader: TranscriptReader) -> SegmentPiece:
-    """Return a piece with the names of its lines, of those that have the id: not of what is told in another's line.
+def _with_new_ids(piece: SegmentPiece, names: Mapping[int, tuple[str, str]], reader: TranscriptReader) -> SegmentPiece:
+    """Return a piece with new ids in its lines, but only in lines whose own id is replaced, not quoted ids.
 
-    A record of a file that is rewritten has its id from crystal.
+    Records of files that are rewritten are skipped, because crystal assigns their ids.
     """
     lines = list(piece.lines)
     for place, (at, line) in enumerate(lines):

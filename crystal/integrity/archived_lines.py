@@ -1,4 +1,4 @@
-"""Recognize the lines of an archive in the transcript that they were read from."""
+"""Recognize the lines of an archive in the transcript from which they were read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ArchivedLines:
         """Return the bytes of a transcript up to its last archived line, as (first, end, rule).
 
         The rule is ``RESTORED`` for archived lines, ``BY_COPY`` for private ones and ``BEFORE_CRYSTAL`` for others; a
-        line without a name has that of its neighbour.
+        line without a name gets the rule of its neighbour.
         """
         lines: list[tuple[int, int, str | None]] = []
         at, count, rule, rest = 0, 0, None, list(self._last)
@@ -82,7 +82,7 @@ class ArchivedLines:
         return clean
 
     def _names_of(self, line: bytes) -> list[str]:
-        """Return the names by which a line is recognized: its id; if not each line has one, the hash of its text."""
+        """Return the names by which a line is recognized: its id, or the hash of its text if some lines lack ids."""
         uuid = self._reader.facts(line).uuid
         names = [] if uuid is None else [uuid]
         if not self._reader.lines_are_complete:

@@ -1,7 +1,7 @@
 """Find secrets in transcripts on disk and in the memory, and report their location, never their text. Read-only.
 
-The agents' transcripts hold every secret that was ever shown. Crystal's own data is redacted, but by the rules of the
-day on which it was captured: what an older version did not know, today's rules find.
+The agents' transcripts contain every secret that ever appeared. Crystal's own data is redacted, but by the rules at
+the time of capture; today's rules find what an older version missed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from crystal.store.forget.traces import has_line
 from crystal.transcript.reader import reader_of
 
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is read in pieces, so that no transcript needs more memory than this."""
+"""Longer lines are read in pieces of this size, which bounds the memory for any transcript."""
 
 _NO_SECRET = frozenset(("private-span", "recalled"))
 
@@ -48,7 +48,7 @@ class Exposure:
 def list_transcripts(
     roots: Sequence[Root], paths: Sequence[Path], refusal: Callable[[Path, Exception], None]
 ) -> list[finder.TranscriptFile]:
-    """Return the transcripts that an import would read, each once: those in ``paths``, or all in ``roots``."""
+    """Return the transcripts that an import would read, without duplicates: those in ``paths``, or all in ``roots``."""
     if not paths:
         return list(finder.all_transcripts(roots, refusal))
     return list({found.path: found for path in paths for found in finder.under(path)}.values())
@@ -91,13 +91,13 @@ class KeptSecret:
 def find_kept(
     stores: Sequence[Store], ldm_home: Path, progress: Callable[[str, int, int], None], unread: Callable[[str], None]
 ) -> Iterator[KeptSecret]:
-    """Yield the secrets in the archives of the first store, then those that only a store's own texts have.
+    """Yield the secrets in the archives of the first store, then those that are only in the texts of a store.
 
     Args:
         stores: This machine's own store, and the mirror's if there is one.
-        ldm_home: What archive paths are relative to.
-        progress: Called with the name of the step, how much is done, and how much there is; 0 if unknown.
-        unread: Called with an archive of which something cannot be read.
+        ldm_home: The folder to which archive paths are relative.
+        progress: Called with the name of the step, the amount done, and the total; 0 if unknown.
+        unread: Called with each archive that cannot be read completely.
     """
     redactor = Redactor(b"not kept")
     told: set[tuple[str, str]] = set()
@@ -122,7 +122,7 @@ def find_kept(
 
 
 def _in_row(redactor: Redactor, store: Store, row: KeptRow, text: bytes) -> Iterator[KeptSecret]:
-    """Yield the secrets of one archived row. A line without a stored turn has no id that can be forgotten."""
+    """Yield the secrets of one archived row. A line without a stored turn has no id that ``forget`` accepts."""
     at, placed = row.start, []
     for line in text.split(b"\n")[:-1]:
         placed.append((at, line))

@@ -1,4 +1,4 @@
-"""Results of a verification: defects, and the number of bytes in each state."""
+"""Define the result of a verification: defects, and the number of bytes in each state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ FaultKind = Literal[
     "vectors", "memories", "work",
 ]  # fmt: skip
 MAX_UNPROVED = 99.999
-"""The largest share, in percent, of something that has a gap whose size nobody knows."""
+"""Maximum percentage for something that has a gap of unknown size."""
 HARMLESS = ("behind", "unreadable")
-"""Kinds that are not damage: the next sync captures it, or the system refuses to read it."""
+"""Kinds that are not damage: the next sync captures the bytes, or the system refuses to read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Proof:
-    """Result. ``bytes_by_state`` counts transcript bytes: captured, private, each rule's name, behind, unreadable."""
+    """Result of a verification. ``bytes_by_state``: captured, private, each rule's name, behind, unreadable."""
 
     transcripts: int = 0
     files_gone: int = 0
@@ -64,7 +64,7 @@ class Proof:
 
     @property
     def percent(self) -> float:
-        """Return the share of all known transcript bytes whose state is proved, 0 to 100."""
+        """Return the percentage of all known transcript bytes whose state is proved."""
         total = max(1, sum(self.bytes_by_state.values()))
         unproved = sum((fault.stop or 0) - (fault.start or 0) for fault in self.faults if fault.stop is not None)
         return 100.0 if not self.faults else min(MAX_UNPROVED, 100.0 * max(0, total - unproved) / total)

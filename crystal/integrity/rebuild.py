@@ -2,8 +2,8 @@
 
 Private lines are not in the archive. So a transcript that is still on disk is not read again up to its last archived
 line: the bytes of these lines count as archived, as private if they are known to be, or else as from before crystal,
-which backfill imports. The next sweep captures the rest, using the known private ranges; if those are unknown, all that
-is not archived is left out until the user asks for it.
+which backfill imports. The next sweep captures the rest, using the known private ranges; if those are unknown, all
+lines that are not archived are left out until the user imports them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SUFFIXES = re.compile(r"(\+\d+)?$")
 
 @dataclass(slots=True)
 class RebuildResult:
-    """Result: number of turns, unreadable bytes of archive files, by file, and bytes that only transcripts have."""
+    """Result of a rebuild: number of turns, unreadable bytes by archive file, and bytes that only transcripts have."""
 
     turns: int = 0
     unreadable: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Rebuild:
 
     Attributes:
         capture: The machine's capture; its store is rebuilt.
-        ldm_home: What archive paths are relative to.
+        ldm_home: The folder to which archive paths are relative.
         find_project: Returns the git project of a folder.
         device_of: Returns the machine of an agent, if another machine sent its sessions.
     """
@@ -104,7 +104,7 @@ class Rebuild:
                 taken.not_archived += self._compare_with_disk(state, path)
 
     def take_tail(self, state: ledger.TranscriptState, taken: RebuildResult) -> None:
-        """Read the frames at the end of an archive that the ledger does not know, in one transaction."""
+        """Read the frames at the end of an archive that are not in the ledger, in one transaction."""
         with self.store.transaction():
             self._take_frames(
                 state, self.ldm_home / str(state.archive), ledger.archive_end(self.store, state.id), taken
@@ -122,7 +122,7 @@ class Rebuild:
         for frame, text in archive.placed_frames(path):
             told = placed.pop((frame.offset, frame.length), None)
             if text is None:
-                return True  # for a damaged file only these rows tell what was in it
+                return True  # if the file is damaged, only these rows show its former content
             if told is None and frame.offset < end and text.strip():
                 return False
             if told is not None and hashlib.sha256(text).digest() != told:
@@ -130,7 +130,7 @@ class Rebuild:
         return not placed
 
     def _misnamed(self, path: Path, name: str) -> ledger.TranscriptState | None:
-        """Name a file in the row that belongs to it and names one that does not exist; return its transcript."""
+        """Write a file's name into its transcript's row if that names a missing file; return the transcript."""
         states = [one for one in ledger.all_states(self.store) if one.archive is not None]
         astray = [one for one in states if not (self.ldm_home / str(one.archive)).exists()]
         if not astray:
@@ -216,7 +216,7 @@ class Rebuild:
         return sum(stop - start for start, stop, rule in stretches if rule == BEFORE_CRYSTAL)
 
     def _block_again(self, path: Path) -> None:
-        """Block lines again whose remainder in the archive shows that they were forgotten."""
+        """Block lines again if the rest of them in the archive shows that they were forgotten."""
         frames = (text for _, text in archive.placed_frames(path) if text and FORGOTTEN.encode() in text)
         lines_left = (line for text in frames for line in text.split(b"\n") if is_forgotten(line))
         facts = [find_facts(line) for line in lines_left]
@@ -252,7 +252,7 @@ def leave_out_rest(capture: Capture) -> int:
 
 
 def _drop_revised(store: Store, row: int, clean: bytes, again: Collection[str]) -> None:
-    """Delete the turns of records that the lines replace, if these are written again or later than the turns."""
+    """Delete the turns of records that the lines replace, if those are written again or later than the turns."""
     older = [one for one in revised_in(clean) if one in again or (checks.newest_row_of(store, one) or row) < row]
     checks.drop_turns(store, checks.turns_with_ids(store, older))
 
@@ -269,7 +269,7 @@ def write_turns(
 ) -> int:
     """Write the turns of a ledger row's archived lines that are missing in the store, or differ. Return their number.
 
-    Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns stay away.
+    Runs inside a transaction. ``superseded`` are ids of records that later rows replace: their turns are not written.
     """
     lines, repeated = lines_of(clean), repeated_turns(store, ldm_home, state.origin)
     missing = [one for one in missing_turns(store, row, start, lines, state, repeated) if one[0].uuid not in superseded]
@@ -278,7 +278,7 @@ def write_turns(
     _drop_revised(store, row, clean, again)
     said = [(turn, row, chunking.split(turn.text)) for turn, _ in missing]
     others = [turn for turn in turns_in(lines, start, state) if turn.uuid not in again]
-    # A line that another session had first is recorded as a copy.
+    # A line that is stored with another session is recorded as a copy.
     said += [(turn, row, []) for turn in others if checks.has_turn(store, turn.uuid, turn.part)]
     projects = {turn.cwd: find_project(turn.cwd) for turn, *_ in said if turn.cwd}
     title = reader_of(state.origin.harness).title([(start, line) for line in lines])
@@ -293,7 +293,7 @@ def _lines_in(path: Path) -> Iterator[bytes]:
 
 
 def records_in(text: bytes, harness: str) -> list[SeenRecord]:
-    """Return the records of a harness that rewrites its files among archived lines, as recovered."""
+    """Return the records in archived lines of a harness that rewrites its files, as recovered."""
     if not isinstance(reader_of(harness), SnapshotReader):
         return []
     contexts = [(line, parse_completed(line)[1].id or "") for line in text.split(b"\n")]

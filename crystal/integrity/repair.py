@@ -1,6 +1,6 @@
 """Repair what ``verify`` found: from the transcripts if they still exist, else from the archive.
 
-Nothing is deleted that is not written again in the same transaction. What cannot be repaired stays reported.
+Nothing is deleted unless it is written again in the same transaction. Faults that cannot be repaired stay reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def repair(
 ) -> list[str]:
     """Repair what needs no capture; the sweep handles ``behind``. Return what was done, in words.
 
-    Order matters: archive frames first, because turns are written again from them.
+    The order matters: archive frames first, because turns are written again from them.
     """
     work = _Repair(store, faults, ldm_home, cleaner, find_project)
     return [*work.mend_archive(), *work.mend_turns(), *work.restart_transcripts(), *_repair_index(store)]
@@ -41,7 +41,7 @@ def repair(
 
 @dataclass(frozen=True)
 class _Repair:
-    """Repairs of transcripts, with the state that they share."""
+    """Repairs of transcripts, with their shared state."""
 
     store: Store
     faults: Sequence[Fault]
@@ -51,7 +51,7 @@ class _Repair:
 
     @cached_property
     def states(self) -> dict[int, ledger.TranscriptState]:
-        """Return the transcripts of the ledger by row id, of agents that this crystal knows."""
+        """Return the transcripts of known agents in the ledger, by row id."""
         return {state.id: state for state in ledger.all_states(self.store) if state.origin.harness in HARNESSES}
 
     def mend_archive(self) -> Iterator[str]:
@@ -64,7 +64,7 @@ class _Repair:
                 yield f"{fault.what}: archived bytes {row.start} to {row.stop} again"
 
     def mend_turns(self) -> Iterator[str]:
-        """Remove rows that point at missing rows, and write turns again from the archive."""
+        """Remove rows that refer to missing rows, and write turns again from the archive."""
         wanted = {fault.row for fault in self.faults if fault.kind == "turns"}
         are_orphans_gone = checks.mend_orphans(self.store)
         if are_orphans_gone:
@@ -78,7 +78,7 @@ class _Repair:
                 if not is_wanted or row.state != "captured" or not row.length:
                     continue
                 clean = archive.text_of(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
-                if clean is not None:  # what cannot be read from the archive is left unchanged
+                if clean is not None:  # turns whose archived lines cannot be read are left unchanged
                     later = revised_after(state, rows, row, self.ldm_home)
                     with self.store.transaction():
                         checks.drop_turns(self.store, broken.get(row.id, []))
@@ -102,7 +102,7 @@ class _Repair:
         if state.archive is None or finder.look_at(path) is None or row.generation != state.mark.generation:
             return False
         if not reader_of(state.origin.harness).lines_are_complete:
-            return False  # what was archived are not the bytes of the file
+            return False  # the file does not have the archived bytes
         with path.open("rb") as file:
             file.seek(row.start)
             raw = file.read(row.stop - row.start)
@@ -112,7 +112,7 @@ class _Repair:
         if hashlib.sha256(clean).digest() != row.clean_hash:
             return False
         if archive.text_of(self.ldm_home / state.archive, archive.Frame(row.offset, row.length)) == clean:
-            return False  # only the name of the file was wrong
+            return False  # only the file's name was wrong
         with self.store.transaction():
             self._archive_again(state, row, self.ldm_home / state.archive, raw, clean)
         return True
@@ -136,7 +136,7 @@ class _Repair:
 
 
 def _repair_index(store: Store) -> Iterator[str]:
-    """Repair what search derives from the text: the entries of memories and the vectors."""
+    """Repair the data that search derives from the text: the chunks of memories and the vectors."""
     if remade := checks.mend_memories(store):
         yield f"memories indexed for search again: {remade}"
     if wrong := index.count_faults(store):
@@ -150,7 +150,7 @@ def _repair_index(store: Store) -> Iterator[str]:
 def _without_forgotten(
     store: Store, state: ledger.TranscriptState, row: checks.LedgerRow, raw: bytes, clean: bytes
 ) -> bytes:
-    """Return a row's lines with forgotten ones blanked: the transcript still has what the archive had lost."""
+    """Return a row's lines with forgotten ones blanked, because the transcript still has what the archive had lost."""
     blocks = read_blocks(store)
     if blocks is None:
         return clean

@@ -1,4 +1,4 @@
-"""Write an archived session back to where ``claude --resume`` finds it."""
+"""Write an archived session back to the place where ``claude --resume`` finds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from crystal.transcript.reader import TranscriptReader, reader_of
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """File that was written, or would be.
+    """A file that was written, or would be.
 
     Attributes:
         path: Path of the file.
@@ -39,8 +39,8 @@ class Restored:
 def archived_lines(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[bytes]:
     """Return the archived lines of one transcript as they were in the file, without newlines, each uuid once.
 
-    A file that was replaced, for example compacted by the client, yields first what only older versions had, then the
-    latest version.
+    If the file was replaced, for example compacted by the client, lines that only older versions had come first, then
+    the latest version.
 
     Raises:
         DamagedError: A frame cannot be read.
@@ -96,7 +96,7 @@ def restore(
     Args:
         store: The store, open for writing.
         session: The complete session id.
-        ldm_home: What archive paths are relative to.
+        ldm_home: The folder to which archive paths are relative.
         roots: The agents' folders of transcripts on this machine.
         project: The folder to resume in; None for the session's own folder.
         cleaner: The hashes of this store.
@@ -149,7 +149,7 @@ def _cwd_of(lines: Iterable[bytes], reader: TranscriptReader) -> str | None:
 
 
 def _note(store: Store, state: ledger.TranscriptState, target: Path, cleaner: tail.Cleaner, now: int) -> None:
-    """Record in the ledger that this file holds archived lines, so that no sweep captures it again."""
+    """Record in the ledger that this file has archived lines, so that no sweep captures it again."""
     found = finder.look_at(target)
     if found is None:
         return

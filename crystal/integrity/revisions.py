@@ -1,4 +1,4 @@
-"""Find the archived lines that a later line replaces: those of records that changed in a file that is rewritten."""
+"""Find archived lines of records that later lines replace, in files that are rewritten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crystal.transcript.line_context import revised_ids
 def revised_after(
     state: ledger.TranscriptState, rows: Iterable[checks.LedgerRow], row: checks.LedgerRow, ldm_home: Path
 ) -> set[str]:
-    """Return the ids of the records that later rows of a transcript replace, also with nothing."""
+    """Return the ids of the records that later rows of a transcript replace or delete."""
     if state.origin.harness == CLAUDE_CODE:
         return set()
     later = [one for one in rows if one.id > row.id and one.state == "captured" and one.length]
@@ -25,5 +25,5 @@ def revised_after(
 
 
 def revised_in(clean: bytes) -> set[str]:
-    """Return the ids of the records in archived lines that replace an earlier state of themselves."""
+    """Return the ids of the records in archived lines that replace an earlier state of the same record."""
     return revised_ids(clean.split(b"\n"))

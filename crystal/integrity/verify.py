@@ -1,4 +1,4 @@
-"""Prove that nothing is missing: every byte of every transcript, its copy in the archive, and the data of search.
+"""Verify that nothing is missing: every byte of every transcript, its copy in the archive, and the data of search.
 
 ``verify`` reads and reports; ``repair`` (crystal/integrity/repair.py) fixes. A transcript that Claude Code has deleted
 is verified from its archive alone.
@@ -39,16 +39,16 @@ from crystal.transcript.reader import reader_of
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """One run: everything is read again and compared.
+    """One run of ``verify``, which reads and compares everything.
 
     Attributes:
         store: The store, open for writing: archives are compared with it under the write lock.
-        ldm_home: What archive paths are relative to.
+        ldm_home: The folder to which archive paths are relative.
         device: The machine whose transcripts can be on this disk.
         folders: The folders of transcripts.
         cleaner: The hashes of this store.
         progress: Called with the bytes read.
-        proof: What was found so far.
+        proof: The result so far.
     """
 
     store: Store
@@ -73,7 +73,7 @@ class Verification:
             if listed.origin.harness in HARNESSES:
                 self._check_transcript(*_as_of_one_moment(self.store, listed))
                 continue
-            # Any other name is damage, or a newer crystal's on another machine.
+            # Any other name means damage, or a newer crystal on another machine.
             kind: FaultKind = "ledger" if listed.origin.device == self.device else "unreadable"
             words = f"this crystal knows no agent {listed.origin.harness!r}, whose session this is"
             proof.faults.append(Fault(kind, listed.path, words, transcript=listed.id))
@@ -88,7 +88,7 @@ class Verification:
         return proof
 
     def _cannot_read(self, path: str, error: Exception, transcript: int | None = None, start: int = 0) -> None:
-        """Add a file whose bytes after ``start`` nobody can prove."""
+        """Record a file whose bytes after ``start`` cannot be verified."""
         problem = refused(error, Path(path)) if isinstance(error, OSError) else error
         words = problem.message if isinstance(problem, CrystalError) else str(problem)
         words = words.removeprefix(path).lstrip(": ")
@@ -125,13 +125,13 @@ class Verification:
         twins = repeated_turns(self.store, self.ldm_home, state.origin)
         for row in rows:
             if row.state != "captured" or not row.length:
-                continue  # a row without a frame: its lines were sent to the home machine, see relay.local_memory
+                continue  # a row without a frame: its lines were sent to home, see relay.local_memory
             fault = (row.start, row.stop, state.id, row.id)
             try:
                 clean = archive.read_frame(self.ldm_home / str(state.archive), archive.Frame(row.offset, row.length))
             except DamagedError as error:
                 now_state, now_rows = _as_of_one_moment(self.store, state)
-                if now_state.archive != state.archive:  # rewritten meanwhile, without what was forgotten
+                if now_state.archive != state.archive:  # rewritten meanwhile, without forgotten lines
                     yield from self._archive_faults(now_state, now_rows)
                     return
                 yield Fault("archive", str(state.archive), error.message, *fault)
@@ -150,7 +150,7 @@ class Verification:
                 yield Fault("turns", state.path, words, *fault)
 
     def _check_file(self, state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -> None:
-        """Compare the transcript on disk with the ledger. Records of a file that is rewritten are compared elsewhere.
+        """Compare the transcript on disk with the ledger. Records of files that are rewritten are compared elsewhere.
 
         Raises:
             FileNotFoundError: It is gone.
@@ -184,7 +184,7 @@ class Verification:
         )
         states = ledger.all_states(self.store, self.device)
         paths = {state.path for state in states}
-        # The same file under another folder name, because of a link.
+        # The same file may be in another folder, because of a link.
         same = {(state.mark.dev, state.mark.inode, Path(state.path).name) for state in states}
         for found in there:
             if str(found.path) in paths or (found.dev, found.inode, found.path.name) in same:
@@ -209,7 +209,7 @@ class Verification:
                 known = checks.known_archives(self.store)
         except StoreBusyError:
             raise
-        except UnavailableError:  # the disk is full or cannot be written, so nobody writes a file just now
+        except UnavailableError:  # the disk is full or cannot be written, so no process writes a file now
             known = checks.known_archives(self.store)
         for path in there:
             if path.exists() and path.relative_to(self.ldm_home).as_posix() not in known:
@@ -219,7 +219,7 @@ class Verification:
 def _as_of_one_moment(
     store: Store, listed: ledger.TranscriptState
 ) -> tuple[ledger.TranscriptState, list[checks.LedgerRow]]:
-    """Return a transcript's watermark and its rows in one snapshot: capture continues meanwhile."""
+    """Return a transcript's watermark and its rows in one snapshot, because capture continues meanwhile."""
     with store.reading():
         state = ledger.state_of(store, listed.origin.device, listed.mark.transcript) or listed
         return state, checks.ledger_rows(store, state.id)
@@ -243,7 +243,7 @@ def ledger_faults(state: ledger.TranscriptState, rows: list[checks.LedgerRow]) -
 
 
 def tail_faults(store: Store, state: ledger.TranscriptState, ldm_home: Path) -> Iterator[Fault]:
-    """Find archives longer than the ledger knows: the database is older, or a process was killed."""
+    """Find archives longer than the ledger says: the database is older, or a process was killed."""
     if state.archive is None:
         return
     path = ldm_home / state.archive
@@ -270,7 +270,7 @@ def lines_of(clean: bytes) -> list[bytes]:
 def turns_in(lines: Sequence[bytes], start: int, state: ledger.TranscriptState) -> Iterator[Turn]:
     """Return the turns of archived lines.
 
-    Offsets count the harness's bytes, cleaned, from ``start``: exact only if nothing was removed.
+    Offsets count the cleaned bytes from ``start``: they are exact only if nothing was removed.
     """
     own = lines if state.mark.counts_records else map(without_context, lines)
     starts = itertools.accumulate((len(line) + 1 for line in own), initial=start)
@@ -284,8 +284,8 @@ def missing_turns(
 ) -> list[tuple[Turn, int | None]]:
     """Return the turns of a ledger row's archived lines that are missing in the store or differ, with the id if stored.
 
-    ``twins`` are those that the agent says: they are not missing. The text is only compared for
-    turns captured with this row: the client may have rewritten a line.
+    Turns in ``twins`` are in the agent's transcript and not missing. The text is compared only for turns captured with
+    this row, because the client may have rewritten a line.
     """
     stored = checks.turns_of_row(store, row)
     revised, blocks = revised_ids(lines), forgetting.read_blocks(store)
@@ -306,9 +306,9 @@ def missing_turns(
 
 
 def _is_elsewhere(store: Store, turn: Turn, row: int, harness: str, *, revised: Collection[str]) -> bool:
-    """Return True if a turn that is not stored with its ledger row is stored with another one that may have it.
+    """Return True if a turn that is not stored with its ledger row is stored with another valid row.
 
-    A record that was revised has its turns with the newest row alone: they may be fewer than those of an earlier one.
+    A revised record has turns only with the newest row, possibly fewer than with an earlier one.
     """
     newest = checks.newest_row_of(store, turn.uuid)
     if newest is not None and newest > row and harness != CLAUDE_CODE:
@@ -326,7 +326,7 @@ def _says(chunks: Sequence[Chunk], text: str) -> bool:
 def is_stored(store: Store, turn: Turn) -> bool:
     """Return True if a turn is in the store: by its uuid, or by its text if its line has none.
 
-    A uuid derived from a line's offset differs here if secrets were removed before the line.
+    A uuid derived from a line's offset differs if secrets were removed before the line.
     """
     if checks.has_turn(store, turn.uuid, turn.part):
         return True

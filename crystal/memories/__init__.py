@@ -1,1 +1,1 @@
-"""Memories outside of the database: as JSON, and in the append-only record next to the archive."""
+"""Store memories outside the database: as JSON, and in the append-only record next to the archive."""

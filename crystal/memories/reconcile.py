@@ -2,7 +2,7 @@
 
 A change is appended to the record inside the database's transaction and flushed before its commit, as an archive's
 frames are. The database stores the size of the record. If it differs from the actual size, both are compared as a
-whole: entries that only the record has are added, and none is added twice. So a crash between the two writes loses
+whole: entries that are only in the record are added, and none is added twice. So a crash between the two writes loses
 nothing.
 
 Source: docs/adr/0024-memory-record.md.
@@ -27,7 +27,7 @@ from crystal.store.sync.relay_peers import home_peer
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """Result of a reconciliation: memories missing in the database, memories that differed, the record."""
+    """Result of a reconciliation: restored and corrected memories, whether the record was rewritten, damaged lines."""
 
     returned: int = 0
     corrected: int = 0
@@ -51,7 +51,7 @@ class ReconcileReport:
 
 @dataclass(frozen=True, slots=True)
 class RecordFault:
-    """Difference between record and database. ``is_behind``: the next sync fixes it, nothing is damaged."""
+    """A difference between record and database. ``is_behind``: the next sync fixes it, nothing is damaged."""
 
     path: Path
     message: str
@@ -86,7 +86,7 @@ def reconcile(store: Store, path: Path) -> ReconcileReport:
 
     Idempotent.
 
-    The later of two versions of a memory wins; with equal times that of the record, which has a checksum. Damaged lines
+    The later of two versions of a memory wins; with equal times the record's, which has a checksum. Damaged lines
     are kept in a file next to the record.
 
     Raises:
@@ -97,7 +97,7 @@ def reconcile(store: Store, path: Path) -> ReconcileReport:
 
 
 def restore_memories(store: Store, agents: Path, own: Path | None = None) -> int:
-    """Add to the database what the records of all agents have and it lacks. Return how many memories were restored.
+    """Add to the database the memories that only the records of agents have. Return the number of restored memories.
 
     For a rebuilt database. ``own`` is this machine's record, which is reconciled afterwards. Runs outside of
     transactions. Idempotent.
@@ -159,7 +159,7 @@ def _differences(
 
 
 def _continues(path: Path, noted: int) -> bool:
-    """Return True if only a torn line follows the bytes that the database knows; a link may lead to any file."""
+    """Return True if only a torn line follows the bytes recorded in the database; a link may lead to any file."""
     try:
         if path.is_symlink():
             return False
@@ -200,7 +200,7 @@ def _take_in(
 ) -> ReconcileReport:
     """Update the database from newer versions in the record.
 
-    Runs inside a transaction that has changed some memories.
+    Runs inside a transaction that has changed the memories in ``changed``.
     """
     known = _entries(store)
     returned = corrected = 0
@@ -213,13 +213,13 @@ def _take_in(
             continue
         returned += here is None
         corrected += here is not None
-        if home_peer(store) is not None:  # there is no sign that it was sealed for home
+        if home_peer(store) is not None:  # nothing shows whether it was sealed for home
             past.include_memory(store, memories.row_of(store, uid) or 0)
     return ReconcileReport(returned, corrected)
 
 
 def _better(recorded: record.MemoryEntry, here: record.MemoryEntry, *, is_proved: bool) -> record.MemoryEntry:
-    """Return the winning version with the history of both; with equal times the record wins."""
+    """Return the winning version with the history of both; with equal times the record's."""
     theirs, ours = recorded.version.memory, here.version.memory
     is_chosen = theirs.updated_at > ours.updated_at or (theirs.updated_at == ours.updated_at and is_proved)
     chosen = recorded if is_chosen else here

@@ -1,4 +1,4 @@
-"""Record of memories: an append-only file of JSON lines, ``memories.jsonl``, next to the archive.
+"""Read and write the record of memories: an append-only file of JSON lines, ``memories.jsonl``, next to the archive.
 
 Each change of a memory adds a line with all of its fields and its former version. The last line of a memory is its
 current state. Each line ends with a checksum of its own bytes, to detect damage. This module reads and writes the file.
@@ -35,7 +35,7 @@ _CHECKSUM_DIGITS = 16
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """Memory according to one line, or to all its lines together. ``former`` are its earlier versions, oldest first."""
+    """A memory according to one or all of its lines. ``former`` are its earlier versions, oldest first."""
 
     version: Version
     former: tuple[FormerMemory, ...] = ()
@@ -43,7 +43,7 @@ class MemoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class DamagedLine:
-    """Damaged line. ``is_torn`` marks a last line without a newline, as opposed to an altered one."""
+    """A damaged line. ``is_torn`` marks a last line without a newline, as opposed to an altered one."""
 
     number: int
     offset: int
@@ -53,7 +53,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class RecordContents:
-    """Content of a record: each memory by its id, in the order of first lines. ``size`` is None if there is no file."""
+    """Content of a record: memories by id, in the order of their first lines. ``size`` is None if there is no file."""
 
     entries: dict[str, MemoryEntry] = field(default_factory=dict)
     damaged: tuple[DamagedLine, ...] = ()
@@ -88,7 +88,7 @@ def decode_line(line: bytes) -> MemoryEntry:
 
 
 def read_record(path: Path) -> RecordContents:
-    """Read a record. Damaged lines are set aside.
+    """Read a record. Damaged lines are returned separately.
 
     Raises:
         CrystalError: The file exists but cannot be read, or is a link to a file without any line of a record.
@@ -114,7 +114,7 @@ def read_record(path: Path) -> RecordContents:
             known = entries[uid].former if uid in entries else ()
             entries[uid] = replace(entry, former=tuple(dict.fromkeys([*known, *entry.former])))
         offset += len(line)
-    if damaged and not entries and path.is_symlink():  # what is not ours is not written anew
+    if damaged and not entries and path.is_symlink():  # another program's file must not be rewritten
         target = os.path.realpath(path)
         hint = f"run: rm {shlex.quote(str(path))} (removes only the link); then: crystal verify --repair"
         raise UsageError(f"{path} is a link to {target}, which is no record of memories", hint=hint)
@@ -124,7 +124,7 @@ def read_record(path: Path) -> RecordContents:
 def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int:
     """Append lines after ``size`` bytes and make them durable; return the new size.
 
-    Bytes after ``size`` are the unfinished line of a killed process: they are cut off.
+    Bytes after ``size`` are the incomplete line of a killed process and are removed.
 
     Raises:
         StoreFullError, UnavailableError: The record is unchanged.
@@ -141,7 +141,7 @@ def append_entries(path: Path, size: int, entries: Iterable[MemoryEntry]) -> int
 
 
 def write_record(path: Path, entries: Iterable[MemoryEntry]) -> int:
-    """Replace a record as a whole, durably. Return its size. After a crash the old or the new one is there.
+    """Replace a record as a whole, durably. Return its size. After a crash the file is the old or the new record.
 
     Raises:
         StoreFullError, UnavailableError: The record is unchanged.

@@ -1,6 +1,6 @@
-"""Rules for the texts, keys and projects of memories, and for their changes. Pure.
+"""Apply the rules for the texts, keys and projects of memories, and for their changes. Pure.
 
-Every change makes a newer version, even if the clock went back.
+Every change makes a newer version, even if the clock was set back.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _one_of(what: str, word: str, known: tuple[str, ...], more: str) -> str:
 
 
 def changed(one: Remembered, now: int, **fields: object) -> Remembered:
-    """Return the next version of a memory: newer than the previous one, whatever the clock says."""
+    """Return the next version of a memory, which is newer than the previous one even if the clock is not."""
     moment = min(max(now, one.updated_at + 1), MAX_TIME)
     return replace(one, updated_at=moment, **fields)  # type: ignore[arg-type] # fields of Remembered
 

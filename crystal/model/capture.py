@@ -1,7 +1,7 @@
-"""The values that packages pass to each other: frozen, without behaviour beyond ids.
+"""Define the values that packages pass to each other: frozen, without behaviour beyond ids.
 
 Times are integers, milliseconds since the Unix epoch, UTC, unless a name says otherwise. Offsets are bytes from
-the start of a transcript file and always sit after a newline.
+the start of a transcript file and are always after a newline.
 """
 
 import re
@@ -15,7 +15,7 @@ Role = Literal["user", "assistant", "thinking", "tool_call", "tool_result", "sub
 LedgerState = Literal["captured", "private", "skipped"]
 
 ID_END = "~"
-"""Ends an agent's own id of a session, where crystal adds to it because it is not unique."""
+"""Separates an agent's own session id from crystal's suffix, which is added if the id is not unique."""
 
 Memory = Literal["local", "mirror"]
 """Place where something was found: this machine's own store, or its copy of the home machine's."""
@@ -30,15 +30,15 @@ Category = Literal["fact", "preference", "event", "opinion", "skill"]
 """Kind of a memory."""
 
 MemoryStatus = Literal["active", "deprecated"]
-"""``deprecated`` is kept, and found by its id alone."""
+"""A ``deprecated`` memory is kept, but found only by its id."""
 
 
 MIRROR_IDS = 10**12
-"""Number added to the ids of the mirror's rows where they are handed out, so that a number names one thing."""
+"""Added to the ids of the mirror's rows in results, so that each number identifies one thing."""
 
 
 def hit_name(number: int) -> str:
-    """Return what a hit is called: ``h17`` in this machine's memory, ``m17`` in the mirror of home's."""
+    """Return the name of a hit: ``h17`` in this machine's memory, ``m17`` in the mirror of home's."""
     return f"m{number - MIRROR_IDS}" if number > MIRROR_IDS else f"h{number}"
 
 
@@ -65,14 +65,14 @@ def parse_hit_name(text: str) -> int | None:
 
 
 BEFORE_CRYSTAL = "before-crystal"
-"""The rule under which bytes are skipped that were there when crystal first met the machine. Backfill imports them."""
+"""Rule for skipped bytes that existed when crystal first scanned the folder. Backfill imports them."""
 
 RESTORED = "restored"
-"""The rule under which bytes are skipped that are in the archive already: written by ``restore``, or recovered."""
+"""Rule for skipped bytes that are in the archive already: written by ``restore``, or recovered."""
 
 
 PRIVACY_LOST = "privacy-lost"
-"""The rule under which bytes are skipped of which nobody knows any more whether they were private."""
+"""Rule for skipped bytes of which it is no longer known whether they were private."""
 
 
 class Origin(NamedTuple):
@@ -94,8 +94,8 @@ class Watermark(NamedTuple):
     """Position up to which one transcript was read, with what recognises the file again.
 
     ``tail_hash`` is a keyed hash of the (at most 4096) bytes just before ``offset``; empty at offset 0.
-    ``generation`` counts how often the file was found replaced. ``written`` differs whenever the file was written; 0 if
-    it is not known.
+    ``generation`` counts how often the file was replaced. ``written`` changes whenever the file is written; 0 if
+    unknown.
     """
 
     transcript: str
@@ -108,7 +108,7 @@ class Watermark(NamedTuple):
 
     @property
     def counts_records(self) -> bool:
-        """Return whether the offset counts lines made of records, which no file holds."""
+        """Return whether the offset counts lines made of records, which are in no file."""
         return self.offset > 0 and not self.tail_hash
 
 
@@ -127,11 +127,10 @@ class RawSegment(NamedTuple):
 class SegmentPiece(NamedTuple):
     """A run of lines of a segment in one ledger state.
 
-    ``kept`` holds the lines as they may be stored (secrets and private spans taken out), and is empty unless ``state``
-    is ``captured``; also for a single huge line, which ``lines`` has, so that memory holds it once. ``raw_hash`` is a
-    keyed hash of the bytes as they are in the file, None for private pieces: a hash of private text would confirm a
-    guess. ``lines`` gives (offset in the file, clean line without its newline) for every captured line that has a
-    character.
+    ``kept`` contains the lines without secrets and private spans, and is empty unless ``state`` is ``captured``; also
+    for a single huge line, which only ``lines`` has, so that memory contains it once. ``raw_hash`` is a keyed hash of
+    the bytes in the file, None for private pieces: a hash of private text would confirm a guess. ``lines`` has (offset
+    in the file, clean line without its newline) for every captured line that is not empty.
     """
 
     start: int
@@ -144,22 +143,22 @@ class SegmentPiece(NamedTuple):
 
     @property
     def clean(self) -> bytes:
-        """The lines as they may be stored; empty unless they are."""
+        """The lines as they may be stored; empty unless captured."""
         return self.kept or b"".join(line + b"\n" for _, line in self.lines)
 
 
 class Finding(NamedTuple):
-    """Number of secrets of one kind that were taken out."""
+    """The number of removed secrets of one kind."""
 
     kind: str
     number: int
 
 
 class Segment(NamedTuple):
-    """The unit of capture: a stretch of one transcript, cleaned, with its byte range and its origin.
+    """The unit of capture: consecutive lines of one transcript, cleaned, with their byte range and origin.
 
-    The watermark counts it, the archive keeps it, the envelope seals it, ``ingest`` takes it. ``before`` is the
-    watermark that it was read from and ``after`` the one to store in the same transaction as its rows.
+    The watermark counts it, the archive keeps it, the envelope seals it, ``ingest`` stores it. ``before`` is the
+    watermark from which it was read and ``after`` the one to store in the same transaction as its rows.
     ``private_uuids`` are the ids of lines that were left out; copies of them in other files stay private too.
     """
 
@@ -173,11 +172,11 @@ class Segment(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """One thing that was said or done: a block of a transcript line.
+    """One message, thought, tool call or tool result: a block of a transcript line.
 
     Its identity is (``uuid``, ``part``): the line's own uuid and the index of the block in the line. ``text`` is
-    valid Unicode without NUL, never blank; a long tool result is its head and its tail, ``full_length`` (characters)
-    says how long the whole is. ``timestamp`` is None when the line has none. ``offset`` is where the line starts.
+    valid Unicode without NUL, never blank; for a long tool result it is the head and the tail, and ``full_length`` is
+    the length of the whole in characters. ``timestamp`` is None if the line has none. ``offset`` is the line's start.
     """
 
     uuid: str
@@ -196,14 +195,14 @@ class Turn(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A stretch of a turn's text: ``turn.text[start:start + len(text)]``, the unit that is indexed and embedded."""
+    """A part of a turn's text: ``turn.text[start:start + len(text)]``, the unit that is indexed and embedded."""
 
     start: int
     text: str
 
 
 class Project(NamedTuple):
-    """Place of work: a folder, what git says of it (None: nothing), and the identity it had until now."""
+    """A place of work: a folder, its git data (None if it has none), and the identity that it had until now."""
 
     cwd: str
     git_root: str | None = None

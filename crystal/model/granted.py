@@ -1,4 +1,4 @@
-"""A project as a token names it."""
+"""Define the project to which a token is limited."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from crystal.model.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GrantedProject:
-    """A project that a token is limited to, as it was when the token was made.
+    """A project to which a token is limited, as it was when the token was made.
 
     Attributes:
-        name: What it was called. The name allows nothing: another project may get it later.
+        name: Its name then. It grants nothing, because another project may get the name later.
         folders: Its root in each memory.
-        identity: What identifies it when its folder moves; None if nothing does.
+        identity: What identifies the project when its folder moves, or None.
     """
 
     name: str
@@ -20,5 +20,5 @@ class GrantedProject:
     identity: str | None
 
     def is_of(self, root: str, identity: str | None) -> bool:
-        """Return True if it is the project with a root and an identity."""
+        """Return True if it is the project with this root or this identity."""
         return root in self.folders or (identity is not None and identity == self.identity)

@@ -1,4 +1,4 @@
-"""Named tuples that are quick to define: a turn of the worker loads some 80 of them.
+"""Provide named tuples that are quick to define: a turn of the worker loads some 80 of them.
 
 ``typing.NamedTuple`` compiles each annotation, and a constructor for each class, which took a fifth of the time of a
 turn's imports (docs/adr/0006-libraries.md). These have the same fields, defaults and methods; type checkers see the
@@ -13,7 +13,7 @@ import sys
 from operator import itemgetter
 
 TYPE_CHECKING = False  # as type checkers understand it, without the time that importing ``typing`` takes
-if TYPE_CHECKING or sys.version_info >= (3, 14):  # where nothing is compiled for an annotation
+if TYPE_CHECKING or sys.version_info >= (3, 14):  # no annotation is compiled
     from typing import NamedTuple as NamedTuple  # noqa: PLC0414 - for others to import
 else:
     _MISSING = object()
@@ -62,7 +62,7 @@ else:
         values, places = list(self), self._places
         for name, value in named.items():
             if name not in places:
-                return type(self)(*self, **named)  # which says what there is
+                return type(self)(*self, **named)  # raises the standard error
             values[places[name]] = value
         return tuple.__new__(type(self), values)
 

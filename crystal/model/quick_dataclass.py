@@ -1,8 +1,8 @@
-"""Frozen dataclasses that are quick to define: a search loads some fifty of them.
+"""Provide frozen dataclasses that are quick to define: a search loads some fifty of them.
 
-The standard ones compile a source text for each method of each class, which took a twelfth of ``crystal search``
+The standard ones compile source code for each method of each class, which took a twelfth of ``crystal search``
 (docs/adr/0006-libraries.md). These have the same fields, defaults and methods, which look the fields up when they are
-called. Type checkers see the standard ones. A class that asks for more than this module knows becomes a standard one.
+called. Type checkers see the standard ones. A class with options unknown to this module becomes a standard one.
 """
 
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ANN204, SLF001 - type checkers do not see these
@@ -25,7 +25,7 @@ else:
     _FROZEN = types.SimpleNamespace(frozen=True)  # for standard ones that are made from these
 
     def dataclass(**options):
-        """Return what makes a dataclass of a class."""
+        """Return a decorator that makes a dataclass of a class."""
 
         def make(cls):
             return _quick(cls) or dataclasses.dataclass(**options)(cls)
@@ -33,7 +33,7 @@ else:
         return make if options == {"frozen": True, "slots": True} else dataclasses.dataclass(**options)
 
     def _quick(cls):
-        """Return a class with the same body, the fields of its annotations and the methods below; None if it cannot."""
+        """Return a class with the same body, fields from its annotations and the methods below; None if impossible."""
         body, base = dict(cls.__dict__), cls.__base__
         if not _OWN.isdisjoint(body) or cls.__bases__ != (base,) or (base is not object and "_quick" not in vars(base)):
             return None
@@ -104,7 +104,7 @@ else:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     class _StandardFields:
-        """The fields as the functions of ``dataclasses`` look for them, made when one does."""
+        """The fields in the form for the functions of ``dataclasses``, made at their first use."""
 
         def __get__(self, _, cls):
             if "_standard" not in vars(cls):
@@ -116,7 +116,7 @@ else:
             return cls._standard
 
     def replace(one, /, **changes):
-        """Return a copy with other values."""
+        """Return a copy with other values for some fields."""
         if "_quick" not in vars(type(one)):
             return dataclasses.replace(one, **changes)
         return type(one)(**{**dict(zip(one._quick, _values(one), strict=True)), **changes})

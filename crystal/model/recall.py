@@ -1,6 +1,6 @@
-"""Questions to the memory and its answers: frozen values that packages hand to each other.
+"""Define questions to the memory and its answers: frozen values that packages pass to each other.
 
-Apart from ``crystal.model.capture`` because capturing a turn needs none of them, and making each class takes time.
+Separate from ``crystal.model.capture`` because capturing a turn needs none of them, and making each class takes time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from crystal.model.sources import FilePlace
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Something that somebody asked to remember.
+    """A memory: something that the user or an agent asked to remember.
 
     Attributes:
         id: ``mem-`` and 12 hexadecimal digits, the same on every machine.
         text: What to remember, cleaned.
-        category: What kind of thing it is.
-        key: Names it for exact look-up; one memory has it.
-        project: Where it holds, by name; None: everywhere.
-        cwd: That project's folder; where only a name was given, the name.
+        category: Its category.
+        key: Its name for exact look-up, which only one memory has.
+        project: The name of its project; None: everywhere.
+        cwd: That project's folder; if only a name was given, the name.
         status: Whether it is found.
-        source: How it came in: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
-        agent: crystal's agent id of the machine where it was asked for.
+        source: How it was added: ``cli``, ``mcp``, ``prompt``, ``python``, or a caller's own name.
+        agent: crystal's agent id of the machine where it was requested.
         device: That machine's name.
-        session_id: The session in which it was asked for.
+        session_id: The session in which it was requested.
         created_at: When it was first remembered.
         updated_at: When it was last changed. The newest version wins between machines.
         memory: Where it was found.
@@ -52,7 +52,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class FormerMemory:
-    """Version of a memory from one moment until it was changed at another."""
+    """A version of a memory from one moment until it was changed at another."""
 
     text: str
     category: Category
@@ -63,10 +63,10 @@ class FormerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Limits of what a search may return. Every set field narrows; None lets all through.
+    """Filters of a search. Every set field narrows the result; None allows all.
 
     ``project`` is a name or a folder (the folder and all below it), ``since`` is inclusive and ``before`` exclusive.
-    ``general`` lets memories that hold everywhere through beside those of the project.
+    ``general`` also allows memories without a project beside those of the project.
     """
 
     project: str | None = None
@@ -89,11 +89,11 @@ class Validity:
     """State of a file or a decision since a text named it.
 
     Attributes:
-        what: The file, below the project's folder; a symbol in it; or the memory that holds now.
-        state: What became of it. ``superseded``: a later decision holds.
-        commit: The commit that did it, None if it is not committed or not known.
-        session: The session that did it, None if none is known.
-        at: When, ms, None if that is not known.
+        what: The file, below the project's folder; a symbol in it; or the memory that is valid now.
+        state: Its state. ``superseded``: a later decision is valid.
+        commit: The commit that changed it, None if not committed or unknown.
+        session: The session that changed it, None if unknown.
+        at: When, ms, None if unknown.
     """
 
     what: str
@@ -105,7 +105,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Words of a person or the assistant just before or after a hit: the beginning of it, or before it the end."""
+    """A message just before or after a hit: its beginning, or for the one before, its end."""
 
     role: str
     text: str
@@ -115,16 +115,16 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One answer of a search: a chunk and everything that says where it comes from.
+    """One answer of a search: a chunk with its origin.
 
-    ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` tell each engine's view by name.
-    ``copies`` counts the places within the search's filters that say exactly this, the hit itself included.
-    ``memory`` tells where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
-    answers that say nearly the same and are not shown. ``before`` and ``after`` are what was said around it.
-    ``harness`` is the program that held the conversation.
-    Of something that somebody asked to remember, ``uuid`` is its id, ``category`` its kind, and ``key`` its key.
-    ``file`` says where in which file of a source it is, None for what is in none. ``validity`` says whether what
-    it names has changed since, None if nothing is known.
+    ``score`` is the fused score (higher is better); ``ranks`` and ``scores`` are the results of each engine by name.
+    ``copies`` counts the places within the search's filters with exactly this text, the hit itself included.
+    ``memory`` is where it was found; the ids of the mirror's chunks have ``MIRROR_IDS`` added. ``similar`` counts
+    answers with nearly the same text, which are not shown. ``before`` and ``after`` are the messages around it.
+    ``harness`` is the program of the conversation.
+    For a memory, ``uuid`` is its id, ``category`` its category, and ``key`` its key.
+    ``file`` is its place in a file of a source, or None. ``validity`` says whether what it names has changed since,
+    None if unknown.
     """
 
     id: int

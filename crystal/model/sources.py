@@ -1,4 +1,4 @@
-"""Files that a person adds to the memory: frozen values that packages hand to each other."""
+"""Define files that a person adds to the memory: frozen values that packages pass to each other."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class FilePlace:
     """Place of a text: a file and a position in it.
 
     Attributes:
-        name: What the person calls the source.
+        name: The user's name for the source.
         folder: The source's folder.
         path: The file, below the folder, with slashes.
-        title: The headings above the text, or the class and function that it is in; empty without any.
+        title: The headings above the text, or its class and function; may be empty.
         first_line: Its first line in the file, from 1.
         last_line: Its last line.
     """
@@ -32,15 +32,15 @@ class FilePlace:
 
 
 def searched_text(title: str, text: str) -> str:
-    """Return the text of a chunk of a file as it is searched: preceded by its title, which says what it is about."""
+    """Return the searched text of a file's chunk: its title, which names the subject, and its text."""
     return f"{title_prefix(title)}{text}"
 
 
 def title_prefix(title: str) -> str:
-    """Return what precedes the words of a chunk of a file in the searched text."""
+    """Return the text that precedes a chunk of a file with this title in the searched text."""
     return f"{title}\n" if title else ""
 
 
 def shown_text(place: FilePlace | None, text: str) -> str:
-    """Return a chunk's text as it is in its file, without the title that precedes it for the engines alone."""
+    """Return a chunk's text as it is in its file, without the title that precedes it for search."""
     return text if place is None else text.removeprefix(title_prefix(place.title))

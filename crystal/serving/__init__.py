@@ -1,1 +1,1 @@
-"""Shared code of the servers on this machine: sockets, and the checks of a request that need no memory."""
+"""Share code of this machine's servers: sockets, and the checks of a request that need no memory."""

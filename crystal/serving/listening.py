@@ -1,4 +1,4 @@
-"""A socket that listens, and a server on it until somebody stops it."""
+"""Open a listening socket, and run a server on it until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535
 MAX_CONNECTIONS = 1_000
 KEEP_SECONDS = 75
-"""Longer than proxies keep a connection that is idle: they must not send a request as it is closed."""
+"""Longer than proxies keep an idle connection: they must not send a request while it is closed."""
 HEAD_SECONDS = 20.0
 
 
 class HeadLimitProtocol(H11Protocol):
-    """One connection: the head of a request has 64 KiB and some seconds, so that nobody keeps a place for nothing.
+    """One connection: a request's head is limited to 64 KiB and some seconds, so that nobody can block a connection.
 
-    h11 and not httptools, which takes a head without end, in time that grows with the square of its size.
+    h11 and not httptools, which accepts a head without end, in time that grows with the square of its size.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -44,7 +44,7 @@ class HeadLimitProtocol(H11Protocol):
         self._timer = self.loop.call_later(seconds, self._close_idle, current)
 
     def _close_idle(self, last: object) -> None:
-        """Close a connection without a new request since the last look, unless that one is being answered."""
+        """Close a connection without a new request since the last check, unless one is being answered."""
         if self.cycle is last and getattr(last, "response_complete", True):
             self.transport.abort() if self.transport.is_closing() else self.transport.close()
         self._look_again()
@@ -106,13 +106,13 @@ def checked_certificate(certificate: Path, key: Path) -> tuple[Path, Path]:
 def run(
     app: ASGIApp, listening: socket.socket, tls: tuple[Path, Path] | None = None, *, trusts_proxy: bool = False
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests that are open have two seconds to end.
+    """Serve until SIGINT or SIGTERM; open requests then have two seconds to end.
 
     Args:
-        app: What answers.
-        listening: Where.
+        app: The application.
+        listening: The socket.
         tls: A certificate and its key, None for plain HTTP.
-        trusts_proxy: Whether a proxy on this machine says who asks (``X-Forwarded-For``).
+        trusts_proxy: Whether a proxy on this machine names the client (``X-Forwarded-For``).
     """
     certificate, key = tls or (None, None)
     config = uvicorn.Config(
@@ -127,6 +127,6 @@ def run(
 
 
 def _is_told(record: logging.LogRecord) -> bool:
-    """Return whether a record belongs into the log: requests that were given up at the end need no action."""
+    """Return whether to log a record: requests that were aborted at the end need no action."""
     is_given_up = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not is_given_up and "graceful shutdown exceeded" not in record.getMessage()

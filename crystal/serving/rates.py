@@ -1,4 +1,4 @@
-"""Limit how often somebody may ask: a number at once, then so many a second."""
+"""Limit the rate of requests: a burst, then a number per second."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Rate:
     """A limit for each name, such as an address.
 
     Args:
-        at_once: How many requests may come at once.
-        per_second: How many more are allowed with each second.
-        clock: Seconds that never go back.
+        at_once: Maximum number of requests in a burst.
+        per_second: Number of further requests per second.
+        clock: A monotonic clock in seconds.
     """
 
     def __init__(self, at_once: float, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,14 +22,14 @@ class Rate:
         self._left: dict[str, tuple[float, float]] = {}
 
     def wait(self, name: str) -> float:
-        """Return how many seconds somebody has to wait; 0 if the request may pass."""
+        """Return the seconds to wait; 0 if the request is allowed."""
         left, _ = self._now(name)
         return 0.0 if left >= 1 else (1 - left) / self._per_second
 
     def count(self, name: str) -> None:
         """Count a request."""
         left, now = self._now(name)
-        self._left.pop(name, None)  # the newest is the last
+        self._left.pop(name, None)  # so that the newest is last
         self._left[name] = max(0.0, left - 1), now
         if len(self._left) > MAX_NAMES:
             del self._left[next(iter(self._left))]

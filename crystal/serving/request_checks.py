@@ -1,4 +1,4 @@
-"""Checks of a request before anything answers it: where it was sent, what it knows, how long it is."""
+"""Check a request before it is answered: its host, its secret, its length."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ BODY_SECONDS = 20.0
 
 
 def name_of_host(host: str) -> str:
-    """Return the name in a Host header; any port will do, because a tunnel has its own."""
+    """Return the name in a Host header; the port is ignored, because a tunnel has its own."""
     name, colon, port = host.lower().rpartition(":")
     return name if colon and port.isdecimal() else host.lower()
 
 
 def is_same(given: str, known: str) -> bool:
-    """Return whether two secrets are equal; takes as long for every guess."""
+    """Return whether two secrets are equal, in a time that does not depend on the guess."""
     return hmac.compare_digest(given.encode(), known.encode())
 
 
 def with_headers(scope: Scope, send: Send, headers: Mapping[str, str]) -> Send:
-    """Return what sends any answer with these headers.
+    """Return a ``send`` function that adds these headers to every answer.
 
     Raises:
         ValueError: The request is not HTTP.
@@ -42,7 +42,7 @@ def with_headers(scope: Scope, send: Send, headers: Mapping[str, str]) -> Send:
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body of a request; None if it is too long, or takes too long to come."""
+    """Return the body of a request; None if it is too long, or takes too long to arrive."""
     body = bytearray()
     with anyio.move_on_after(BODY_SECONDS):
         while True:

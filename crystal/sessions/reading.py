@@ -1,8 +1,7 @@
 """Read one conversation in order, a hit with its surroundings, or the list of sessions.
 
 A target may be a session id or its unique prefix, a hit's number, or the uuid of a transcript line. A mirror of home's
-memory is used as well: a session that is in both is read where it has more turns, from this machine's own memory if
-they are equal.
+memory is used as well: of a session in both, the memory with more turns is read, this machine's own if they are equal.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """Session as a list entry.
+    """A session as a list entry.
 
     ``title`` is the given one, the summary's, or the user's first words; empty if there are none. ``opening`` are the
     user's first words.
@@ -57,11 +56,11 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """Turn with its text; ``hit`` is its number for ``show``, ``focus`` is True for the requested turn.
+    """A turn with its text; ``hit`` is its number for ``show``, ``focus`` is True for the requested turn.
 
-    ``full_length`` (characters) exceeds the length of the text if the middle of a long tool result is in the archive
-    only. ``uuid`` is None for turns that are not from a transcript; ``file`` says where text of a source is, and
-    ``validity`` whether what the requested turn names has changed since.
+    ``full_length`` (characters) exceeds the length of the text if the middle of a long tool result is only in the
+    archive. ``uuid`` is None for turns that are not from a transcript; ``file`` is the place of a source's text, and
+    ``validity`` says whether what the requested turn names has changed since.
     """
 
     hit: int
@@ -92,7 +91,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Some turns of a session in their order; ``start`` is the number of those before them, ``total`` of all."""
+    """A page of a session's turns, of ``total``; ``start`` turns are before it."""
 
     session: SessionSummary
     turns: tuple[ShownTurn, ...]
@@ -102,7 +101,7 @@ class SessionPage:
 
 @dataclass(frozen=True, slots=True)
 class ShowTarget:
-    """Target of ``show``: a session, or a chunk of one, as row ids of the memory that has it."""
+    """The target of ``show``: a session, or a chunk of one, as row ids of the memory that contains it."""
 
     session: int | None
     chunk: int | None = None
@@ -118,7 +117,7 @@ def sessions(
     before: int | None = None,
     limit: int = 20,
 ) -> tuple[list[SessionSummary], tuple[str, ...]]:
-    """List sessions, newest first, and say why the list is empty for an unknown project or agent.
+    """List sessions, newest first; also explain an empty list for an unknown project or agent.
 
     Args:
         stores: This machine's own store, and the mirror's if there is one.
@@ -157,7 +156,7 @@ def _sessions(
 
 
 def session_summary(store: Store, session_id: str) -> SessionSummary | None:
-    """Return one session, also one that a list leaves out because it is empty."""
+    """Return one session, even an empty one, which lists omit."""
     row = session_named(store, session_id)
     return None if row is None else _summary(store, row)
 
@@ -194,7 +193,7 @@ def find_target(stores: Sequence[Store], wanted: str) -> ShowTarget:
     rows = {
         memory: row for memory, side in sides.items() if (row := conversations.find_session_row(side, name)) is not None
     }
-    # The first, this machine's own, if they are equal.
+    # The first memory, this machine's own, if they are equal.
     most = max(rows, key=lambda memory: conversations.count_turns(sides[memory], rows[memory]))
     return ShowTarget(rows[most], memory=most)
 
@@ -216,7 +215,7 @@ def _hit(sides: Mapping[Memory, Store], wanted: str) -> ShowTarget | None:
 
 
 def _session_name(sides: Iterable[Store], wanted: str) -> str:
-    """Return the session that an id or its prefix names."""
+    """Return the session with an id or a prefix of it."""
     ident = storable(wanted.strip().removesuffix(".jsonl"))
     names = list(dict.fromkeys(name for side in sides for _, name in session_matches(side, ident, _SHOWN + 1)))
     if ident in names:
@@ -231,13 +230,13 @@ def _session_name(sides: Iterable[Store], wanted: str) -> str:
 
 
 def target_memory(stores: Sequence[Store], target: ShowTarget) -> str | None:
-    """Return the id of the memory that a target belongs to, None for conversation."""
+    """Return the id of the memory to which a target belongs, or None for a conversation."""
     one = None if target.chunk is None else memory_of_chunk(store_of(stores, target.memory), target.chunk)
     return None if one is None else one.id
 
 
 def store_of(stores: Sequence[Store], memory: Memory) -> Store:
-    """Return the store of a memory, of this machine's own and the mirror's."""
+    """Return the store of a memory."""
     return stores[MEMORIES.index(memory)]
 
 
@@ -245,11 +244,11 @@ def read(stores: Sequence[Store], target: ShowTarget, *, context: int = 2) -> Co
     """Read a whole session, or a hit's turn with ``context`` turns before and after it in the same thread."""
     found = _read(store_of(stores, target.memory), target, context)
     session = None if found.session is None else replace(found.session, memory=target.memory)
-    return Conversation(session, _named_in(target.memory, found.turns))
+    return Conversation(session, _numbered_for(target.memory, found.turns))
 
 
 def read_page(stores: Sequence[Store], target: ShowTarget, *, start: int | None, limit: int) -> SessionPage:
-    """Read ``limit`` turns of a session: from ``start`` on, or if that is None the page with the target's turn.
+    """Read ``limit`` turns of a session: from ``start`` on, or if it is None, the page with the target's turn.
 
     Raises:
         NotFoundError: The target is in no session.
@@ -266,16 +265,16 @@ def read_page(stores: Sequence[Store], target: ShowTarget, *, start: int | None,
             start = before - before % limit
         turns = _shown(place, conversations.turns_page(place, row.id, start, limit), turn)
         session = replace(_summary(place, row), memory=target.memory)
-    return SessionPage(session, _named_in(target.memory, turns), start, session.turns)
+    return SessionPage(session, _numbered_for(target.memory, turns), start, session.turns)
 
 
-def _named_in(memory: Memory, turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ...]:
-    """Return turns with the numbers by which those of a memory are asked for."""
+def _numbered_for(memory: Memory, turns: Sequence[ShownTurn]) -> tuple[ShownTurn, ...]:
+    """Return turns with the numbers for ``show``, which are higher in the mirror."""
     return tuple(turns) if memory == "local" else tuple(replace(turn, hit=turn.hit + MIRROR_IDS) for turn in turns)
 
 
 def stream_turns(store: Store, session_id: str) -> Iterator[ShownTurn]:
-    """Yield the turns of a session in conversation order, with the texts of ``STREAMED_TURNS`` in memory at a time."""
+    """Yield the turns of a session in order, with only ``STREAMED_TURNS`` of their texts in memory."""
     row = conversations.find_session_row(store, session_id)
     turns = [] if row is None else conversations.session_turns(store, row)
     for at in range(0, len(turns), STREAMED_TURNS):
@@ -292,7 +291,7 @@ def _read(store: Store, target: ShowTarget, context: int) -> Conversation:
             )
         place = conversations.place_of_chunk(store, target.chunk)
         if place is None or place.turn is None or row is None:
-            return Conversation(session, _lone(store, target.chunk, context))
+            return Conversation(session, _chunk_alone(store, target.chunk, context))
         turns = conversations.session_turns(store, row.id)
         subagent = next((turn.subagent for turn in turns if turn.id == place.turn), None)
         thread = [turn for turn in turns if turn.subagent == subagent]
@@ -322,8 +321,8 @@ def _shown(store: Store, turns: Sequence[conversations.TurnRow], focus: int | No
     )  # fmt: skip
 
 
-def _lone(store: Store, chunk: int, context: int) -> tuple[ShownTurn, ...]:
-    """Return a chunk that belongs to no turn: of a memory, or of a file, with ``context`` chunks of it around."""
+def _chunk_alone(store: Store, chunk: int, context: int) -> tuple[ShownTurn, ...]:
+    """Return a chunk that belongs to no turn: of a memory, or of a file with ``context`` chunks on both sides."""
     memory = memory_of_chunk(store, chunk)
     ids = [chunk] if memory is not None else chunks_around(store, chunk, max(0, context)) or [chunk]
     found, said = candidates(store, ids), dict(texts_of(store, ids))

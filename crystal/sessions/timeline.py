@@ -1,4 +1,4 @@
-"""Latest messages, and a timeline of sessions and memories by day.
+"""Read the latest messages, and a timeline of sessions and memories by day.
 
 A mirror of home's memory is merged in.
 """
@@ -26,7 +26,7 @@ EVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """Part of a session on one day: its first and last moment, and its number of turns."""
+    """A part of a session on one day: its first and last moment, and its number of turns."""
 
     session: SessionSummary
     first: int
@@ -36,7 +36,7 @@ class TimelineEntry:
 
 @dataclass(slots=True)
 class Day:
-    """Day on the local calendar (``2026-11-20``), its sessions and memories, newest first."""
+    """A day of the local calendar (``2026-11-20``), with its sessions and memories, newest first."""
 
     date: str
     sessions: list[TimelineEntry] = field(default_factory=list)
@@ -52,7 +52,7 @@ def messages(
     without: str | None = None,
     limit: int = 20,
 ) -> tuple[list[Message], tuple[str, ...]]:
-    """Return the latest messages, newest first, and why there are none for an unknown project or agent.
+    """Return the latest messages, newest first; also explain why there are none for an unknown project or agent.
 
     Args:
         stores: This machine's own store, and the mirror's if there is one.
@@ -143,6 +143,6 @@ def _stretches(
 
 
 def sessions_per_day(stores: Sequence[Store], *, since: int) -> dict[str, int]:
-    """Return how many sessions began on each day (``2026-11-20``) since then; days without any are left out."""
+    """Return the number of sessions that began on each day (``2026-11-20``) since then; empty days are left out."""
     days = dict(chain.from_iterable(session_days(store, since) for store in stores))
     return dict(Counter(days.values()))

@@ -1,6 +1,6 @@
 """Collect the actions of a session from its tool calls: files touched and commands run.
 
-A tool call's text is ``Name: main argument`` and then one ``key: value`` a line, see ``crystal.transcript.content``.
+A tool call's text is ``Name: main argument`` and then one ``key: value`` per line, see ``crystal.transcript.content``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def session_actions(calls: Iterable[SummaryTurn], *, below: str | None) -> Actio
 
 
 def _command(argument: str) -> str:
-    """Return the first line of a command, with a mark if there are more."""
+    """Return the first line of a command, with an ellipsis if there are more lines."""
     lines = [line for line in command_text(argument).splitlines() if line.strip()]
     if not lines:
         return ""

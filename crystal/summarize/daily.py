@@ -1,8 +1,8 @@
-"""Daily log: one line whenever a session starts, resumes after a pause, or continues on a new day. Append-only.
+"""Write the daily log: one line whenever a session starts, resumes after a pause, or continues on a new day.
 
-Each line ends with a comment that names its session and its first moment. Lines are appended and recorded in one
-transaction; a line found in the file after a crash is not written again. So each line is written once, however often a
-hook runs or is killed.
+The log is append-only. Each line ends with a comment that names its session and its first moment. Lines are appended
+and recorded in one transaction; a line found in the file after a crash is not written again. So each line is written
+once, however often a hook runs or is killed.
 
 Source: docs/reference/session-summary.md, section 4.
 """
@@ -38,7 +38,7 @@ _MARK = re.compile(rb"<!-- ([a-z0-9_-]+) (\d+) -->[ \t\r]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DailyStretch:
-    """Stretch of a session without a pause, within one local day. Times in ms; ``first_id`` is its oldest row."""
+    """A part of a session without a pause, within one local day. Times in ms; ``first_id`` is its oldest row."""
 
     start: int
     stop: int
@@ -47,7 +47,7 @@ class DailyStretch:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Line to write: its file, its text, and the stretch of the session that it describes."""
+    """A line to write: its file, its text, and the part of the session that it describes."""
 
     file: Path
     start: int
@@ -105,7 +105,7 @@ class DailyLog:
     problems: list[str] = field(default_factory=list)
 
     def write_missing(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Write the missing log lines; ``should_stop`` is checked before every batch. Cheap if there are none."""
+        """Write the missing log lines; ``should_stop`` is checked before every batch. Fast if there are none."""
         after = 0
         while not should_stop() and unlogged_sessions(self.store, after=after, limit=1):
             with self.store.transaction():
@@ -149,7 +149,7 @@ class DailyLog:
                 yield _line(session, folder, moment, part.start, part.stop, said)
         moment = local_time(self.now, self.tz)
         if not times and not session.logged_turn and moment is not None:
-            # It has no time: it is logged once, at the time of its capture.
+            # The session has no times: it is logged once, at the time of its capture.
             said = opening_of(self.store, session.id, start=None, stop=None)
             yield _line(session, folder, moment, 0, self.now, said)
 

@@ -1,7 +1,7 @@
 """Write due summaries: one Markdown file per session, updated in place as the session grows.
 
 The file is written first, and recorded in the same transaction: after a crash between them the same file is written
-again. A model is called before, outside of any transaction, and only after its price was reserved.
+again. A model is called earlier, outside of any transaction, and only after its price was reserved.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from crystal.summarize.markdown import SummaryText, new_summary_path, render
 from crystal.summarize.simple import summarize_simply
 
 PART = "summary"
-"""Row in ``problems`` with the reason why models are not used at the moment."""
+"""Row in ``problems`` with the reason why no model is used at present."""
 
 FILE_PART = "summary file"
 """Row in ``problems`` with the reason why a file could not be written."""
 
 MAX_DUE = 100_000
-"""Sessions that one run looks at. Its time usually ends it earlier."""
+"""Maximum number of sessions in one run. Its time limit usually ends it earlier."""
 MAX_AGAIN = 1000
 MAX_BAD_ANSWERS = 3
-"""Invalid answers in a row after which the model is paused, because each one costs."""
+"""Number of consecutive invalid answers after which the model is paused, because each answer costs money."""
 
 # Characters read of one turn and of a session, for simple summaries and for models.
 _EACH, _TOTAL = 8_000, 2_000_000
@@ -43,7 +43,7 @@ _OWN_PATH = re.compile(r"sessions/[A-Za-z0-9_-]{1,200}\.md")
 
 @dataclass(slots=True)
 class SummaryReport:
-    """Result of one run: summaries by a model, simple ones, simple ones despite a configured model; and failures."""
+    """Result of one run: numbers of summaries by a model, simple ones, simple ones instead of a model's; failures."""
 
     llm: int = 0
     simple: int = 0
@@ -63,12 +63,12 @@ class SummaryRun:
 
     Attributes:
         store: The store, open for writing, in no transaction.
-        agent_folder: Gives an agent's folder by its id.
-        paid: The model, with what it may cost; None for simple summaries.
+        agent_folder: Returns an agent's folder by its id.
+        paid: The model, with its cost limit; None for simple summaries.
         now: The time, ms.
-        may_send: Whether the model may be sent a session; if not, its summary is a simple one.
-        report: What was done.
-        instead: Why the model is not used any more, or None.
+        may_send: Returns whether a session may be sent to the model; if not, its summary is a simple one.
+        report: The result so far.
+        instead: Why the model is no longer used, or None.
         bad_answers: How many of its last answers in a row were invalid.
     """
 
@@ -84,7 +84,7 @@ class SummaryRun:
     def write_due(self, idle_ms: int, should_stop: Callable[[], bool] = lambda: False) -> SummaryReport:
         """Write the summary of every session that has ended or is idle, and has turns not covered by its summary.
 
-        Once the model works, sessions that got a simple summary instead follow.
+        Once the model works again, sessions with a simple summary in its place are summarized too.
 
         Args:
             idle_ms: Minimum idle time of a session that has not ended.
@@ -101,16 +101,16 @@ class SummaryRun:
         return self.report
 
     def write_again(self) -> SummaryReport:
-        """Let the model write the summaries that it has not written, newest first, until it fails or costs too much.
+        """Let the model write the summaries that are not by a model, newest first, until it fails or reaches its cap.
 
-        Ignores the waiting time of an earlier failure, because the user asked for it.
+        Ignores the waiting time of an earlier failure, because the user requested it.
         """
         unwritten = sessions.sessions_summarized_as(self.store, ["simple", "deferred"], limit=MAX_AGAIN)
         self._write_all(unwritten, lambda: self.instead is not None)
         return self.report
 
     def write_anew(self, session_id: str) -> None:
-        """Write the summary of a session from what is left in it."""
+        """Write the summary of a session from its remaining turns."""
         session = sessions.session_named(self.store, session_id)
         self._write_all([session] if session is not None and session.last_turn else [], lambda: False)
 
@@ -159,7 +159,7 @@ class SummaryRun:
             try:
                 text = self._ask(paid, session)
             except CrystalError as error:
-                # Not asked again until the session grows: the answer was paid for, or the text is refused again.
+                # Not asked again until the session grows: the answer was paid for, or the text would be refused again.
                 is_useless = isinstance(error, InvalidAnswerError | TextRefusedError)
                 mode = "simple" if is_useless else mode
                 self._note_failure(error, is_useless=is_useless)
@@ -174,7 +174,7 @@ class SummaryRun:
         return summarize_simply(said, title=session.given_title, session_id=session.session_id), mode
 
     def _note_failure(self, error: CrystalError, *, is_useless: bool) -> None:
-        """Record why there is no answer; the model rests, unless a few answers alone were of no use."""
+        """Record why there is no answer; pause the model, unless only a few answers were useless."""
         self.bad_answers += is_useless
         rests = not is_useless or self.bad_answers >= MAX_BAD_ANSWERS
         until = retry_at(self.store, PART, error, self.now) if rests else None
@@ -189,7 +189,7 @@ class SummaryRun:
 
 
 def is_due(store: Store, *, now: int, idle_ms: int) -> bool:
-    """Return True if ``SummaryRun.write_due`` has work, or a model may be tried again. Cheap."""
+    """Return True if ``SummaryRun.write_due`` has work, or a model may be tried again. Fast."""
     if waiting.count_due(store, now=now, idle_ms=idle_ms):
         return True
     return waiting.is_any_deferred(store) and find_waiting_retry(store, PART, now) is None

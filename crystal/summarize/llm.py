@@ -1,6 +1,6 @@
-"""Summaries by a model: condense a conversation, build the prompt, parse the answer.
+"""Summarize with a model: condense a conversation, build the prompt, parse the answer.
 
-A transcript holds untrusted text (web pages, files, tool output). It is fenced as data with a mark that it cannot
+A transcript contains untrusted text (web pages, files, tool output). It is fenced as data with a mark that it cannot
 contain, and the model's answer is written as inert text to one file.
 """
 
@@ -37,7 +37,7 @@ _FORM = {
     "properties": {"title": _TEXT, "summary": _TEXT, "topics": {"type": "array"}},
     "additionalProperties": True,
 }
-"""Accepted answers: a wrong topic and what nobody asked for are left out, not the whole answer."""
+"""Accepted answers: an invalid topic or an unrequested field is left out without rejecting the answer."""
 
 _TASK = """\
 You write the index card of a session between a person and a coding agent, so that the person finds it again later.
@@ -69,7 +69,7 @@ def parse_answer(answer: str, *, title: str | None = None) -> SummaryText:
 
     Args:
         answer: The model's answer; a code fence or a thought before the JSON is accepted, nothing else.
-        title: The title that was given to the session; it replaces the model's.
+        title: The title given to the session, which replaces the model's.
 
     Raises:
         InvalidAnswerError: It is not the requested JSON object, or it is empty.
@@ -139,7 +139,7 @@ def _chosen(said: Sequence[SummaryTurn], sizes: Sequence[int], tokens: int) -> s
 
 
 def _take(indexes: Iterable[int], sizes: Sequence[int], budget: int, kept: set[int]) -> int:
-    """Take turns in order until the budget is spent. Return the tokens spent."""
+    """Add turns to ``kept`` in order until the budget is spent. Return the tokens spent."""
     spent = 0
     for index in indexes:
         if index in kept or spent + sizes[index] > budget:

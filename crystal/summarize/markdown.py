@@ -1,4 +1,4 @@
-"""Content and format of a session's summary file: its name, its front matter and its body. Pure.
+"""Format a session's summary file: its name, its front matter and its body. Pure.
 
 Source: docs/reference/session-summary.md.
 """
@@ -28,7 +28,7 @@ Scalar = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """Part of a summary: one line of text, with an optional label (``Asked``)."""
+    """A part of a summary: one line of text, with an optional label (``Asked``)."""
 
     text: str
     label: str = ""
@@ -45,7 +45,7 @@ class SummaryText:
 
 @dataclass(frozen=True, slots=True)
 class FileTouched:
-    """File used by tools; ``how`` is a sorted selection of ``edited``, ``read`` and ``written``."""
+    """A file used by tools; ``how`` is a sorted selection of ``edited``, ``read`` and ``written``."""
 
     path: str
     how: tuple[str, ...]
@@ -53,7 +53,7 @@ class FileTouched:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Actions of a session: the files used and the commands run, each once, in the order of first use."""
+    """The actions of a session: the files used and the commands run, each once, in the order of first use."""
 
     files: tuple[FileTouched, ...] = ()
     commands: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def render(
         text: Title, summary and topics.
         done: Files and commands.
         model: The model that wrote the text; None for a simple summary.
-        instead: Why a configured model did not write it, if so.
+        instead: Why a configured model did not write it, or None.
     """
     names = ("agent", "device", "project", "cwd", "git_root", "branch")
     front: list[tuple[str, Scalar]] = [("schema", SCHEMA), ("session", session.session_id), ("title", text.title)]

@@ -4,7 +4,7 @@ The summary has the first request, the last answer, and between them the sentenc
 (frequency and position, after Luhn 1958 and Edmundson 1969).
 """
 
-# ruff: noqa: RUF001  other scripts' punctuation looks like ours
+# ruff: noqa: RUF001  punctuation of other scripts looks like ASCII
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def summarize_simply(said: Sequence[SummaryTurn], *, title: str | None, session_
 
     Args:
         said: The turns of the session, in order; roles other than user, assistant, subagent and summary are ignored.
-        title: The title that was given, or None.
+        title: The given title, or None.
         session_id: Replaces the title of an empty session.
     """
     human, answers = _by_speaker(said)
@@ -61,7 +61,7 @@ def summarize_simply(said: Sequence[SummaryTurn], *, title: str | None, session_
 
 
 def _by_speaker(said: Sequence[SummaryTurn]) -> tuple[list[SummaryTurn], list[SummaryTurn]]:
-    """Return what the user and the assistant said; of a session without both what was said for them."""
+    """Return the turns of the user and of the assistant; if both are missing, those of subagents and summaries."""
     human = [turn for turn in said if turn.role == "user" and turn.subagent is None]
     answers = [turn for turn in said if turn.role == "assistant" and turn.subagent is None]
     if human or answers:
@@ -82,7 +82,7 @@ def first_words(text: str, limit: int) -> str:
 
 
 def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
-    """Yield the texts of turns up to a number of characters."""
+    """Yield the texts of turns up to a total number of characters."""
     for turn in turns:
         if characters <= 0:
             return
@@ -91,7 +91,7 @@ def _up_to(turns: Sequence[SummaryTurn], characters: int) -> Iterator[str]:
 
 
 def _headline(turn: SummaryTurn) -> str:
-    """Return the first meaningful sentence ("Hi!" is not), without its final punctuation; what it introduces, too."""
+    """Return the first meaningful sentence ("Hi!" is not) without its final punctuation, and what it introduces."""
     found = [sentence for sentence in sentences(without_introduction(turn.text)) if has_words(sentence)]
     telling = (sentence for sentence in found if words(sentence))
     line = next(telling, found[0] if found else one_line(turn.text[:1000]))
@@ -119,7 +119,7 @@ def _last_answer(answers: Sequence[SummaryTurn]) -> SummaryTurn | None:
 
 
 def _between(human: Sequence[SummaryTurn], answers: Sequence[SummaryTurn], asked: str, ended: str) -> list[Paragraph]:
-    """Return the most salient sentences of the session, in their order."""
+    """Return the most salient sentences between the first request and the last answer, in their order."""
     candidates = _candidates(sorted((*human, *answers), key=lambda turn: (turn.ts is None, turn.ts or 0, turn.id)))
     frequency: Counter[str] = Counter(term for candidate in candidates for term in candidate.terms)
     scored = sorted(candidates, key=lambda candidate: (-_score(candidate, frequency), candidate.place))
@@ -148,7 +148,7 @@ def _candidates(turns: Sequence[SummaryTurn]) -> list[_Candidate]:
                 continue
             edge = 1.3 if index == 0 or index == len(said) - 1 else 1.0
             found.append(_Candidate(line, len(found), edge * (1.5 if turn.role == "user" else 1.0), carried))
-    # Of a very long session use both ends only: the summary can do without its middle.
+    # For a very long session use only both ends: the summary can do without its middle.
     half = _MAX_SENTENCES // 2
     return found if len(found) <= _MAX_SENTENCES else found[:half] + found[-half:]
 

@@ -36,7 +36,7 @@ STOP_WORDS = frozenset(Path(__file__).with_name("stop_words.txt").read_text("utf
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Term in its most frequent spelling, and its weight."""
+    """A term in its most frequent spelling, and its weight."""
 
     text: str
     weight: float
@@ -103,7 +103,7 @@ def topics(texts: Sequence[tuple[str, float]], limit: int) -> list[Term]:
 
 
 def _likelihood(spelled: str) -> float:
-    """Return how likely a term is by its form: identifiers, and long repeated runs."""
+    """Return the likelihood of a term by its form: higher for identifiers and long repeated runs."""
     if _unspaced(spelled):
         return 1 + len(spelled) / 10
     if is_identifier(spelled):

@@ -1,10 +1,10 @@
-"""Turn conversation text into a safe line of Markdown: one line, cut at a word, inert.
+"""Convert conversation text to a safe line of Markdown: one line, cut at a word, inert.
 
 Pure, and never raises on unusual input. The output is read by people, renderers and models, so it must not start a
 heading, a link, an image, HTML or a comment.
 """
 
-# ruff: noqa: RUF001  the world's punctuation looks like ours on purpose
+# ruff: noqa: RUF001  characters of many scripts are intended
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _visible(character: str) -> str:
 
 
 def without_introduction(text: str) -> str:
-    """Remove a first line that only introduces a heading: of "Implement this plan:" the heading says which."""
+    """Remove a first line that only introduces a heading, such as "Implement this plan:"."""
     return _INTRODUCTION.sub("", text)
 
 

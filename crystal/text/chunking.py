@@ -1,4 +1,4 @@
-"""From a turn's text to chunks: exact slices, about 400 tokens each, overlapping, cut where a reader would cut.
+"""Split a turn's text into chunks: exact slices of about 400 tokens, overlapping, cut at natural boundaries.
 
 Pure, linear in the length of the text, and lossless: ``merge(split(text)) == text``. Tokens are estimated as UTF-8
 bytes / 4, which needs no tokenizer and is close for English and code.
@@ -27,14 +27,14 @@ def split(text: str, *, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Ch
     """Cut the text into overlapping chunks; a short text is one chunk, an empty one none.
 
     A cut is made at the end of a paragraph, else before a heading, at the edge of a code fence, after a line, a
-    sentence, a word, in this order, looking at the second half of the chunk; never inside a character as a reader
-    sees it. A code fence that fits into one chunk is whole in one. Every character is in a chunk; chunks are in
+    sentence, a word, in this order, within the second half of the chunk; never inside a character as a reader
+    sees it. A code fence that fits into one chunk is not split. Every character is in a chunk; chunks are in
     order, and each begins and ends later than the one before.
 
     Args:
         text: Any text.
-        tokens: The longest chunk, in estimated tokens. White space after a cut may come on top.
-        overlap: How much of a chunk the next one repeats, at most, in estimated tokens.
+        tokens: Maximum estimated tokens of a chunk, without white space after a cut.
+        overlap: Maximum estimated tokens that the next chunk repeats.
     """
     if tokens < 1 or not 0 <= overlap < tokens:
         raise ValueError(f"tokens must be positive and more than overlap, not {tokens} and {overlap}")
@@ -42,10 +42,10 @@ def split(text: str, *, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Ch
 
 
 def merge(chunks: Iterable[Chunk]) -> str:
-    """Lay the chunks of one text over each other and return the text.
+    """Combine the chunks of one text to the text.
 
     Raises:
-        ValueError: A stretch of the text is in none of them.
+        ValueError: A part of the text is in no chunk.
     """
     parts: list[str] = []
     length = 0
@@ -58,7 +58,7 @@ def merge(chunks: Iterable[Chunk]) -> str:
 
 
 class _Splitter:
-    """One text being split. Positions are characters into it; budgets are bytes of UTF-8."""
+    """A text being split. Positions are indexes of characters; budgets are bytes of UTF-8."""
 
     def __init__(self, text: str, budget: int, overlap: int) -> None:
         self.text = text
@@ -80,7 +80,7 @@ class _Splitter:
         return chunks
 
     def _cut(self, start: int, done: int, reach: int) -> int:
-        """Return where the chunk that begins at ``start`` ends: after ``done``, at ``reach`` or a little before."""
+        """Return the end of the chunk that begins at ``start``: after ``done``, at ``reach`` or a little before."""
         reach = max(reach, done + 1)
         low = max(done, start + (reach - start) // 2)
         cut = self._preferred(low, reach) or boundary_before(self.text, reach, done)
@@ -89,7 +89,7 @@ class _Splitter:
         return self._after_space(self._around_fence(cut, start, done, reach))
 
     def _after_space(self, cut: int) -> int:
-        """Move a cut after blank lines and spaces, so that no chunk is made of them; an indent stays with its line."""
+        """Move a cut after blank lines and spaces, so that no chunk consists of them; an indent stays with its line."""
         space = _SPACE.match(self.text, cut)
         if space is None:
             return cut
@@ -121,12 +121,12 @@ class _Splitter:
         return None
 
     def _before_heading(self, low: int, cut: int) -> int:
-        """Move a cut that would part a heading from its text to before the heading."""
+        """Move a cut between a heading and its text to before the heading."""
         line = self.text.rfind("\n", low, cut - 1) + 1
         return line if line > low and self.text.startswith("#", line) else cut
 
     def _around_fence(self, cut: int, start: int, done: int, reach: int) -> int:
-        """Move a cut out of a code fence, if the fence can be whole in this chunk or the next."""
+        """Move a cut out of a code fence, if this chunk or the next can contain the whole fence."""
         fence = self._fence_around(cut)
         if fence is None:
             return cut
@@ -157,7 +157,7 @@ class _Splitter:
         return self._overlap_boundary(start, earliest, end)
 
     def _overlap_boundary(self, start: int, earliest: int, end: int) -> int:
-        """Return the first good place for an overlap to begin: a line, a sentence, a word, else any boundary."""
+        """Return the first good start of an overlap: a line, a sentence, a word, else any boundary."""
         text, middle = self.text, (earliest + end) // 2
         line = text.find("\n", earliest, middle)
         if line >= 0:
@@ -188,7 +188,7 @@ class _Splitter:
         return end - sum(byte & 0xC0 != 0x80 for byte in data[-budget:]) if len(data) > budget else start
 
     def _bytes(self, start: int, end: int) -> int:
-        """Return the size of a stretch; anything beyond the budget counts as one more than it."""
+        """Return the size of a part of the text; anything beyond the budget counts as one more than it."""
         if end - start > self.budget:
             return self.budget + 1
         return end - start if self.ascii else len(self.text[start:end].encode("utf-8", "surrogatepass"))

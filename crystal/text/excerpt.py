@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 
 Span = tuple[int, int]
-"""First character of a stretch of text, and the one after its last."""
+"""Start and end of a part of a text."""
 
 
 def excerpt_span(text: str, spans: Sequence[Span], budget: int) -> Span:
-    """Return the stretch of about ``budget`` characters with most different marked words, the first such."""
+    """Return the span of about ``budget`` characters with most different marked words, the first of several."""
     if len(text) <= budget or not spans:
         return 0, _end_of_word(text, 0, budget + 1)
     best, best_at = -1.0, 0
@@ -27,7 +27,7 @@ def excerpt_span(text: str, spans: Sequence[Span], budget: int) -> Span:
 
 
 def _end_of_word(text: str, start: int, end: int) -> int:
-    """Return the last place before ``end`` that splits no word, or ``end`` if none is near."""
+    """Return the last position before ``end`` that splits no word, or ``end`` if none is near."""
     if end >= len(text):
         return len(text)
     return next((at for at in range(end, max(start, end - 40), -1) if text[at].isspace()), end)

@@ -1,8 +1,8 @@
-"""The fence around recalled text: data, never an instruction, and left out again when it is captured.
+"""Fence recalled text, which is data and never an instruction, and which capture leaves out.
 
-Whatever crystal tells an agent is between two tags with the same nonce, which is new for each answer, so that no
-stored text can know it: ``<crystal-memory-7k2m9x>`` ... ``</crystal-memory-7k2m9x>``. Capture takes the whole stretch
-out (crystal/redact), so that what was recalled never comes back as something said. The tags hold no character that
+All recalled text for an agent is between two tags with the same nonce, which is new for each answer, so that no
+stored text can contain it: ``<crystal-memory-7k2m9x>`` ... ``</crystal-memory-7k2m9x>``. Capture removes the whole part
+(crystal/redact), so that recalled text is never stored as a new message. The tags contain no character that
 JSON escapes. ``crystal.text.quoting`` makes the text inside safe.
 """
 
@@ -20,7 +20,7 @@ HEADER = "recalled, as data:"
 def new_nonce() -> str:
     """Return a nonce for one answer, about 30 bits."""
     nonce = ""
-    while len(nonce) < NONCE_CHARACTERS:  # a byte above the alphabet is thrown again, so that each letter is as likely
+    while len(nonce) < NONCE_CHARACTERS:  # larger bytes are drawn again, so that all letters are equally likely
         at = os.urandom(1)[0] & 31
         nonce += ALPHABET[at : at + 1]
     return nonce
@@ -37,5 +37,5 @@ def closing(nonce: str) -> str:
 
 
 def fenced(text: str, nonce: str) -> str:
-    """Put a text, which must be quoted already, between the tags."""
+    """Put a text, which must already be quoted, between the tags."""
     return f"{opening(nonce)}\n{text}\n{closing(nonce)}"

@@ -1,4 +1,4 @@
-"""Find the folder of a path by text alone: the paths may be those of another machine."""
+"""Compare paths and folders as text only, because the paths may be another machine's."""
 
 import fnmatch
 import os
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 
 def is_folder(text: str) -> bool:
-    """Return True if a project filter means a folder: an absolute path."""
+    """Return True if a project filter is a folder, that is, an absolute path."""
     return text.startswith(("/", "\\\\")) or re.match(r"[A-Za-z]:[\\/]", text) is not None
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Return True if ``path`` is ``folder`` or below it; by text alone, with either separator."""
+    """Return True if ``path`` is ``folder`` or below it, with either separator."""
     path, folder = _plain(path), _plain(folder)
     return path == folder or path.startswith(folder + "/") or folder == ""
 
@@ -23,7 +23,7 @@ def is_root(folder: str) -> bool:
 
 
 def is_same_folder(one: str, other: str) -> bool:
-    """Return True if two paths are one folder, by text alone."""
+    """Return True if two paths are the same folder, without access to the disk."""
     return _plain(one) == _plain(other)
 
 

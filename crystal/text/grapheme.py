@@ -1,8 +1,8 @@
-"""Find places to cut a text: never inside what a reader sees as one character.
+"""Find positions to cut a text: never inside what a reader sees as one character.
 
 A small part of Unicode's rules for grapheme clusters (UAX #29), enough for combining marks, emoji sequences,
-flags, Hangul and CR LF. Pure, knows nothing of chunks or transcripts, and looks at most ``REACH`` characters around
-the place asked for, so that hostile text (a million accents on one letter) costs no more than other text.
+flags, Hangul and CR LF. Pure, knows nothing of chunks or transcripts, and reads at most ``REACH`` characters around
+the position, so that hostile text (a million accents on one letter) costs no more than other text.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import unicodedata
 
 REACH = 256
-"""Maximum distance of a boundary, in characters. Beyond it a cut is made anyway."""
+"""Maximum distance of a boundary, in characters. Beyond it the text is cut anyway."""
 
 _ZWJ = "\u200d"
 
 
 def boundary_before(text: str, at: int, floor: int) -> int:
-    """Return the last boundary in ``(floor, at]``, or ``floor`` when there is none within reach.
+    """Return the last boundary in ``(floor, at]``, or ``floor`` if there is none within ``REACH``.
 
     ``floor`` itself must be a boundary.
     """
@@ -32,7 +32,7 @@ def boundary_before(text: str, at: int, floor: int) -> int:
 
 
 def boundary_after(text: str, at: int, floor: int) -> int:
-    """Return the first boundary at or after ``at``; ``at + REACH`` when there is none before it."""
+    """Return the first boundary at or after ``at``, or ``at + REACH`` if there is none before it."""
     end = min(len(text), at + REACH)
     place = at
     while place < end and not is_boundary(text, place, floor):

@@ -1,11 +1,11 @@
-"""Characters that move the cursor, turn the reading direction, or hide text: none of them is shown as it is."""
+"""Replace characters that move the cursor, change the reading direction, or hide text."""
 
 from __future__ import annotations
 
 import re
 
-# C0 (but tab and newline), DEL, C1; line and paragraph separators; what turns the reading direction; soft hyphen and
-# other invisible characters that hide or join text; lone surrogates.
+# C0 (but tab and newline), DEL, C1; line and paragraph separators; marks of direction; soft hyphen and other invisible
+# characters that hide or join text; lone surrogates.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -13,7 +13,7 @@ _HARMFUL = re.compile(
 
 
 def harmless(text: str) -> str:
-    """Make stored text safe to show, character for character: control characters become visible signs."""
+    """Make stored text safe to show, character by character: control characters become visible symbols."""
     return _HARMFUL.sub(_sign, text)
 
 

@@ -1,4 +1,4 @@
-"""Patterns that are compiled when they are first used: all of them together take longer than a turn of the worker."""
+"""Provide patterns that are compiled at their first use: all together would take longer than a turn of the worker."""
 
 import re
 from typing import Any, AnyStr, cast
@@ -20,5 +20,5 @@ class _LazyPattern:
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a pattern of ``re`` that is compiled when one of its methods is first asked for."""
+    """Return a pattern of ``re`` that is compiled at the first use of one of its methods."""
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))

@@ -1,4 +1,4 @@
-"""From what the user typed to what can be looked up: quoted phrases, identifiers, words. Pure; no string raises."""
+"""Parse a query into what can be looked up: quoted phrases, identifiers, words. Pure; accepts any string."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from crystal.model.quick_dataclass import dataclass, replace
 from crystal.text.lazy_pattern import lazy_pattern
 
 MAX_CHARACTERS = 10_000
-"""A longer text is cut: it is a pasted log, and its beginning says what it is about."""
+"""Maximum length of a query; a longer one is a pasted log, whose beginning says what it is about."""
 
 MAX_TERMS = 64
 MAX_PAIRS = 12
 MAX_NAMES = 8
 SHOWN = 80
-"""Number of characters of a name that a note shows."""
+"""Maximum characters of a name in a note."""
 
 _STOP_WORDS = """
 a an and are as at be been but by did do does for from has have he her his how i in into is it its me my of on or our
@@ -23,7 +23,7 @@ i'm i've i'd i'll you're you've it's he's she's we're we've they're they've that
 who's
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""Few on purpose: more of them cost quality on technical text (measured: docs/adr/0008-search.md)."""
+"""Few on purpose: more would reduce quality on technical text (measured: docs/adr/0008-search.md)."""
 
 _GENERIC_WORDS = """
 about all anything conversation conversations discuss discussed doing done everything give happen happened happening
@@ -31,7 +31,7 @@ last latest list made make recent said say session sessions show summarize talk 
 us work worked working recap remind go going went gone get got us just else
 """
 _GENERIC = frozenset(_GENERIC_WORDS.split())
-"""Words that ask for nothing in particular beside a time."""
+"""Words without content of their own beside a time."""
 
 ENDINGS = """
 ational tional ation ization izations ations ator ators alism iveness fulness ousness ness ality alities ivity ivities
@@ -47,9 +47,9 @@ _QUOTED = re.compile(
     "|\u201d([^\u201c\u201d]*)\u201d|\u00ab([^\u00ab\u00bb]*)\u00bb|\u00bb([^\u00ab\u00bb]*)\u00ab"
     "|\u300c([^\u300c\u300d]*)\u300d|\u300e([^\u300e\u300f]*)\u300f|\u301d([^\u301d-\u301f]*)[\u301e\u301f]"
 )
-# What no plain word with a hyphen or an apostrophe has: signs of paths, calls and versions, digits, many hyphens.
+# What ordinary words with a hyphen or apostrophe lack: characters of paths, calls and versions, digits, many hyphens.
 _NAME = re.compile(r"[^\w'\u2019-]|[\d_]|-.*-")
-# Vowel signs, accents and the like of scripts whose words are no words to ``\w`` because of them.
+# Vowel signs, accents and other marks, which ``\w`` does not match although they are parts of words.
 MARKS = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
     "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u07a6-\u07b0\u0816-\u0819\u081b-\u0823\u0825-\u0827\u0829-\u082d\u08d3-\u0903\u093a-\u093c\u093e-\u094f"
@@ -62,7 +62,7 @@ MARKS = (
 )
 _PIECE = re.compile(rf"(?:[^\W_][{MARKS}]*)+")
 _EDGES = re.compile(rf"^[\W_]+|(?:(?![{MARKS}])[\W_])+$")
-# Han, kana, Hangul, Thai, Lao, Burmese, Khmer: a word of the index is whatever is between two signs there.
+# Han, kana, Hangul, Thai, Lao, Burmese, Khmer: for the index, all text between two punctuation marks is one word.
 UNSPACED = lazy_pattern(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9d"
     "\U00020000-\U000323af]+"
@@ -72,14 +72,14 @@ _POSSESSIVE = re.compile("['\u2019][sS]$")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, taken apart.
+    """A parsed question.
 
     Attributes:
         text: The question as valid Unicode without control characters.
-        phrases: What was in quotation marks: an answer has it.
-        compounds: Words that the index holds as several: ``foo_bar.baz()``, ``src/a/b.py``, ``v1.2.3``.
-        terms: Single words, those of the compounds too, without words that are everywhere.
-        is_literal: The whole question is one compound: something exact is looked for.
+        phrases: Texts in quotation marks, which an answer must contain.
+        compounds: Words that the index stores as several: ``foo_bar.baz()``, ``src/a/b.py``, ``v1.2.3``.
+        terms: Single words, those of the compounds too, without stop words.
+        is_literal: The whole question is one compound, so something exact is wanted.
     """
 
     text: str
@@ -90,18 +90,18 @@ class Query:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return identifiers, paths, versions and the like in a question that asks for more than one such thing."""
+        """Return the identifiers, paths, versions and the like, unless the whole question is one of them."""
         found = [name for name in (*self.phrases, *self.compounds) if " " not in name and _NAME.search(name)]
         return () if self.is_literal else tuple(found[:MAX_NAMES])
 
     @property
     def has_words(self) -> bool:
-        """Return True if there is anything that a keyword index can look up."""
+        """Return True if there is anything to look up in a keyword index."""
         return bool(self.phrases or self.compounds or self.terms)
 
     @property
     def has_meaning(self) -> bool:
-        """Return True if a search by meaning makes sense if no word is found: not so for ``ERR-4711`` or ``x.y()``."""
+        """Return True if search by meaning is useful when no word is found: not so for ``ERR-4711`` or ``x.y()``."""
         return not self.has_words or (not self.is_literal and any(term.isalpha() for term in self.terms))
 
 
@@ -118,7 +118,7 @@ def without_phrases(asked: Query) -> Query:
 
 
 def parse_query(text: str) -> Query:
-    """Take a question apart. Any string will do."""
+    """Parse a question; any string is accepted."""
     clean = " ".join(_UNUSABLE.sub(" ", text[:MAX_CHARACTERS]).split())
     phrases: list[str] = []
 
@@ -138,7 +138,7 @@ def parse_query(text: str) -> Query:
 
 
 def in_short(name: str) -> str:
-    """Return a name or phrase shortened for a note."""
+    """Return a name or phrase, shortened for a note."""
     return name if len(name) <= SHOWN else f"{name[:SHOWN]}..."
 
 
@@ -149,7 +149,7 @@ def has_content(text: str) -> bool:
 
 
 def completions(word: str) -> tuple[str, ...]:
-    """Return what a word with an unfinished English ending may become: ``organizatio`` gives ``organization``."""
+    """Return possible completions of a word with a cut-off English ending: ``organizatio`` gives ``organization``."""
     if not (word.isascii() and word.isalpha()):
         return ()
     small = word.lower()
@@ -158,13 +158,13 @@ def completions(word: str) -> tuple[str, ...]:
 
 
 def unspaced_pairs(text: str) -> tuple[str, ...]:
-    """Return the substrings to look for in scripts without spaces: pairs of neighbouring characters, or a lone one."""
+    """Return the substrings to look up in scripts without spaces: pairs of neighbouring characters, or a lone one."""
     runs = UNSPACED.findall(text)
     return tuple(dict.fromkeys(pair for run in runs for pair in character_pairs(run)))[:MAX_PAIRS]
 
 
 def character_pairs(run: str) -> list[str]:
-    """Return the pairs of neighbouring characters of a run, in order; a lone character stands for itself."""
+    """Return the pairs of neighbouring characters of a run, in order; a lone character is returned alone."""
     return [run[at : at + 2] for at in range(max(1, len(run) - 1))]
 
 

@@ -1,9 +1,9 @@
-"""Make recalled text safe to show to an agent: nothing in it is invisible, and nothing looks like the fence's tag.
+"""Make recalled text safe to show to an agent: nothing in it is invisible or resembles the fence's tag.
 
 ``quote`` removes characters that a reader does not see and replaces every spelling of the tag's name after an opening
 bracket: other scripts, full-width forms, accents, HTML entities, percent and backslash escapes, characters in between.
-The table of look-alikes is Unicode's, from the package ``confusable-homoglyphs``. It is loaded with the first foreign
-letter, once for a process.
+The table of look-alikes is Unicode's, from the package ``confusable-homoglyphs``. It is loaded once per process, at the
+first foreign letter.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import unicodedata
 from functools import cache
 
 MAX_ESCAPE_LEVELS = 8
-"""An entity of an entity of an entity: so many levels are decoded when tags are looked for."""
+"""Number of levels of escapes that are decoded to find tags: an entity of an entity of an entity."""
 TAG_MARK = "[tag]"
-"""Replaces what looks like the beginning of a tag."""
+"""Replaces text that resembles the beginning of a tag."""
 
 _TERMINAL = re.compile(
     "\x1b\\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\\]P^_X][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?|\x1b[ -~]?"
@@ -29,7 +29,7 @@ _IGNORABLE = (
 """Unicode's Default_Ignorable_Code_Point; the variation selectors are among them."""
 _CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufff9-\ufffb\ue000-\uf8ff\U000e1000-\U0010ffff"
 _BLANKS = "\u2800\U00013430-\U00013442\U00016fe4\U0001d159"
-"""Signs that are drawn as nothing; private use is among the controls."""
+"""Categories of characters that are drawn as nothing; private use characters are among the controls."""
 _HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}{_BLANKS}]")
 
 _OPENER_NAME = re.compile(
@@ -41,7 +41,7 @@ _LETTER_NAME = re.compile(
 _UNLISTED = dict(zip("¢©€ɛə£®§ʃ†¥くㄑㄍᑉᐊ⦉〱᚜", "cceeelrssty<<<<<<<<", strict=True)) | dict(
     zip("匚尺ㄚ丫丂ㄒ卂ㄥ爪乇ㄖᑕ∁ᗴᘿᕮᗩⲁⲉ", "cryystalmeocceeeaae", strict=True)
 )
-"""Look-alikes that neither Unicode's table nor a name tells of."""
+"""Look-alikes that are neither in Unicode's table nor recognisable by name."""
 _ESCAPE = re.compile(
     r"&(?:(?:amp|#0*38|#x0*26);)*(?:#x?0*[0-9a-f]{1,8}|[a-z][a-z0-9]{1,31});?"
     r"|(?:%(?:25)*[0-9a-f]{2})+"
@@ -49,11 +49,11 @@ _ESCAPE = re.compile(
     r"|u[0-9a-f]{4}|x[0-9a-f]{2}|0{0,8}(?:3c|[4-7][0-9a-f])\s?|0?1[0-7]{2}|n\{less-than sign\})"
     r"|(?:u\+|%u)[0-9a-f]{4}|=[2-7][0-9a-f]|\+adw-?"
 )
-"""Ways to write a character with others, in text that is folded already."""
+"""Escapes of characters in folded text."""
 _LEVELS = re.compile(
     r"(?<=&)(?:(?:amp|#0*38|#x0*26);)+|(?<=#)0+(?=[0-9])|(?<=#x)0+(?=[0-9a-f])|(?<=%)(?:25)+(?=[0-9a-f]{2})"
 )
-"""Pattern of what escapes an escape once more, and of zeros before a number."""
+"""Pattern of repeated escapes, and of zeros before a number."""
 _BETWEEN = "[^a-z0-9<$@|!]*(?:[$@|!][^a-z0-9<$@|!]*){0,3}"
 _NAME = _BETWEEN.join(
     ["c", "r", "y", "[s5$]", "[t7]", "[a4@]", "[l1i|!]", "(?:m|rn)", "[e3]", "(?:m|rn)", "[o0]", "r", "y"]
@@ -75,13 +75,13 @@ def quote(text: str) -> str:
 
 
 def quote_line(text: str, limit: int) -> str:
-    """Return the quoted text on one line, cut to ``limit`` characters."""
+    """Return the quoted text on one line, shortened to ``limit`` characters."""
     line = " ".join(quote(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def _without_tags(text: str) -> str:
-    """Replace every stretch of ``text`` that reads as the beginning of a tag once it is decoded and folded."""
+    """Replace every part of ``text`` that reads as the beginning of a tag once it is decoded and folded."""
     letters, places = _fold(text)
     parts: list[str] = []
     at = 0
@@ -94,7 +94,7 @@ def _without_tags(text: str) -> str:
 
 
 def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text decoded and folded to ASCII look-alikes, and for each character where it is in ``text``."""
+    """Return the text decoded and folded to ASCII look-alikes, and the span in ``text`` of each character."""
     places = [(at, at + 1) for at in range(len(text))]
     for _ in range(MAX_ESCAPE_LEVELS):
         pairs = [(letter, place) for one, place in zip(text, places, strict=True) for letter in _FOLDED[ord(one)]]
@@ -106,7 +106,7 @@ def _fold(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _decode_once(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """Decode one level of escapes; what an escape stands for keeps the place of the whole escape."""
+    """Decode one level of escapes; each result has the span of its escape."""
     letters: list[str] = []
     moved: list[tuple[int, int]] = []
     at = 0
@@ -131,7 +131,7 @@ def _decode(text: str) -> str:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return what an escape stands for, or the escape itself if it stands for nothing."""
+    """Return the character for an escape, or the escape itself if it is invalid."""
     written = _LEVELS.sub("", escape[0])
     if written[0] == "&":
         plain = html.unescape(written)
@@ -139,9 +139,9 @@ def _unescaped(escape: re.Match[str]) -> str:
     if written[0] in "%=" and written[1] != "u":
         return bytes.fromhex(re.sub("[%=]", "", written)).decode("utf-8", "replace")
     digits = written.strip("\\ \n\t")
-    if digits[0] in "+n":  # UTF-7, and Python's name
+    if digits[0] in "+n":  # UTF-7, and Python's \N
         return "<"
-    if digits[0].isdigit():  # octal with three digits, or how style sheets write it; "<" in either
+    if digits[0].isdigit():  # octal with three digits, or a CSS escape; "<" in either
         return "<" if digits.lstrip("0") == "74" else chr(int(digits, 8 if digits.lstrip("0")[0] == "1" else 16))
     codes = [int(digits, 16) for digits in re.findall(r"[ux][+{]?([0-9a-f]+)", written)]
     if len(codes) == 2:
@@ -151,7 +151,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 @cache
 def _entities() -> dict[str, str]:
-    """Return what the entities stand for whose names are written with capitals."""
+    """Return the characters of the HTML entities whose names contain capitals."""
     return {name.strip(";").lower(): plain for name, plain in html.entities.html5.items() if not name.islower()}
 
 
@@ -159,7 +159,7 @@ def _entities() -> dict[str, str]:
 
 
 class _FoldTable(dict[int, str]):
-    """For ``str.translate``: what each character looks like in ASCII. Filled with the characters that come."""
+    """A table for ``str.translate`` with the ASCII look-alikes of each character, filled on demand."""
 
     def __missing__(self, code: int) -> str:
         self[code] = folded = _look_alike(chr(code))
@@ -170,7 +170,7 @@ _FOLDED = _FoldTable()
 
 
 def _look_alike(letter: str) -> str:
-    """Return the lower-case ASCII letters that a character looks like, nothing if it is invisible, or itself."""
+    """Return the lower-case ASCII look-alike of a character, "" if it is invisible, or the character itself."""
     if letter.isascii():
         return letter.lower()
     if _HIDDEN.match(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
@@ -192,14 +192,14 @@ def _look_alike(letter: str) -> str:
 
 
 def _may_be_confused(letter: str) -> bool:
-    """Return whether the table is worth loading: it has nothing for ideographs, syllables, quotes and dashes."""
+    """Return whether the table is worth loading: it has no ideographs, syllables, quotes and dashes."""
     common = (("\u2000", "\u206f"), ("\u3001", "\u3002"), ("\u3400", "\u9fff"), ("\uac00", "\ud7a3"))
     return not any(first <= letter <= last for first, last in common)
 
 
 @cache
 def _confusables() -> dict[str, str]:
-    """Load Unicode's table of confusable characters, as far as they look like a letter or a bracket of a tag."""
+    """Load the part of Unicode's table of confusable characters that resembles letters or brackets of a tag."""
     from confusable_homoglyphs.confusables import confusables_data  # noqa: PLC0415 - 50 ms, and rarely needed
 
     return {

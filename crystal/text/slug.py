@@ -1,4 +1,4 @@
-"""Words as a part of a file name."""
+"""Convert words to a part of a file name."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Find time words in a question (``last week``, ``im März``, ``8 May 2023``, ``昨天``) as spans of time.
 
-What is found is a preference: search looks there first, and elsewhere too. So a word that may be something else
-(``may``, ``march``, a year in a file name, anything in quotation marks) is left alone. The present moment and the zone
+The result is a preference: search looks there first, and elsewhere too. So a word with another possible meaning
+(``may``, ``march``, a year in a file name, anything in quotation marks) is ignored. The present moment and the zone
 are arguments.
 
-``lexicon.json`` holds the words of each language, ``tokens`` tags a question with them, ``grammar.json`` and
-``meanings`` say what sequences of tags mean. A language is an object in the file.
+``lexicon.json`` contains the words of each language, ``tokens`` tags a question with them, ``grammar.json`` and
+``meanings`` define the meaning of sequences of tags. A language is an object in the file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from crystal.timewords.parse import local, local_ms
 __all__ = ["LOOKED_AT", "MAX_SPANS", "TimeSpan", "find_times"]
 
 LOOKED_AT = 2_000
-"""Characters of a question that are looked at; what is longer is pasted text."""
+"""Maximum characters of a question that are examined; a longer one is pasted text."""
 MAX_SPANS = 16
-"""A question that names more times than this wants none of them."""
+"""Maximum number of times in a question; one with more is not restricted by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class TimeSpan:
     Attributes:
         start: Its first moment, ms since the epoch.
         end: The first moment after it.
-        words: The words that name it, as they are in the question.
-        at: Where they are: the first character, and the one after the last.
+        words: The words that name it, as in the question.
+        at: Their position in the question: start and end.
     """
 
     start: int
@@ -43,7 +43,7 @@ class TimeSpan:
 
 
 def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSpan, ...]:
-    """Find the times that a question names. Any string will do; its first 2,000 characters are looked at.
+    """Find the times that a question names. Any string is accepted; only its first 2,000 characters are examined.
 
     A week is an ISO week. A month without a year is the latest that has begun, a day of the week the latest one.
     ``since`` ends now, ``before`` begins with the epoch. Words with two meanings (05/08/2023, winter
@@ -55,7 +55,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
         tz: The time zone of the user; None for the machine's.
 
     Returns:
-        The spans in the order of their words, without repetition; for two meanings the likelier first.
+        The spans in the order of their words, without repetition; of two meanings the likelier first.
     """
     from crystal.timewords.lexicon import may_name_time
 
@@ -69,7 +69,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
     try:
         present = local(now, tz).replace(tzinfo=None, fold=0)
         found = find(tokenize(composed), present)
-    except (OverflowError, ValueError):  # a present at the very end of the calendar
+    except (OverflowError, ValueError):  # the present is at the very end of the calendar
         return ()
     spans: list[TimeSpan] = []
     for token in found:
@@ -77,7 +77,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
         for first, last in token.tags["time"].readings:
             try:
                 start, end = local_ms(first, tz), local_ms(last, tz)
-            except (OverflowError, ValueError, OSError):  # beyond what the platform's calendar knows
+            except (OverflowError, ValueError, OSError):  # beyond the platform's calendar
                 continue
             if start < end:
                 spans.append(TimeSpan(start, end, text[at[0] : at[1]], at))
@@ -85,7 +85,7 @@ def find_times(text: str, *, now: int, tz: tzinfo | None = None) -> tuple[TimeSp
 
 
 def _place(text: str, composed: str, at: int) -> int:
-    """Return the place in a text of a character of its composed form."""
+    """Return the position in a text of a character of its composed form."""
     if text == composed:
         return at
     return bisect_right(range(len(text) + 1), at, key=lambda end: len(unicodedata.normalize("NFC", text[:end]))) - 1

@@ -1,6 +1,6 @@
-"""Spans of the calendar: pairs of local times without a zone, the beginning and the first moment after the end."""
+"""Compute spans of the calendar: pairs of local times without a zone, the beginning and the first moment after it."""
 
-# ruff: noqa: DTZ001  the zone is given to a span once, at its end, see the package's __init__
+# ruff: noqa: DTZ001  the zone is added to a span at the end, see the package's __init__
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def days(month: int, first: int, last: int, year: int) -> Stretch:
 
 
 def months(first: int, count: int, year: int) -> Stretch:
-    """Return ``count`` months, counted from January of ``year`` as 1; 0 and less are before it."""
+    """Return ``count`` months from month ``first``, where 1 is January of ``year`` and 0 or less is before it."""
     start = year * 12 + first - 1
     return _first_of(start), _first_of(start + count)
 
 
 def back(count: int, name: str, moment: datetime) -> datetime:
-    """Return the moment some units before another; for days and more a midnight, in a shorter month its last day."""
+    """Return the moment ``count`` units earlier; from days on a midnight, in a shorter month its last day."""
     if name in ("minute", "hour"):
         return moment - timedelta(**{f"{name}s": count})
     midnight = datetime(moment.year, moment.month, moment.day)
@@ -42,7 +42,7 @@ def back(count: int, name: str, moment: datetime) -> datetime:
 
 
 def unit(name: str, moment: datetime, offset: int) -> Stretch:
-    """Return the day, week, weekend, month, quarter or year of ``moment``, or the one ``offset`` of them on or back."""
+    """Return the day, week, weekend, month, quarter or year of ``moment``, or the one ``offset`` units away."""
     if name in _MONTHS:
         size = _MONTHS[name]
         return months((moment.month - 1) // size * size + 1 + offset * size, size, moment.year)
@@ -60,7 +60,7 @@ def hours_of(stretch: Stretch, hours: str) -> Stretch:
 
 
 def part_of(stretch: Stretch, part: str) -> Stretch:
-    """Return a part by its number and how many there are, such as ``1 3`` for early: whole days or months."""
+    """Return a part of a span, given as its number and the count, such as ``1 3`` for early: whole days or months."""
     start, stop = stretch
     number, count = map(int, part.split())
     is_year = stretch == months(1, 12, start.year)
@@ -70,7 +70,7 @@ def part_of(stretch: Stretch, part: str) -> Stretch:
 
 
 def _cut(size: int, at: int, count: int) -> int:
-    """Return where a part ends; the ones at both ends are of one length."""
+    """Return the boundary ``at`` of ``count`` parts; first and last part have the same length."""
     return size * at // count if 2 * at <= count else size - size * (count - at) // count
 
 

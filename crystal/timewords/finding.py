@@ -1,4 +1,4 @@
-"""Replacing the tokens of a question by the times that they name."""
+"""Replace the tokens of a question by the times that they name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crystal.timewords.time_tokens import TimeToken
 
 
 def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
-    """Replace what matches a pattern by one token, pattern after pattern, and give the times."""
+    """Replace the matches of each pattern, one pattern after another, by single tokens; return the tokens of times."""
     symbols = lexicon().symbols
     text = "".join(symbols[frozenset(token.tags)] for token in tokens)
     for pattern, names, meaning in patterns():
@@ -27,7 +27,7 @@ def find(tokens: list[TimeToken], now: datetime) -> list[TimeToken]:
 
 
 def _tags(meaning: str, phrase: PhraseMatch) -> Tags:
-    """Return the tags of a time, or those that hide what cannot be one, such as 30 February; none for other words."""
+    """Return the tags of a time, or tags that hide an impossible one, such as 30 February; empty for other words."""
     try:
         found = getattr(meanings, meaning)(phrase)
     except (ValueError, OverflowError):

@@ -1,11 +1,11 @@
-"""The words of ``lexicon.json`` with their tags, and the patterns of ``grammar.json`` over these tags.
+"""Load the words of ``lexicon.json`` with their tags, and the patterns of ``grammar.json`` over these tags.
 
-``lexicon.json`` holds an object for each language: a tag, and the phrases that carry it, separated by commas. A list
-numbers its values from 1 (``month``), an object names them. Case and accents do not matter. A phrase may carry several
+``lexicon.json`` has an object for each language: a tag, and its phrases, separated by commas. A list
+numbers its values from 1 (``month``), an object names them. Case and accents are ignored. A phrase may have several
 tags.
 
-A pattern such as ``<number> <unit> ago`` is beside the function of ``meanings`` that reads what it matches.
-``<tag>`` and ``<name=tag>`` are groups, capitals are macros, spaces mean nothing.
+A pattern such as ``<number> <unit> ago`` is beside the name of the function in ``meanings`` that reads its matches.
+``<tag>`` and ``<name=tag>`` are groups, capitals are macros, spaces are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAG = r"<(?:(\w+)=)?(\w+)>|(\w+)|\s+"
 _OTHER_TAGS = ("word", "hidden", "comma", "dot", "dash strong_link", "strong_link", "slash", "sign",
                "number", "number day", "nth day", "number year", "date", "short_date", "time",
                "time weekday_time")  # fmt: skip
-"""Classes that tokens get by their form instead of from the lexicon."""
+"""Tags that depend on a token's form instead of the lexicon."""
 
 _CUES = frozenset(
     "month short_month weekday short_weekday season unit half_year day_word night quarter relative_year".split()
@@ -61,7 +61,7 @@ def fold(text: str) -> str:
 
 @cache
 def lexicon() -> Lexicon:
-    """Read the words, once in a process."""
+    """Read the words, once per process."""
     phrases: dict[str, dict[str, str]] = {}
     for language, tags in json.loads(fold((_FOLDER / "lexicon.json").read_text("utf-8"))).items():
         for tag, values in tags.items():
@@ -77,7 +77,7 @@ def lexicon() -> Lexicon:
 
 
 def may_name_time(text: str) -> bool:
-    """Return whether a pattern may match, so that most questions cost next to nothing."""
+    """Return whether a pattern may match, so that most questions take almost no time."""
     if any(character.isdigit() or character >= "\u3040" for character in text):  # scripts without spaces begin there
         return True
     return not lexicon().cues.isdisjoint(re.findall(r"\w+", fold(text)))
@@ -85,7 +85,7 @@ def may_name_time(text: str) -> bool:
 
 @cache
 def patterns() -> list[tuple[re.Pattern[str], Mapping[str, str], str]]:
-    """Compile the patterns, once in a process: an expression over symbols, the tags of its groups, a meaning."""
+    """Compile the patterns, once per process: an expression over symbols, the tags of its groups, a meaning."""
     grammar = json.loads((_FOLDER / "grammar.json").read_text("utf-8"))
     compiled: list[tuple[re.Pattern[str], Mapping[str, str], str]] = []
     for written, meaning in grammar["patterns"]:

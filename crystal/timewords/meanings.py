@@ -1,7 +1,7 @@
-"""Meanings of the patterns of ``grammar.json``, by the name of the function there.
+"""Compute the meanings of the patterns of ``grammar.json``, by the name of the function there.
 
-A function returns the time; None if the words are no time after all, so that a later pattern may have them; a time
-without readings if they can be none.
+A function returns the time; None if the words are no time, so that a later pattern may match them; a time without
+readings if they are certainly none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLACK = {"hour": DAY / 24, "minute": DAY / 1440}
 
 
 def hide(_phrase: PhraseMatch) -> TimePhrase:
-    """Read nothing into a number that counts something: ``version 2.5.2023``."""
+    """Read a number that counts something as no time: ``version 2.5.2023``."""
     return TimePhrase((), "")
 
 
@@ -71,7 +71,7 @@ def unspaced_date(phrase: PhraseMatch) -> TimePhrase | None:
 
 
 def quarter(phrase: PhraseMatch) -> TimePhrase | None:
-    """Read Q1 2024; without a year only after a word that says that it is a time."""
+    """Read Q1 2024; without a year only after a word that marks a time."""
     year = _year(phrase)
     if year is None and not phrase.before.has("in of by last"):
         return None
@@ -105,7 +105,7 @@ def marked_year(phrase: PhraseMatch) -> TimePhrase:
 
 
 def day_of_month(phrase: PhraseMatch) -> TimePhrase | None:
-    """Read on the 8th: of this month, or of the last one that had begun it."""
+    """Read on the 8th: of this month, or of the last month whose 8th has begun."""
     for offset in (0, -1, -2) if phrase.ends else ():
         first, stop = one_unit("month", phrase.now, offset)
         start = first + (int(phrase["nth"]) - 1) * DAY
@@ -115,7 +115,7 @@ def day_of_month(phrase: PhraseMatch) -> TimePhrase | None:
 
 
 def night(phrase: PhraseMatch) -> TimePhrase:
-    """Read a part of today or yesterday that has a word of its own: ``last night``."""
+    """Read a part of today or yesterday with its own word: ``last night``."""
     offset, hours = phrase["night"].split(" ", 1)
     return TimePhrase((hours_of(one_unit("day", phrase.now, int(offset)), hours),), "hour")
 
@@ -162,7 +162,7 @@ def ago(phrase: PhraseMatch) -> TimePhrase | None:
 
 
 def weekday(phrase: PhraseMatch) -> TimePhrase | None:
-    """Read on Monday: the latest one; the one before today where it is called the last, or where today is one."""
+    """Read on Monday: the latest one, but the one before today if it is called last or today is a Monday."""
     relation, short = phrase.token("last", "this"), phrase.token("short_weekday")
     is_said = relation.tags or phrase.before.has("in on side")
     if phrase.before.has("not_past") or ("short_weekday" in phrase and not (short.is_capital and is_said)):
@@ -217,7 +217,7 @@ def part(phrase: PhraseMatch) -> TimePhrase | None:
 
 
 def beside(phrase: PhraseMatch) -> TimePhrase | None:
-    """Read the week before a time and three days after it: all of that stretch."""
+    """Read the week before a time and three days after it, as the whole span."""
     (start, stop), side, count = phrase.time.readings[0], phrase["side"], int(phrase["number"] or 1)
     if side not in ("before", "after"):
         return None
@@ -242,21 +242,21 @@ def sided(phrase: PhraseMatch) -> TimePhrase:
 def _in_year(
     phrase: PhraseMatch, yearly: Callable[[int], Stretch], grain: str, of_year: int | None = None
 ) -> TimePhrase:
-    """Return something in a year; if none is named, the latest."""
+    """Return a span in a year; if no year is named, the latest."""
     if of_year is not None:
         return TimePhrase((yearly(of_year),), grain)
     return TimePhrase((latest(yearly, phrase.now),), grain, yearly)
 
 
 def _days(readings: tuple[Stretch, ...], phrase: PhraseMatch) -> TimePhrase:
-    """Return days, or the hours of them that are named."""
+    """Return days, or the named hours of them."""
     if "hours" in phrase:
         return TimePhrase(tuple(hours_of(one, phrase["hours"]) for one in readings), "hour")
     return TimePhrase(readings, "day")
 
 
 def _around(count: int, name: str, moment: datetime) -> Stretch:
-    """Return the time a number of units before a moment."""
+    """Return the span a number of units before a moment."""
     start = back(count, name, moment)
     if name in ("quarter", "year"):
         return back(6, "month", start), back(-6, "month", start)
@@ -291,7 +291,7 @@ def _is_first_of_two_months(phrase: PhraseMatch, *, is_capital: bool) -> bool:
 
 
 def _is_month(phrase: PhraseMatch) -> bool:
-    """Return whether a month's name without a year is a time here: not a verb, not a person."""
+    """Return whether a month's name without a year is a time here, and not a verb or a person."""
     token, before = phrase.token("month", "short_month"), phrase.before
     if token.has("only_after"):
         return before.text.split(" ")[0] in token.tags["only_after"].split()
@@ -308,6 +308,6 @@ def _is_month(phrase: PhraseMatch) -> bool:
 
 
 def _is_of_another(phrase: PhraseMatch) -> bool:
-    """Return whether the last week is one of May, of a year or of something else."""
+    """Return whether "the last week" is followed by what it belongs to, such as a month or a year."""
     is_part = phrase.after.has("of") or phrase.after.text in ("in", "im", "en")
     return is_part and (phrase.after.text == "of" or phrase.beyond(1).has("time"))

@@ -1,4 +1,4 @@
-"""Points in time as people write them (``24h``, ``yesterday``, ``2026-11-20``), and times as people read them.
+"""Parse points in time as people write them (``24h``, ``yesterday``, ``2026-11-20``), and format times for people.
 
 Pure: the present moment and the time zone are arguments. Times are ms since the epoch, UTC.
 """
@@ -31,17 +31,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time") -> int:
-    """Read a point in time.
+    """Parse a point in time.
 
     ``24h`` and ``7d`` are that long before ``now`` (a day is 24 hours); ``3mo`` and ``1y`` go back on the calendar, to
-    the same day or the last one of a shorter month. A date is its first moment, so ``before`` a date leaves that day
-    out. What has no zone is local time.
+    the same day or the last one of a shorter month. A date is its first moment, so ``before`` a date excludes that
+    day. Times without a zone are local.
 
     Args:
-        text: What the user wrote; case and surrounding space do not matter.
+        text: The user's text; case and surrounding space are ignored.
         now: The present moment.
         tz: The local zone; None for the machine's.
-        name: What to call the value in the error, e.g. ``--since``.
+        name: The name of the value in the error, e.g. ``--since``.
 
     Raises:
         UsageError: It has none of the accepted forms, or no such time exists.
@@ -55,16 +55,16 @@ def parse_when(text: str, *, now: int, tz: tzinfo | None = None, name: str = "ti
 
 
 def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time") -> int:
-    """Read a point in time of which all is meant: for a date the first moment after it, for a moment itself.
+    """Parse the end of a period: for a date the first moment after it, for a point in time itself.
 
     ``2026-11-20`` is the midnight that follows it, ``2026-11`` the end of November, ``today`` and ``yesterday`` end
-    too. ``24h`` and ``2026-11-20T14:30`` are what ``parse_when`` makes of them.
+    too. ``24h`` and ``2026-11-20T14:30`` are parsed by ``parse_when``.
 
     Args:
         text: As for ``parse_when``, like the others.
         now: The present moment.
         tz: The local zone.
-        name: What to call the value in the error, e.g. ``--as-of``.
+        name: The name of the value in the error, e.g. ``--as-of``.
 
     Raises:
         UsageError: It has none of the accepted forms, or no such time exists.
@@ -87,21 +87,21 @@ def local(ms: int, tz: tzinfo | None = None) -> datetime:
     moment = _EPOCH + timedelta(milliseconds=ms)
     try:
         return moment.astimezone(tz)
-    except (OverflowError, OSError, ValueError):  # beyond what the platform's calendar knows
+    except (OverflowError, OSError, ValueError):  # beyond the platform's calendar
         return moment
 
 
 def local_ms(naive: datetime, tz: tzinfo | None = None) -> int:
-    """Return a local time as ms; one that a clock change skips is read as if the clocks had not changed yet.
+    """Convert a local time to ms; a time skipped by a clock change is read as if the clocks had not changed yet.
 
     Raises:
-        ValueError, OverflowError, OSError: It is beyond what the platform's calendar knows.
+        ValueError, OverflowError, OSError: It is beyond the platform's calendar.
     """
     return _ms(naive.astimezone() if tz is None else naive.replace(tzinfo=tz))
 
 
 def iso(ms: int | None) -> str | None:
-    """Return ISO 8601 in UTC with milliseconds, as JSON output shows times: ``2026-11-20T23:51:53.936Z``."""
+    """Format a time as ISO 8601 in UTC with milliseconds, as in JSON output: ``2026-11-20T23:51:53.936Z``."""
     if ms is None:
         return None
     try:
@@ -112,7 +112,7 @@ def iso(ms: int | None) -> str | None:
 
 
 def ago(ms: int | None, now: int) -> str:
-    """Return how long before ``now`` it was, roughly: ``5 minutes ago``, ``3 weeks ago``; ``time unknown`` for None."""
+    """Format the time since ``ms`` roughly: ``5 minutes ago``, ``3 weeks ago``; ``time unknown`` for None."""
     if ms is None:
         return UNKNOWN
     seconds = (now - ms) // 1000
@@ -128,7 +128,7 @@ def ago(ms: int | None, now: int) -> str:
 
 
 def clock(ms: int | None, now: int, tz: tzinfo | None = None) -> str:
-    """Return the local date and time in the shortest clear form: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``.
+    """Format the local date and time in the shortest clear form: ``Fri 20 Nov 14:03``, ``20 Nov 2025 14:03``.
 
     ``time unknown`` for None.
     """
@@ -165,7 +165,7 @@ def _back(count: int, unit: str, present: datetime, now: int, tz: tzinfo | None)
     unit = unit[:-1] if len(unit) > 2 and unit.endswith("s") else unit
     if unit in _SECONDS:
         then = now - count * _SECONDS[unit] * 1000
-        _ = _EPOCH + timedelta(milliseconds=then)  # raises when the calendar does not reach as far
+        _ = _EPOCH + timedelta(milliseconds=then)  # raises if the time is beyond the calendar
         return then
     months = present.year * 12 + present.month - 1 - count * _MONTHS.get(unit, 0)
     if unit not in _MONTHS or months < 12:

@@ -1,4 +1,4 @@
-"""Times that were found, and the words of a question from which one is read."""
+"""Define times that were found, and the matches of patterns from which they are computed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TimePhrase:
     """A time.
 
     Attributes:
-        readings: What it may mean, the likeliest first.
-        grain: How exact it is: ``hour``, ``day``, ``week``, ``month`` or ``year``.
-        yearly: For one without a year: what it means in a given year.
-        is_weekday: Whether it is a day of the week by its name alone.
+        readings: Its possible meanings, likeliest first.
+        grain: Its precision: ``hour``, ``day``, ``week``, ``month`` or ``year``.
+        yearly: For a time without a year, a function from a year to its span.
+        is_weekday: Whether it is only a day of the week.
     """
 
     readings: tuple[Stretch, ...]
@@ -42,15 +42,15 @@ class PhraseMatch:
     now: datetime
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a group of the pattern took part."""
+        """Return whether a group of the pattern matched."""
         return name in self.names and self.match.start(name) >= 0
 
     def token(self, *names: str) -> TimeToken:
-        """Return the token of the first of these groups that took part."""
+        """Return the token of the first of these groups that matched."""
         return next((self.tokens[self.match.start(name)] for name in names if name in self), _NOTHING)
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of a group's token; None if it did not take part."""
+        """Return the value of a group's token; None if the group did not match."""
         return self.token(name).tags[self.names[name]] if name in self else None
 
     @property
@@ -65,7 +65,7 @@ class PhraseMatch:
         return self.beyond(0)
 
     def beyond(self, count: int) -> TimeToken:
-        """Return a later token after the phrase."""
+        """Return the token ``count`` places after the one that follows the phrase."""
         at = self.match.end() + count
         return self.tokens[at] if at < len(self.tokens) else _NOTHING
 
@@ -85,14 +85,14 @@ class PhraseMatch:
 
     @property
     def ends(self) -> bool:
-        """Return True if no counted thing follows: the end, a sign, a word of grammar or a name does."""
+        """Return True if no counted noun follows, but the end, a sign, a word of grammar or a name."""
         if self.after.tags.keys() == {"word"}:
             return self.after.is_capital
         return not self.after.has("hidden number")
 
 
 def latest(yearly: Callable[[int], Stretch], now: datetime) -> Stretch:
-    """Return the latest of something that comes every year which has begun by ``now``.
+    """Return the latest span of a yearly time that has begun by ``now``.
 
     Raises:
         ValueError: There is none, such as the 30th of February.
@@ -101,7 +101,7 @@ def latest(yearly: Callable[[int], Stretch], now: datetime) -> Stretch:
 
 
 def following(yearly: Callable[[int], Stretch], start: datetime) -> Stretch:
-    """Return the first of something that comes every year which begins at or after ``start``.
+    """Return the first span of a yearly time that begins at or after ``start``.
 
     Raises:
         ValueError: There is none.

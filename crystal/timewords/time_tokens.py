@@ -1,4 +1,4 @@
-"""A question as tokens with the tags of the lexicon. What is quoted, a name, a path, a version or code is hidden."""
+"""Split a question into tokens with the tags of the lexicon. Quotations, names, paths, versions and code are hidden."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PIECE = re.compile(
     re.IGNORECASE,
 )
 _MAX_LENGTH, _MAX_UNSPACED = 5, 5
-"""Words of the longest phrase, and characters of the longest in a script without spaces."""
+"""Maximum words of a phrase, and maximum characters of one in a script without spaces."""
 _DASHES = "-\u2010\u2013\u2014~\u301c\uff5e"
 _SIGNS = {",": "comma", ".": "dot", "/": "slash", "\0": "hidden"} | dict.fromkeys(_DASHES, "dash strong_link")
 
@@ -49,9 +49,9 @@ class TimeToken:
 
     Attributes:
         text: The folded words.
-        start: Its first character in the question.
-        end: The one after the last.
-        tags: What it may be, with a value for each.
+        start: Its position in the question.
+        end: The position after it.
+        tags: Its possible meanings, with a value for each.
         is_capital: Whether it begins with a capital letter.
     """
 
@@ -62,12 +62,12 @@ class TimeToken:
     is_capital: bool = False
 
     def has(self, tags: str) -> bool:
-        """Return whether it has one of some tags."""
+        """Return whether it has one of the tags in ``tags``, separated by spaces."""
         return any(tag in self.tags for tag in tags.split())
 
 
 def tokenize(text: str) -> list[TimeToken]:
-    """Take a question apart."""
+    """Split a question into tokens."""
     text = _QUOTED.sub(lambda match: "\0" * len(match[0]), text)
     tokens: list[TimeToken] = []
     for match in _CHUNK.finditer(text):
@@ -79,7 +79,7 @@ def tokenize(text: str) -> list[TimeToken]:
 
 
 def _spaced(chunk: str, at: int) -> list[TimeToken]:
-    """Split the text between two spaces into tokens."""
+    """Split text without spaces into tokens."""
     if date := _date(chunk, at):
         return [date]
     if chunk in _DASHES:
@@ -112,7 +112,7 @@ def _number(digits: str) -> Tags:
 
 
 def _date(chunk: str, at: int) -> TimeToken | None:
-    """Read a date of digits: year, month and day. A year or a day may be missing; 05/08/2023 has two readings."""
+    """Parse a numeric date: year, month and day. A year or a day may be missing; 05/08/2023 has two readings."""
     for form, tag, order in _DATES:
         if match := form.fullmatch(chunk):
             digits = dict(zip(order, match.groups()[1:], strict=True))
@@ -127,7 +127,7 @@ def _date(chunk: str, at: int) -> TimeToken | None:
 
 
 def _unspaced(run: str, at: int) -> Iterator[TimeToken]:
-    """Find the longest phrase at each character of a script without spaces."""
+    """Yield the longest phrase at each character of a script without spaces."""
     phrases = lexicon().phrases
     start = 0
     while start < len(run):
@@ -142,7 +142,7 @@ def _unspaced(run: str, at: int) -> Iterator[TimeToken]:
 
 
 def _phrases(tokens: list[TimeToken]) -> Iterator[TimeToken]:
-    """Join words to the longest phrases of the lexicon."""
+    """Combine words to the longest phrases of the lexicon."""
     start = 0
     while start < len(tokens):
         first = tokens[start]

@@ -1,7 +1,7 @@
 """Make an installed model from a folder with ``model.onnx`` and ``tokenizer.json``.
 
-The folder is as sentence-transformers, Optimum or the model hub has it; its settings files say how the model is used.
-Weights are rounded to 8 bits by ``onnxruntime`` unless that changes the vectors too much.
+The folder has the layout of sentence-transformers, Optimum or the model hub; its settings files say how to use the
+model. ``onnxruntime`` rounds the weights to 8 bits unless that changes the vectors too much.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _POOLING_KEYS = {f"pooling_mode_{name}": name for name in POOLINGS} | {
     "pooling_mode_mean_tokens": "mean",
 }
 _ROBERTAS = ("xlm-roberta", "roberta", "camembert", "mpnet")
-"""Their positions begin at 2."""
+"""Model types whose positions begin at 2."""
 
 DEFAULT_TOKENS = 512
 MAX_TOKENS = 1024
-"""A chunk has about 400."""
+"""Default maximum number of tokens; a chunk has about 400."""
 MIN_COSINE = 0.97
-"""Between the vectors of 8-bit and of whole weights; below it the weights stay whole."""
+"""Minimum cosine between the vectors of 8-bit and of whole weights; below it the weights are not rounded."""
 MAX_BATCH_DIFFERENCE = 1e-4
-"""Between a text's vector alone and beside others; above it each text runs alone."""
+"""Minimum cosine between a text's vector alone and in a batch; below it each text runs alone."""
 MAX_ROUNDED_BYTES = 1 << 30
-"""Rounding takes several times this much memory; larger graphs stay as they are."""
+"""Larger graphs are not rounded, because rounding takes several times their size in memory."""
 
 SAMPLES = (
     "The deploy failed because the certificate of the staging host had expired.",
@@ -59,9 +59,9 @@ SAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A folder with a model, where it came from, its licence, and what its files were compared with.
+    """A folder with a model, its origin, its licence, and what its files were compared with.
 
-    ``known`` has what its files may leave out.
+    ``known`` has data that its files may lack.
     """
 
     folder: Path
@@ -72,7 +72,7 @@ class ModelSource:
 
 
 def has_external_data(graph: str, name: str) -> bool:
-    """Return True if a file holds weights of a graph, by their names."""
+    """Return True if the name of a file shows that it contains weights of a graph."""
     return re.fullmatch(rf"{re.escape(graph)}(_data(_\d+)?|\.data)", name) is not None
 
 
@@ -82,7 +82,7 @@ def build_model(source: ModelSource, made: Path, name: str, now: int, *, is_floa
     Raises:
         UsageError: The folder has no model that crystal can run.
         NotConfiguredError: A package is missing.
-        DamagedError: A file cannot be understood.
+        DamagedError: A file cannot be parsed.
     """
     with system_errors(source.folder):
         graph = _find_graph(source.folder, is_float32=is_float32)
@@ -103,7 +103,7 @@ def build_model(source: ModelSource, made: Path, name: str, now: int, *, is_floa
 
 
 def graph_names(*, is_float32: bool) -> tuple[str, ...]:
-    """Return where a model's graph may be, the best first."""
+    """Return the possible paths of a model's graph, best first."""
     return (*FLOAT32_GRAPHS, *INT8_GRAPHS) if is_float32 else (*INT8_GRAPHS, *FLOAT32_GRAPHS)
 
 
@@ -124,7 +124,7 @@ def _copy_tokenizer(folder: Path, made: Path) -> None:
 
 
 def _try_model(folder: Path, draft: ModelManifest) -> tuple[ModelManifest, Array]:
-    """Return the manifest with what the graph itself tells, and the vectors of the samples."""
+    """Run the graph on samples; return the manifest completed from its outputs, and the vectors of the samples."""
     try:
         encoder = Encoder(folder, draft, 1)
         encoder.manifest = _with_outputs(draft, encoder.first_outputs(SAMPLES[0]))
@@ -139,7 +139,7 @@ def _try_model(folder: Path, draft: ModelManifest) -> tuple[ModelManifest, Array
 
 
 def _with_outputs(draft: ModelManifest, outputs: Mapping[str, Array]) -> ModelManifest:
-    """Choose the outputs by what the graph gave; the shapes that an export declares may be wrong."""
+    """Choose the outputs by their actual shapes; the shapes that an export declares may be wrong."""
     ranks = {name: held.ndim for name, held in outputs.items()}
     states = next((name for name in ("last_hidden_state", "token_embeddings", *ranks) if ranks.get(name) == 3), None)
     whole = next((name for name in ("sentence_embedding", *ranks) if ranks.get(name) == 2), None)
@@ -153,7 +153,7 @@ def _with_outputs(draft: ModelManifest, outputs: Mapping[str, Array]) -> ModelMa
 
 
 def _with_rounded_weights(folder: Path, whole: ModelManifest, exact: Array) -> ModelManifest:
-    """Round the weights to 8 bits; go back to whole ones if the vectors differ too much."""
+    """Round the weights to 8 bits, but keep whole weights if the vectors change too much."""
     graph, rounded = folder / GRAPH, folder / "rounded.onnx"
     if len(list(folder.glob(f"{GRAPH}*"))) > 1 or graph.stat().st_size > MAX_ROUNDED_BYTES:
         return whole

@@ -1,7 +1,7 @@
 """Run an installed model with ``onnxruntime`` and ``tokenizers``.
 
-Texts are sorted by length and run a few at a time, so that memory depends on tokens, not on the number of texts.
-Nothing of a model's folder is executed but the operations of its graph.
+Texts are sorted by length and run in small batches, so that memory depends on tokens, not on the number of texts.
+Nothing from a model's folder is executed except the operations of its graph.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from crystal.errors import DamagedError, UsageError, WrongAnswerError
 Array = npt.NDArray[np.float32]
 
 MAX_BATCH_TOKENS = 1024
-"""Of all texts in one run, padding included: about what the caches of a processor hold."""
+"""Maximum tokens of all texts in one run, padding included: about the size of a processor's cache."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 def runtime_errors() -> tuple[type[Exception], ...]:
-    """Return what ``onnxruntime`` raises; its classes have no base of their own."""
+    """Return the exceptions that ``onnxruntime`` raises, which have no common base class."""
     state = import_package("onnxruntime.capi.onnxruntime_pybind11_state")
     found = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
     return (*found, RuntimeError)
 
 
 def open_session(graph: Path, threads: int) -> Any:
-    """Load a graph, without the memory arena that keeps the memory of the largest batch."""
+    """Load a graph without the memory arena, which would keep the memory of the largest batch."""
     ort = import_package("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads = max(1, min(threads, os.cpu_count() or 1))
@@ -48,11 +48,11 @@ def open_session(graph: Path, threads: int) -> Any:
 
 
 def read_tokenizer(path: Path) -> Any:
-    """Load a ``tokenizer.json``. Special tokens that a text spells out are plain text to it.
+    """Load a ``tokenizer.json``. Special tokens in a text are treated as plain text.
 
     Raises:
         NotConfiguredError: The package ``tokenizers`` is missing.
-        DamagedError: The file cannot be understood.
+        DamagedError: The file cannot be parsed.
     """
     tokenizers = import_package("tokenizers")
     try:
@@ -68,9 +68,9 @@ class Encoder:
     """A graph with its tokenizer: texts to vectors.
 
     Args:
-        folder: Holds the graph and ``tokenizer.json``.
-        manifest: How the model is used.
-        threads: How many processors it may use.
+        folder: Contains the graph and ``tokenizer.json``.
+        manifest: How to use the model.
+        threads: Maximum number of processors.
     """
 
     def __init__(self, folder: Path, manifest: ModelManifest, threads: int) -> None:
@@ -142,7 +142,7 @@ class Encoder:
 
 
 def _batches(lengths: list[int], budget: int) -> Iterator[list[int]]:
-    """Yield places of texts that run together, the longest first, so that a lack of memory shows at once."""
+    """Yield the indexes of texts that run together, longest first, so that a lack of memory shows early."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > budget:
@@ -166,7 +166,7 @@ class LocalEmbedder:
     Args:
         home: The folder of models.
         name: Its name, or its full name.
-        threads: How many processors it may use.
+        threads: Maximum number of processors.
     """
 
     def __init__(self, home: Path, name: str, threads: int) -> None:

@@ -1,7 +1,7 @@
 """Fetch the files of a model with ``huggingface_hub``, and compare each with its hash.
 
 Files come from one commit. Large files are compared with the SHA-256 and small ones with the Git hash that the hub
-lists for that commit; hashes that crystal or the user knows are compared besides.
+lists for that commit, and with any hash that crystal or the user knows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DESCRIPTIONS = (
     "config.json tokenizer.json tokenizer_config.json modules.json sentence_bert_config.json"
     " config_sentence_transformers.json 1_Pooling/config.json LICENSE"
 ).split()
-"""The small files that say how a model is used."""
+"""Small files that describe how to use a model."""
 
 
 def fetch_model(target: Path, model: KnownModel, hub_url: str, *, is_float32: bool = False) -> ModelSource:
@@ -33,16 +33,16 @@ def fetch_model(target: Path, model: KnownModel, hub_url: str, *, is_float32: bo
 
     Args:
         target: An empty folder.
-        model: Its repository, and the hashes that are known.
-        hub_url: The address of the hub or a mirror of it.
+        model: Its repository and known hashes.
+        hub_url: The address of the hub or of a mirror.
         is_float32: Prefer a graph with 32-bit weights to one with 8-bit weights.
 
     Raises:
         NotConfiguredError: The package ``huggingface_hub`` is missing.
         UsageError: There is no such repository, or it has no graph or tokenizer.
-        DeniedError: The repository wants a login.
+        DeniedError: The repository requires a login.
         UnavailableError: The hub cannot be reached.
-        DamagedError: A file is not the one that is listed or known.
+        DamagedError: A file differs from the listed or known hash.
     """
     hub = import_package("huggingface_hub")
     token = None if hub_url == OFFICIAL_HUB else False  # a stored login is sent to no other server
@@ -74,7 +74,7 @@ def _find_graph(model: KnownModel, listed: Mapping[str, Any], *, is_float32: boo
 
 
 def _check_file(path: Path, listed: Any, known: str | None) -> None:
-    """Compare a downloaded file with the hub's list, and with a hash that is known from elsewhere."""
+    """Compare a downloaded file with the hub's list, and with a known hash."""
     if known is not None or listed.lfs is not None:
         found, wanted = hash_file(path), known or listed.lfs.sha256
     else:
@@ -89,7 +89,7 @@ def _check_file(path: Path, listed: Any, known: str | None) -> None:
 
 @contextmanager
 def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
-    """Turn the errors of ``huggingface_hub`` into ours; show its progress on a terminal only."""
+    """Translate the errors of ``huggingface_hub``; show its progress only on a terminal."""
     errors = import_package("huggingface_hub.errors")
     if not sys.stderr.isatty():
         import_package("huggingface_hub.utils").disable_progress_bars()
@@ -103,7 +103,7 @@ def _translated_errors(repository: str, hub_url: str) -> Iterator[None]:
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         hint = "check the name (OWNER/MODEL) and models.hub_url; for a private model run: hf auth login"
         raise UsageError(f"{shown(hub_url)} has no model {repository}", hint=hint) from error
-    except (*errors.HfHubHTTPError.__bases__, ValueError) as error:  # its HTTP library's base class, and OSError
+    except (*errors.HfHubHTTPError.__bases__, ValueError) as error:  # base class of HTTP errors, and OSError
         hint = "check the network, or fetch the folder elsewhere (docs/how-to/choose-a-model.md)"
         words = f"{repository} cannot be fetched from {shown(hub_url)} ({type(error).__name__})"
         raise UnavailableError(words, hint=hint) from error

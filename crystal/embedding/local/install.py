@@ -1,7 +1,7 @@
 """Install and remove models: completely or not at all.
 
-A model is made in a folder whose name begins with a dot, and renamed when it is complete. What a killed process
-leaves is deleted by the next installation. One process at a time installs.
+A model is built in a folder whose name begins with a dot, and renamed when it is complete. The next installation
+deletes the rest of a killed process. Only one process installs at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNFINISHED = ".unfinished-"
 
 
 def install_folder(home: Path, folder: Path, name: str, now: int, *, is_float32: bool = False) -> ModelManifest:
-    """Install the model in a folder, which is only read."""
+    """Install a copy of the model in a folder."""
     if not folder.is_dir():
         hint = "give a model's folder, or one of: " + ", ".join(KNOWN)
         raise UsageError(f"{folder} is not a folder, and not a model that crystal knows", hint=hint)
@@ -62,7 +62,7 @@ def remove_model(home: Path, name: str) -> None:
 
 
 def _install(home: Path, name: str, now: int, is_float32: bool, fetch: Callable[[Path], ModelSource]) -> ModelManifest:
-    """Fetch a model, build it beside its place and move it there."""
+    """Fetch a model, build it in a temporary folder and move it to its final place."""
     for package in ("onnxruntime", "tokenizers"):
         import_package(package)
     place = home / checked_name(name)
@@ -89,7 +89,7 @@ def _install(home: Path, name: str, now: int, is_float32: bool, fetch: Callable[
 
 
 def _is_installed(home: Path, found: ModelManifest) -> bool:
-    """Return True if the same model is installed and sound; a damaged one is replaced, another one is kept."""
+    """Return True if the same model is installed and intact; a damaged one is replaced, a different one is kept."""
     try:
         present = read_manifest(home, found.name)
         check_files(home / found.name, present)

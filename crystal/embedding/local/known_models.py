@@ -1,6 +1,6 @@
 """List the models that crystal knows by a short name: the rows of ``models.json``.
 
-``sha256`` pins files whose hash is known here. For all other files the hub's own list of hashes is the only check.
+``sha256`` pins files whose hash is known. For all other files the hub's own list of hashes is the only check.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model of the hub, and what is known of it without asking.
+    """A model of the hub, with its data.
 
     Attributes:
         name: The short name.
         repository: ``OWNER/MODEL`` at the hub.
-        about: What it is good for, in a line.
+        about: Its purpose, in one line.
         licence: Its licence.
         dimension: Numbers in a vector.
-        megabytes: Size of the download, about.
-        query_prefix: Text that the model expects before a question; None for what its files say.
+        megabytes: Approximate size of the download.
+        query_prefix: Text that the model expects before a question; None to read it from its files.
         document_prefix: The same before a document.
-        most_tokens: Tokens read of a text; None for what its files say.
-        revision: The commit that is fetched; the newest where none is known.
-        sha256: Hashes of its files, where they are known here.
+        most_tokens: Maximum tokens of a text; None to read it from its files.
+        revision: The commit to fetch; by default the newest.
+        sha256: Known hashes of its files.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Describe an installed model in ``crystal.json``, and check that its files are unchanged.
 
-A folder is an installed model if it has that file, which is written last. The file lists every other file with its
-size and SHA-256. The digest tells which vectors belong together: other files under the same name are another model.
+A folder is an installed model if it contains that file, which is written last. The file lists every other file with
+its size and SHA-256. The digest shows which vectors belong together: other files under the same name are another model.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class ModelManifest:
         dimension: Numbers in a vector.
         weights: ``int8`` if crystal rounded them, ``float32``, or ``as given`` for a graph that came with 8 bits.
         pooling: How hidden states become one vector: ``mean``, ``cls``, ``lasttoken``, or ``given`` by the graph.
-        most_tokens: Tokens read of a text, special ones included.
+        most_tokens: Maximum tokens of a text, special ones included.
         query_prefix: Text that the model expects before a question.
         document_prefix: The same before a document.
         output: The graph's output that is pooled, or is the vector.
         token_output: The output with the hidden states, None if the graph has none.
-        is_batched: False if a vector depends on the texts beside it, so that each text runs alone.
-        source_sha256: Of the graph as it came.
+        is_batched: False if a vector depends on the other texts of a batch, so that each text runs alone.
+        source_sha256: The hash of the original graph.
         origin: Where its files came from.
-        licence: What is known of its licence.
+        licence: Its licence, if known.
         verified: What its files were compared with.
         installed_at: ms since the epoch.
         files: By name; all files of the folder except the manifest.
@@ -81,7 +81,7 @@ class ModelManifest:
 
     @property
     def digest(self) -> str:
-        """Return eight digits that change with everything that changes vectors; the same on every machine."""
+        """Return eight digits that change whenever the vectors can change; the same on every machine."""
         tokenizer = self.files[TOKENIZER].sha256
         parts = [self.source_sha256, tokenizer, self.weights, self.pooling, self.most_tokens, self.output]
         prefixes = [self.query_prefix, self.document_prefix]
@@ -103,10 +103,10 @@ class ModelManifest:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that can be that of a model's folder.
+    """Return ``name`` if it is valid for a model's folder.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: It is not.
     """
     if not _NAME.fullmatch(name) or name.endswith(".") or name in (*EMBEDDING_PROVIDERS, NO_PROVIDER):
         raise UsageError(f"{name!r} cannot be the name of a model", hint=f"a name is {NAME_RULE}")
@@ -114,7 +114,7 @@ def checked_name(name: str) -> str:
 
 
 def installed_models(home: Path) -> Iterator[ModelManifest | DamagedError]:
-    """Yield every installed model by name; an unreadable one as the error that says so."""
+    """Yield every installed model by name; an error for one that cannot be read."""
     try:
         names = sorted(folder.name for folder in home.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
     except OSError:
@@ -132,8 +132,8 @@ def read_manifest(home: Path, name: str) -> ModelManifest:
     """Read the manifest of a model, by its name or its full name.
 
     Raises:
-        NotConfiguredError: It is not installed, or it is another one now than the full name says.
-        DamagedError: Its manifest cannot be understood.
+        NotConfiguredError: It is not installed, or the installed model differs from the full name.
+        DamagedError: Its manifest cannot be parsed.
     """
     bare, _, digest = name.partition("@")
     path = home / checked_name(bare) / FILE
@@ -183,7 +183,7 @@ def check_files(folder: Path, found: ModelManifest) -> None:
     """Compare a model's files with what was installed.
 
     Raises:
-        DamagedError: One is missing or has changed.
+        DamagedError: A file is missing or has changed.
     """
     for name, held in found.files.items():
         path = folder / name
