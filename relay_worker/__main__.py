@@ -1,4 +1,4 @@
-"""Command line of ``crystal-relay``: serve, and the operator's commands."""
+"""Run the command line of ``crystal-relay``: serve, and the operator's commands."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(given: argparse.Namespace) -> Settings:
     settings = load(os.environ, given.config)
-    if "data_dir" in given and "store" not in given:  # not the environment's then
+    if "data_dir" in given and "store" not in given:  # the option replaces the configured store
         settings = replace(settings, store="", bodies="")
     for name in ("data_dir", "store", "bodies", "listen", "metrics_listen"):
         value = getattr(given, name, None)

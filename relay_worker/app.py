@@ -1,4 +1,4 @@
-"""The relay as an ASGI application.
+"""Serve the relay as an ASGI application.
 
 It needs no lifespan events: it is complete when it is made, also over ``httpx.ASGITransport``. If there are events,
 shutdown ends waiting requests and records when tokens were last used. The caller that opened the store closes it after
@@ -73,7 +73,7 @@ class RelayApp:
         while (await receive())["type"] == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
         self.relay.signals.stop()
-        with contextlib.suppress(RequestRefusedError):  # nor can the store be asked to do it later
+        with contextlib.suppress(RequestRefusedError):  # the store cannot do it later either
             await self.relay.sweep()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -110,13 +110,13 @@ class RelayApp:
                 fields["token"] = call.token.id
             stream = call.parts.get("stream", "")
             if call.token and stream:
-                # Only enough to tell two apart, and no text chosen by the client.
+                # Only enough to distinguish two streams, and no text chosen by the client.
                 fields["stream"] = stream[:8] if stream[:8].isalnum() and stream.isascii() else "?"
             relay.log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"fields": fields})
 
 
 def _route(call: Call) -> tuple[Handler, tuple[str, ...]]:
-    """Return the handler of a request, and how its client may authenticate."""
+    """Return the handler of a request, and the ways in which its client may authenticate."""
     method = call.scope["method"]
     for pattern, (route, methods, schemes) in _PATTERNS:
         found = pattern.fullmatch(call.scope["path"])

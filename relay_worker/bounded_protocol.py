@@ -1,7 +1,7 @@
-"""HTTP/1.1 on a socket, with the limits that uvicorn lacks.
+"""Speak HTTP/1.1 on a socket, with the limits that uvicorn lacks.
 
 uvicorn waits forever for the end of a head, accepts a head of any size, stores any amount of trailers and treats them
-as headers, reads on forever after it has refused a body, and waits forever for a client that does not read. Each of
+as headers, continues to read after it has refused a body, and waits forever for a client that does not read. Each of
 these lets a client without any secret occupy a server's connections or memory.
 """
 
@@ -42,7 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timers, and end what waits."""
+        """Cancel the timers, and end waiting requests."""
         self._client.leave()
         for name in list(self._timers):
             self._cancel(name)
@@ -59,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes; an endless head is refused at its limit, and so is data after a body's end."""
+        """Process bytes; refuse an endless head at its limit, and data after the end of a body."""
         if self.transport.is_closing() or self.parser is None:
             return
         unfinished = "head" in self._timers
@@ -100,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """End the timeout of the head: from here on the application applies its own."""
+        """End the timeout of the head; from here on the application's timeouts apply."""
         self._cancel("head")
         self._head_bytes = 0
         self._progress = True

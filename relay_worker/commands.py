@@ -1,4 +1,4 @@
-"""Commands of the operator besides serving: tokens, check, health, backup. Results go to stdout, messages to stderr."""
+"""Implement the operator's commands: tokens, check, health, move, backup. Results go to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def list_tokens(settings: Settings, account: str | None, *, as_json: bool) -> No
 
 
 def revoke_token(settings: Settings, token_id: str, now: int) -> None:
-    """Revoke a token, effective with its next request."""
+    """Revoke a token, effective from its next request on."""
     _as_owner(settings)
     with choice.transaction(settings) as rows:
         accounts.revoke(rows, None, token_id, now)
@@ -84,7 +84,7 @@ def check(settings: Settings, *, as_json: bool) -> None:
 
 
 def health(settings: Settings, *, ready: bool) -> None:
-    """Check that the relay of this configuration is serving, for a container or a monitor.
+    """Check that the relay with this configuration is serving, for a container or a monitor.
 
     Raises:
         CannotServeError: It is not serving.
@@ -112,16 +112,16 @@ def health(settings: Settings, *, ready: bool) -> None:
 
 
 def move(origin: str, target: str, origin_bodies: str = "", target_bodies: str = "") -> None:
-    """Copy a relay to another store; complete it if no server serves the original.
+    """Copy a relay to another store; complete the copy if no server serves the original.
 
     Args:
         origin: A data directory, or the address of a database.
         target: A new folder, or the address of an empty database.
-        origin_bodies: Address of the bucket that has the original's large bodies, if there is one.
+        origin_bodies: Address of the bucket with the original's large bodies, if there is one.
         target_bodies: Address of the bucket for those of the copy.
 
     Raises:
-        CannotServeError: The original still serves (exit code 4), or one of them cannot be used.
+        CannotServeError: A server still serves the original (exit code 4), or one of the stores cannot be used.
     """
 
     def report(done: moving.TableReport) -> None:

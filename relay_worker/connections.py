@@ -19,7 +19,7 @@ from typing import Any
 from relay_worker.limits import Network, OpenCounter, address_of, is_trusted
 
 RETRY_SECONDS = 1.0
-"""Pause after the system lacked a file descriptor or memory for another connection."""
+"""Pause when the system lacks a file descriptor or memory for another connection."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 LOG = logging.getLogger("relay_worker")
 
@@ -113,7 +113,7 @@ class LimitedServer:
                     LOG.warning("no connection can be accepted", extra={"fields": {"reason": error.strerror}})
                     await asyncio.sleep(RETRY_SECONDS)
                 # else the client disconnected before accept
-            await asyncio.sleep(0)  # a flood of connections leaves room for requests
+            await asyncio.sleep(0)  # leaves room for requests during a flood of connections
 
     def _start(self, accepted: socket.socket, peer: Any) -> None:
         """Open a connection, unless it is over a limit. Keep no reference to it: a dropped socket is not counted."""

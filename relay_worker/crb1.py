@@ -1,6 +1,6 @@
 """Check the unencrypted part of a CRB1 envelope. See docs/spec/envelope.md.
 
-The check reports client bugs at once, and only sealed blobs are stored. Only the reader can verify that a blob is
+The check reports client bugs early, and only sealed blobs are stored. Only the reader can verify that a blob is
 genuine.
 """
 
@@ -19,7 +19,7 @@ _OUTSIDE = struct.Struct(">4sB19x16sQ64xI")
 
 
 def check_envelope(body: bytes, *, stream: bytes, seq: int) -> None:
-    """Refuse what cannot be blob ``seq`` of ``stream``.
+    """Refuse a body that cannot be blob ``seq`` of ``stream``.
 
     Args:
         body: The whole body.

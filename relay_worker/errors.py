@@ -1,4 +1,4 @@
-"""Refusals of the relay: stable codes and their HTTP statuses. See docs/spec/relay-http.md, section 1."""
+"""Define the relay's refusals: stable codes and their HTTP statuses. See docs/spec/relay-http.md, section 1."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATUS = {
 
 
 class RequestRefusedError(Exception):
-    """A request is refused. ``detail`` is for people and holds neither secrets nor bodies.
+    """A request is refused. ``detail`` is for people and contains neither secrets nor bodies.
 
     Attributes:
         code: A key of ``STATUS``.
@@ -80,7 +80,7 @@ class ClientGoneError(Exception):
 
 
 class CannotServeError(Exception):
-    """The relay cannot start or a command cannot run; the operator has to change something.
+    """The relay cannot start or a command cannot run; the operator must change something.
 
     Attributes:
         hint: The next step.

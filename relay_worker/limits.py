@@ -1,4 +1,4 @@
-"""Rate and concurrency limits: token buckets, counts by address, waiting requests. One event loop uses them.
+"""Limit rates and concurrency: token buckets, counts by address, waiting requests. Used by one event loop.
 
 The clock is an argument: monotonic seconds.
 """
@@ -23,11 +23,11 @@ from relay_worker.errors import RequestRefusedError
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 MANY_SERVERS = 50
-"""Number of servers up to which a client that asks all of them keeps to its rate."""
+"""Number of servers up to which a client that uses all of them stays within its rate."""
 MAX_SHARED = 200
 MAX_LATEST = 100_000
 LATEST_SECONDS = 120.0
-"""Maximum time that a change stays unseen if its server died before it told the others."""
+"""Maximum time for which a change is not seen if its server died before it notified the others."""
 
 
 class Buckets:
@@ -37,8 +37,8 @@ class Buckets:
         rate: Refill per second; 0 disables the limit.
         burst: Size of a bucket.
         clock: Returns seconds.
-        keys: Most keys that are remembered.
-        is_shared: Count what is taken, for ``taken``.
+        keys: Maximum number of buckets.
+        is_shared: Count the tokens taken, for ``taken``.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Buckets:
         return 0
 
     def taken(self, seconds: float) -> list[tuple[str, int]]:
-        """Return what was taken since the last call, for the other servers; keys far below the rate are left out.
+        """Return the tokens taken since the last call, for the other servers; keys far below the rate are left out.
 
         Args:
             seconds: The time since the last call.
@@ -75,7 +75,7 @@ class Buckets:
         return [(key, count) for key, count in taken.most_common(MAX_SHARED) if count >= least]
 
     def charge(self, key: str, count: int) -> None:
-        """Take what was taken at another server, down to an empty bucket below zero."""
+        """Subtract tokens that were taken at another server, at most to an empty bucket below zero."""
         self._fill(key, max(-self._burst, self._left(key) - count))
 
     def _left(self, key: str) -> float:
@@ -115,7 +115,7 @@ class OpenCounter:
 
     @contextlib.contextmanager
     def hold(self, key: str) -> Iterator[bool]:
-        """Count one more within the context; give False if the key is at its limit."""
+        """Count one more within the context; yield False if the key is at its limit."""
         is_counted = self.take(key)
         try:
             yield is_counted
@@ -176,7 +176,7 @@ def wake(news: News, cause: Wake) -> None:
 
 
 class WaitingClient:
-    """Client of a connection: its departure ends what waits for it.
+    """The client of a connection: its disconnection ends everything that waits for it.
 
     Attributes:
         is_gone: It has disconnected.
@@ -195,13 +195,13 @@ class WaitingClient:
 
 
 class ChangeSignals:
-    """Wakes requests that wait for changes of an account or a mailbox, and knows who has nothing new.
+    """Wakes requests that wait for changes of an account or a mailbox, and caches change counters.
 
     Args:
         monotonic: Returns seconds.
 
     Attributes:
-        stopping: No request should begin to wait.
+        stopping: No new request may wait.
         count: Number of waiting requests.
     """
 
@@ -214,7 +214,7 @@ class ChangeSignals:
 
     @contextlib.contextmanager
     def expect(self, key: str) -> Iterator[News]:
-        """Return a future that is done at the next ``notify`` of this key. Call it first, then check, then wait."""
+        """Yield a future that is done at the next ``notify`` of this key. Call it first, then check, then wait."""
         news: News = asyncio.get_running_loop().create_future()
         if self.stopping:
             news.set_result(Wake.CHANGE)
@@ -229,7 +229,7 @@ class ChangeSignals:
                 del self._waiting[key]
 
     def keep_latest(self, key: str, change: int, news: News) -> None:
-        """Remember a key's change counter until the next ``notify``; it was read after ``expect`` gave ``news``."""
+        """Cache a key's change counter until the next ``notify``; it was read after ``expect`` yielded ``news``."""
         if news.done():
             return
         if len(self._latest) >= MAX_LATEST:
@@ -237,16 +237,16 @@ class ChangeSignals:
         self._latest[key] = change, self._monotonic() + LATEST_SECONDS
 
     def latest_of_waiting(self) -> dict[str, int]:
-        """Return the remembered change counters of all keys that somebody waits for."""
+        """Return the cached change counters of all keys with waiting requests."""
         return {key: self._latest[key][0] for key in self._waiting if key in self._latest}
 
     def compare(self, believed: dict[str, int], found: dict[str, int], at: float) -> None:
-        """Renew what is remembered of these keys, and wake who waits for a key whose counter is another.
+        """Renew the cached counters of these keys; wake the requests that wait for a key whose counter changed.
 
         Args:
-            believed: What ``latest_of_waiting`` gave.
-            found: The counters of the same keys, read after that.
-            at: When that was.
+            believed: The result of ``latest_of_waiting``.
+            found: The counters of the same keys, read afterwards.
+            at: The time of that read.
         """
         for key, change in believed.items():
             if self._latest.get(key, (None,))[0] != change:
@@ -257,7 +257,7 @@ class ChangeSignals:
                 self.notify(key)
 
     def is_latest(self, key: str, change: int, ends_at: float) -> bool:
-        """Return True if a question that waits until ``ends_at`` need not ask the store: nothing changed after this."""
+        """Return True if a request waiting until ``ends_at`` need not query the store, because nothing has changed."""
         latest, until = self._latest.get(key, (None, 0.0))
         return latest == change and ends_at < until
 
@@ -274,7 +274,7 @@ class ChangeSignals:
             self.notify(key)
 
     def stop(self) -> None:
-        """Wake all waiting requests, now and from now on."""
+        """Wake all waiting requests, and all that start to wait later."""
         self.stopping = True
         self.notify_all()
 
@@ -295,7 +295,7 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
     """Return the client's address: the peer, or the one that a trusted proxy names.
 
     ``X-Forwarded-For`` is read from the right while the entries are trusted; a client can only add to the left. IPv6
-    clients count by their /64, because each has all of it.
+    clients count by their /64, because each has a whole /64.
     """
     address = peer
     if is_trusted(address, trusted):
@@ -313,7 +313,7 @@ def address_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
 
 @functools.lru_cache(4096)
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    with_port = _WITH_PORT.fullmatch(text)  # as some proxies write it
+    with_port = _WITH_PORT.fullmatch(text)  # some proxies add the port
     try:
         found = ipaddress.ip_address((with_port[1] or with_port[2]) if with_port else text)
     except ValueError:

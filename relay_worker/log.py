@@ -1,7 +1,7 @@
-"""Log of the relay: one line per event, as JSON or as text, on standard error.
+"""Log the relay's events: one line per event, as JSON or as text, on standard error.
 
 A line has time, level, event, and the fields given by the caller. Messages of exceptions are left out, except those of
-the disk and the database: others may quote what a client sent.
+the disk and the database, because others may quote what a client sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
             "apsw",
             "psycopg",
         }:
-            found["reason"] = str(error).partition("\n")[0][:500]  # further lines of PostgreSQL's quote rows
+            found["reason"] = str(error).partition("\n")[0][:500]  # further lines of PostgreSQL's messages quote rows
         found["at"] = [f"{one.filename}:{one.lineno} {one.name}" for one in traceback.extract_tb(error.__traceback__)]
     return found
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the relay, in a separate registry.
+"""Provide Prometheus metrics of the relay, in a separate registry.
 
 Labels contain no stream, token or account, so that the metrics do not reveal who exchanges data with whom.
 """

@@ -1,4 +1,4 @@
-"""Values of the relay, immutable. Ids are bytes, and hexadecimal in listings; times are ms since 1970."""
+"""Define the relay's immutable values. Ids are bytes, in listings hexadecimal; times are ms since 1970."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 MAX_NUMBER = 2**53 - 1
-"""Highest seq: JSON carries integers exactly up to this number in every language."""
+"""Highest seq: JSON carries integers up to this number exactly in every language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Token as the relay stores it: never the secret, only its SHA-256."""
+    """A token as stored: never the secret, only its SHA-256."""
 
     id: str
     account: str
@@ -25,13 +25,13 @@ class Token:
 
     @property
     def public(self) -> dict[str, object]:
-        """Return what a listing says of it within its account."""
+        """Return the fields that a listing shows within the token's account."""
         shown = ("id", "label", "scopes", "created_at", "last_used_at", "revoked_at")
         return {name: getattr(self, name) for name in shown}
 
 
 class StreamState(Struct, frozen=True):
-    """State of one stream, as the wire has it; all zeros if nothing was ever stored in it."""
+    """State of one stream, as in answers; all zeros if nothing was ever stored in it."""
 
     stream: str
     head: int = 0
@@ -46,7 +46,7 @@ class NewBody:
     """Body of a blob or object to be stored.
 
     Attributes:
-        account: Whose it is.
+        account: The account that stores it.
         body: Its bytes.
         digest: Its SHA-256.
         resend: Store it again even if the same is, or was, stored.
@@ -73,7 +73,7 @@ class NewBody:
 
 
 class BlobEntry(Struct, frozen=True):
-    """One blob of a listing, as the wire has it."""
+    """One blob of a listing."""
 
     seq: int
     size: int
@@ -81,7 +81,7 @@ class BlobEntry(Struct, frozen=True):
 
 
 class ObjectEntry(Struct, frozen=True):
-    """One object of a listing, as the wire has it."""
+    """One object of a listing."""
 
     id: str
     size: int
@@ -90,7 +90,7 @@ class ObjectEntry(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Mailbox:
-    """Pairing mailbox. ``claim_hash`` is None until it is claimed."""
+    """A pairing mailbox. ``claim_hash`` is None until it is claimed."""
 
     nameplate: int
     account: str

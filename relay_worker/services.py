@@ -1,4 +1,4 @@
-"""Services shared by the routes of one running relay. The only source of clock and randomness."""
+"""Provide the services shared by the routes of one running relay. The only source of clock and randomness."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SWEEP_MS = 60_000
 USED_MS = 600_000
 RATES_SECONDS = 0.25
 RATES_EACH = 80
-"""Keys in one message: PostgreSQL carries 8,000 bytes."""
+"""Maximum keys in one message: PostgreSQL carries 8,000 bytes."""
 MAX_COUNT = 1 << 53
 MAX_WAITING = 4000
-"""As many as a process may have connections: who has no place asks again at once, which costs more."""
+"""Maximum waiting requests, one for each connection of a process: a refused client retries, which costs more."""
 MAX_WAITING_EACH = 50
 """Maximum waiting requests of one token, or of one address without a token, so that none takes all slots."""
 
@@ -68,7 +68,7 @@ class Services:
         self._rates = {"token": self.by_token, "refused": self.refused, "claims": self.claims}
         self._rates_told_at = monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
-        store.listen(self._hear)
+        store.listen(self._receive)
         self.uploads = Slots(settings.large_uploads, settings.body_total)
         self.under_way = OpenCounter(settings.max_connections_per_address)
         self.waiting = OpenCounter(MAX_WAITING_EACH)
@@ -78,12 +78,12 @@ class Services:
         self._probed_at: float | None = None
 
     def announce(self, key: str) -> None:
-        """Wake all requests that wait for this key, here and at the other servers of the store."""
+        """Wake all requests that wait for this key, at this server and at the others of the store."""
         self.signals.notify(key)
         self.store.tell("wake", key)
 
     def tell_rates_if_due(self) -> None:
-        """Tell the other servers what clients took here, some times a second. Called by requests, as the sweep."""
+        """Send the other servers the rates of clients here, several times a second. Requests call this."""
         if not self.store.is_shared:
             return
         self._loop = asyncio.get_running_loop()
@@ -95,16 +95,16 @@ class Services:
                 for at in range(0, len(taken), RATES_EACH):
                     self.store.tell("rate", name, taken[at : at + RATES_EACH])
 
-    def _hear(self, message: list[Any]) -> None:
-        """Take a message of another server, in any thread."""
-        if self._loop is None:  # nothing was asked yet
-            self._act_on(*message[1:])
+    def _receive(self, message: list[Any]) -> None:
+        """Receive a message of another server, in any thread."""
+        if self._loop is None:  # no request has arrived yet
+            self._execute(*message[1:])
             return
-        with contextlib.suppress(RuntimeError):  # it is closed
-            self._loop.call_soon_threadsafe(self._act_on, *message[1:])
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._execute, *message[1:])
 
-    def _act_on(self, *message: Any) -> None:
-        """Do what a message says; one of another shape is none of a server's."""
+    def _execute(self, *message: Any) -> None:
+        """Execute a message; ignore one with another structure, which no server sent."""
         match message:
             case ("wake", str(key)):
                 self.signals.notify(key)
@@ -117,7 +117,7 @@ class Services:
                 self.signals.notify_all()
 
     def note_use(self, token: Token) -> None:
-        """Have the next sweep record the use of a token, at most once in ten minutes."""
+        """Queue the use of a token for the next sweep, at most once in ten minutes."""
         now = self.now()
         if now - (token.last_used_at or 0) >= USED_MS:
             self._used[token.id] = now

@@ -1,4 +1,4 @@
-"""Process of the relay: sockets, signals, the metrics listener, and an orderly shutdown."""
+"""Run the relay's process: sockets, signals, the metrics listener, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ class RelayServer(uvicorn.Server):
         self._sweeper: asyncio.Task[None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - it is a signal handler
-        """Stop on a signal, on another interrupt without waiting; uvicorn's own would raise it again at the end."""
+        """Stop on a signal, at a second interrupt without waiting; uvicorn would raise the signal again at the end."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server, and expire old data even without requests."""
-        # The only way: uvicorn has no setting for the acceptor or for the timeout of a TLS handshake.
+        # uvicorn has no setting for the acceptor or for the timeout of a TLS handshake.
         loop: Any = asyncio.get_running_loop()
         loop.create_server = self._listen
         await super().startup(sockets)
@@ -171,7 +171,7 @@ def _config(settings: Settings, app: RelayApp) -> uvicorn.Config:
 
 
 def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits:
-    """Return connection limits: in total by the granted open files, per address a quarter of that."""
+    """Return the limits: in total the permitted number of open files, per address a quarter of that."""
     total = _file_limit() - 128
     each = settings.max_connections_per_address
     if each and settings.behind_proxy and not settings.trusted_proxies:
@@ -188,7 +188,7 @@ def _connection_limits(settings: Settings, metrics: Metrics) -> ConnectionLimits
 
 
 def _file_limit() -> int:
-    """Raise the limit of open files as far as granted, to ``MAX_FILES`` at most. Return it."""
+    """Raise the limit of open files as far as permitted, at most to ``MAX_FILES``, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
     if resource.RLIM_INFINITY != soft < wanted:

@@ -1,4 +1,4 @@
-"""Configuration of the relay: environment ``CRYSTAL_RELAY_*``, then a TOML file, then the defaults.
+"""Load the configuration of the relay: environment ``CRYSTAL_RELAY_*``, then a TOML file, then the defaults.
 
 The source of every value is recorded; ``crystal-relay check`` prints it. The environment is an argument.
 """
@@ -40,12 +40,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.01, le=1e9)]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Effective configuration.
+    """The effective configuration.
 
     Attributes:
         listen: ``host:port``, ``[v6]:port``.
         data_dir: The data directory of a relay with SQLite.
-        store: Address of a PostgreSQL database that is used instead of the data directory; it may hold a password.
+        store: Address of a PostgreSQL database that replaces the data directory; it may contain a password.
         bodies: Address of a bucket for the large bodies of a relay with PostgreSQL: ``s3://bucket/prefix``.
         max_body: Maximum bytes of a blob or object.
         ttl_days: Days after which an unread blob expires.
@@ -57,7 +57,7 @@ class Settings:
         pair_rate: Claims of mailboxes per minute and address, 0 for no limit.
         body_idle: Maximum seconds without progress of a body.
         body_total: Maximum seconds for a complete body.
-        large_uploads: Maximum bodies over 128 KiB that are received at once.
+        large_uploads: Maximum number of bodies over 128 KiB received in parallel.
         max_connections_per_address: Maximum open connections per address, IPv6 by /64; 0 for no limit.
         tls_cert: PEM file; with ``tls_key`` the relay serves TLS itself.
         tls_key: PEM file.
@@ -111,7 +111,7 @@ def host_and_port(text: str, name: str) -> tuple[str, int]:
 
 
 def without_password(url: str) -> str:
-    """Return the address of a store as it may be shown: without password and parameters."""
+    """Return the address of a store for output: without password and parameters."""
     scheme, slashes, rest = url.partition("?")[0].partition("://")
     place, slash, name = rest.partition("/")
     user, at, host = place.rpartition("@")
@@ -137,8 +137,8 @@ def read_value(name: str, source: str, value: Any) -> Any:
 
     Args:
         name: The setting.
-        source: Where the value is, for the message.
-        value: A text, or what TOML has.
+        source: The place of the value, for the message.
+        value: A text, or a TOML value.
 
     Raises:
         CannotServeError: It is not of the setting's type, or out of range.

@@ -1,4 +1,4 @@
-"""Tokens: their format, their check, and the meaning of their scopes. Pure functions; randomness is an argument.
+"""Make, parse and check tokens, and interpret their scopes. Pure functions; randomness is an argument.
 
 A secret has 256 random bits, so storing a plain SHA-256 is enough: it cannot be guessed (slow password hashes are for
 secrets chosen by people). Tokens are looked up by id and compared with ``hmac.compare_digest``.
@@ -20,7 +20,7 @@ from relay_worker.model import Token
 MAX_SCOPES = 64
 MAX_LABEL = 200
 CLAIM = re.compile(r"[A-Za-z0-9_-]{43}")
-"""Form of a joiner's secret."""
+"""Pattern of a joiner's secret."""
 
 _TOKEN = re.compile(r"(crt_([0-9a-z]{16})_([A-Za-z0-9_-]{43}))_([0-9a-f]{8})")
 _SCOPE = re.compile(r"home|pair|objects:(?:read|write)|(?:write|read|ack):[0-9a-f]{16}")
@@ -31,7 +31,7 @@ _DUMMY = hashlib.sha256(b"no token has this secret").digest()
 def new_token(
     account: str, label: str, scopes: Sequence[str], now: int, random: Callable[[int], bytes]
 ) -> tuple[Token, str]:
-    """Make a token. Return what to store of it, and its text to show once.
+    """Make a token. Return the token to store, and its text to show once.
 
     Raises:
         RequestRefusedError: ``bad-request``; the label or the scopes are wrong.
@@ -101,7 +101,7 @@ def check_label(label: str) -> None:
 
 
 def prefixes_of(scopes: Sequence[str]) -> tuple[bytes, ...]:
-    """Return the stream prefixes in the scopes; ``home`` has the empty one."""
+    """Return the stream prefixes in the scopes; ``home`` has the empty prefix, which matches all streams."""
     if "home" in scopes:
         return (b"",)
     named = {scope.partition(":")[2] for scope in scopes if scope.startswith(("write:", "read:", "ack:"))}

@@ -1,4 +1,4 @@
-"""One request, parsed strictly: any deviation from docs/spec/relay-http.md is ``bad-request``."""
+"""Parse one request strictly: any deviation from docs/spec/relay-http.md is ``bad-request``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Form(Generic[T]):
 
     Attributes:
         pattern: Regular expression of the whole text.
-        words: What it is, for the refusal.
+        words: The form in words, for the refusal.
         read: Converts the text, or raises ``ValueError``.
     """
 
@@ -80,7 +80,7 @@ DIGEST = Form("sha-256=:[A-Za-z0-9+/]{43}=:", "sha-256=:<base64>:", lambda text:
 
 
 class Call:
-    """Request being processed.
+    """A request being processed.
 
     Attributes:
         relay: Services shared by the routes.
@@ -104,7 +104,7 @@ class Call:
         self._queries: dict[str, list[str]] | None = None
 
     def header(self, name: bytes) -> str:
-        """Return a header, empty if there is none; several of one name are joined by commas."""
+        """Return a header; empty if missing, several with one name joined by commas."""
         return b", ".join(value for key, value in self.scope["headers"] if key == name).decode("latin-1")
 
     def path(self, name: str, form: Form[T]) -> T:
@@ -158,7 +158,7 @@ class Call:
         """Authenticate the request and apply the rate limit.
 
         Args:
-            schemes: ``bearer``, ``claim``.
+            schemes: The allowed ones of ``bearer`` and ``claim``.
 
         Raises:
             RequestRefusedError: ``unauthenticated``, ``rate-limited``.
@@ -212,7 +212,7 @@ class Call:
             raise RequestRefusedError("forbidden", f"the token lacks the scope {' or '.join(scopes)}")
 
     def need_stream(self, stream: bytes, *verbs: str) -> None:
-        """Refuse a token that is allowed none of ``write``, ``read`` and ``ack`` as given in the stream."""
+        """Refuse a token with none of the permissions ``verbs`` (``write``, ``read``, ``ack``) for the stream."""
         self.need(*(f"{verb}:{stream[:8].hex()}" for verb in verbs))
 
     def check_version(self) -> None:
@@ -227,7 +227,7 @@ class Call:
 
     @contextlib.asynccontextmanager
     async def body(self, limit: int) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Read a body of at most ``limit`` bytes; give it with its SHA-256. A large one holds a slot in the context.
+        """Yield a body of at most ``limit`` bytes, with its SHA-256. A large one holds a slot within the context.
 
         Raises:
             RequestRefusedError: ``body-too-large``, ``body-timeout``, ``digest-mismatch``, and those of the store.
@@ -261,7 +261,7 @@ class Call:
                 raise RequestRefusedError("bad-request", f"the JSON body cannot be used: {reason}") from error
 
     def _length(self, limit: int) -> int | None:
-        """Return the announced length, checked before a byte is read; None for a chunked body."""
+        """Return the announced length, checked before the body is read; None for a chunked body."""
         for name, usual in ((b"content-encoding", "identity"), (b"transfer-encoding", "chunked")):
             if self.header(name).lower() not in {"", usual}:
                 raise RequestRefusedError(
@@ -299,10 +299,10 @@ class Call:
         return bytes(body), digest.digest()
 
     async def _next_message(self, seconds: float) -> Message:
-        """Receive a part of the body. A timer costs a small body less than a cancel scope, which took a tenth of it.
+        """Receive a part of the body. A timer is used because a cancel scope took a tenth of a small body's time.
 
         Raises:
-            TimeoutError: Nothing came in so many seconds.
+            TimeoutError: Nothing arrived within ``seconds``.
         """
         task, is_late = asyncio.current_task(), False
         assert task is not None, "an application runs in a task"
@@ -354,7 +354,7 @@ class Call:
 
 
 def _parse_query(text: str) -> dict[str, list[str]]:
-    """Return the values of each parameter: as ``parse_qs``, which is slow where nothing is escaped."""
+    """Return the values of each parameter, like ``parse_qs``, but faster if nothing is escaped."""
     if "%" in text or "+" in text:
         return parse_qs(text, keep_blank_values=True)
     found: dict[str, list[str]] = {}

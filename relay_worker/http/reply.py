@@ -56,7 +56,7 @@ def json_reply(value: Any, status: int = 200) -> Reply:
 
 
 def stored_reply(is_new: bool, **named: Any) -> Reply:
-    """Answer that something is durable: 201 if it was stored now, 200 if it was there."""
+    """Answer that something is durable: 201 if it was stored now, 200 if it was stored before."""
     return json_reply({**named, "result": "created" if is_new else "duplicate"}, 201 if is_new else 200)
 
 

@@ -1,4 +1,4 @@
-"""The routes of the relay, in the order of docs/spec/relay-http.md, and who may ask each."""
+"""Implement the routes of the relay, in the order of docs/spec/relay-http.md, and who may use each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PHASE = Form("[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and -", str)
 
 
 class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of an acknowledgement. JSON Schema takes 1.0 for a whole number; all of these are exact as a float."""
+    """Body of an acknowledgement. JSON Schema accepts 1.0 as a whole number; a float is exact for all these values."""
 
     upto: Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER, multiple_of=1)]
 
@@ -188,7 +188,7 @@ class MailboxRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def nameplates(random: bytes) -> list[int]:
-    """Return candidates for a nameplate from random bytes: short ones first, longer ones if those are taken."""
+    """Return candidates for a nameplate from random bytes: short ones first, then longer ones if those are taken."""
     numbers = [int.from_bytes(random[at : at + 4], "big") for at in range(0, len(random) - 3, 4)]
     return [number % 10 ** min(6, 1 + at // 4) or 10 for at, number in enumerate(numbers)]
 
@@ -310,7 +310,7 @@ CLAIM = ("claim",)
 EITHER = ("bearer", "claim")
 OPEN: tuple[str, ...] = ()
 
-# The most frequent first: they are tried in this order.
+# Tried in this order, so the most frequent come first.
 ROUTES: tuple[tuple[str, dict[str, Handler], tuple[str, ...]], ...] = (
     ("/v1/streams/{stream}/blobs/{seq}", {"PUT": put_blob, "GET": get_blob}, BEARER),
     ("/v1/streams", {"GET": list_streams}, BEARER),

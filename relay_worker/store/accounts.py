@@ -1,4 +1,4 @@
-"""Accounts and tokens: all SQL statements on them. Writing functions run inside a transaction."""
+"""Store accounts and tokens: all SQL statements on them. Writing functions run inside a transaction."""
 
 from __future__ import annotations
 

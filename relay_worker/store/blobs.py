@@ -1,4 +1,4 @@
-"""Streams and blobs: all SQL statements on them. Writing functions run inside a transaction that holds the account."""
+"""Store streams and blobs: all SQL statements on them. Writing functions need a transaction that holds the account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_room(batch: Transaction, new: NewBody, account: int, held: int) -> Non
         batch: The transaction.
         new: The body.
         account: The account's id.
-        held: Bytes that the account held besides it when its question was asked.
+        held: Bytes of the account without this body, when the body's query ran.
 
     Raises:
         RequestRefusedError: ``account-full``, ``disk-full``.
@@ -34,7 +34,7 @@ def check_room(batch: Transaction, new: NewBody, account: int, held: int) -> Non
 
 
 class _Known(NamedTuple):
-    """State of a place before a blob is stored there; None for rows that do not exist."""
+    """The state of a sequence number before a blob is stored there; None for rows that do not exist."""
 
     account: int
     held: int
@@ -92,7 +92,7 @@ def put(batch: Transaction, new: NewBody, stream: bytes, seq: int, tag: bytes) -
 
 
 def _is_duplicate(new: NewBody, seq: int, tag: bytes, known: _Known) -> bool:
-    """Return True if there is nothing to store; refuse another blob of the same number."""
+    """Return True if the blob is already stored; refuse a different blob with the same number."""
     if known.tag is None:
         return False
     if tag != known.tag or (new.digest != known.digest and not new.resend and not known.is_expired):
@@ -197,7 +197,7 @@ def list_after(db: Rows, account: str, stream: bytes, after: int, limit: int) ->
 
 
 def streams(db: Rows, account: str, prefixes: Sequence[bytes], changed_after: int) -> tuple[int, list[StreamState]]:
-    """Return the account's change counter, and its streams that changed since, by id.
+    """Return the account's change counter, and its streams that changed since ``changed_after``, by id.
 
     The counter is read first: a blob stored between the two statements is listed now, and once more next time.
     """

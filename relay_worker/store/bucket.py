@@ -1,6 +1,6 @@
-"""Large bodies in an S3-compatible bucket, one object each, all in one folder of the bucket.
+"""Store large bodies in an S3-compatible bucket, one object each, all in one folder of the bucket.
 
-Which of them a row names is known to the database alone; see ``relay_worker.store.postgres.unnamed``. The keys and the
+Only the database knows which of them have a row; see ``relay_worker.store.postgres.unnamed``. The keys and the
 endpoint come from the variables ``AWS_*``, which obstore reads. No message contains a key.
 """
 
@@ -29,7 +29,7 @@ _PERMISSIONS = "s3:GetObject, PutObject, DeleteObject and ListBucket"
 
 
 class Bucket:
-    """Folder of bodies in a bucket. Its methods raise ``CannotServeError``: 4 not reachable now, 5 refused.
+    """A folder of bodies in a bucket. Its methods raise ``CannotServeError``: 4 not reachable now, 5 refused.
 
     Args:
         address: ``s3://bucket/prefix``.
@@ -62,7 +62,7 @@ class Bucket:
             obstore.put(self._store, name, body, use_multipart=False)
 
     def read(self, name: str) -> bytes | None:
-        """Return a body, None if it is missing."""
+        """Return a body, or None if it is missing."""
         with self._translated():
             try:
                 return obstore.get(self._store, name).bytes().to_bytes()
@@ -77,7 +77,7 @@ class Bucket:
             obstore.delete(self._store, names)
 
     def names(self, most: int | None = None) -> list[str]:
-        """Return the names of all bodies, or of some."""
+        """Return the names of all bodies, or of at most ``most``."""
         found: list[str] = []
         with self._translated():
             for page in obstore.list(self._store, chunk_size=PAGE):
@@ -91,10 +91,10 @@ class Bucket:
         self.save(PROBE, b"crystal-relay")
 
     def check(self) -> None:
-        """Do once everything that a relay does with it.
+        """Perform each operation that a relay needs once.
 
         Raises:
-            CannotServeError: It cannot be reached, or refuses something.
+            CannotServeError: The bucket cannot be reached, or refuses an operation.
         """
         self.probe()
         self.read(PROBE)
@@ -111,7 +111,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate obstore's errors. For a second after one that may pass, nobody else waits for it."""
+        """Translate obstore's errors. For a second after a temporary error, no other request waits for the bucket."""
         if self._down is not None and time.monotonic() - self._down[0] < DOWN_SECONDS:
             raise CannotServeError(self._down[1], exit_code=4)
         try:
@@ -126,7 +126,7 @@ class Bucket:
         text = str(error)
         status = re.search(r"status code: (\d{3})", text)
         code = re.search(r"<Code>(\w+)</Code>", text)
-        if "169.254.169.254" in text:  # where a machine of Amazon's has a key
+        if "169.254.169.254" in text:  # where a machine at Amazon gets a key
             hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             return CannotServeError(f"there is no key for {self.address}", hint=hint, exit_code=5)
         if "NoSuchBucket" in text:

@@ -1,4 +1,4 @@
-"""Choose the store that the settings name. psycopg and obstore are imported only for who uses them."""
+"""Open the store named in the settings. psycopg and obstore are imported only if they are used."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def check(settings: Settings) -> None:
 
 
 def source_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
-    """Open the relay at an address or in a folder, to be moved; its large bodies may be in a bucket."""
+    """Open a relay as the source of a move, from an address or a folder; its large bodies may be in a bucket."""
     return _end(place, bodies, "from", folder_source, "database_source")
 
 
 def target_of(place: str, bodies: str = "") -> AbstractContextManager[MoveEnd]:
-    """Open an empty database or a new folder, to move a relay to; its large bodies may go to a bucket."""
+    """Open an empty database or a new folder as the target of a move; its large bodies may go to a bucket."""
     return _end(place, bodies, "to", folder_target, "database_target")
 
 
@@ -79,10 +79,10 @@ def transaction(settings: Settings, *, create: bool = False) -> Iterator[Rows]:
 
     Args:
         settings: The store.
-        create: Make the relay if there is none.
+        create: Create the relay if it does not exist.
 
     Raises:
-        CannotServeError: There is none, or it cannot be used: exit code 4 if its server cannot be reached, 5 if it
+        CannotServeError: It does not exist or cannot be used: exit code 4 if its server cannot be reached, 5 if it
             refuses the relay.
     """
     if not settings.store:
@@ -97,7 +97,7 @@ def transaction(settings: Settings, *, create: bool = False) -> Iterator[Rows]:
 
 
 def _bucket_of(bodies: str, store: str) -> Callable[[str], Any] | None:
-    """Return what opens a folder of the bucket, None without one.
+    """Return a function that opens a folder of the bucket, or None without a bucket.
 
     Raises:
         CannotServeError: The store is no database, or obstore is not installed.
@@ -111,7 +111,7 @@ def _bucket_of(bodies: str, store: str) -> Callable[[str], Any] | None:
 
 
 def _optional(module: str) -> Any:
-    """Import a module that needs a library which is not everybody's.
+    """Import a module that needs an optional library.
 
     Raises:
         CannotServeError: The library is not installed.

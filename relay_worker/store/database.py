@@ -1,4 +1,4 @@
-"""Open relay.db safely, translate errors of the driver, and carry a transaction."""
+"""Open relay.db safely, translate errors of the driver, and run transactions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE_BYTES = 8192
 
 
 class SqliteRows:
-    """Connection on which statements run; see ``relay_worker.store.rows``.
+    """A connection on which statements run; see ``relay_worker.store.rows``.
 
     Attributes:
         db: The connection.
@@ -57,13 +57,13 @@ class SqliteRows:
 
 
 class Batch(SqliteRows):
-    """Transaction of some jobs, and everything that they need.
+    """A transaction of some jobs, with everything that they need.
 
     Attributes:
         settings: The limits of streams and accounts.
         files: The body files.
         unused: Names of body files to be deleted after the COMMIT.
-        unseen: Nothing, because each body is stored before the question of the next one.
+        unseen: Empty, because each body is stored before the next body's query.
     """
 
     unseen: Mapping[int, int] = MappingProxyType({})
@@ -74,7 +74,7 @@ class Batch(SqliteRows):
         self.unused: list[str] = []
 
     def run_later(self, *statements: tuple[str, Row]) -> None:
-        """Run statements with their values: now, which costs nothing more."""
+        """Run statements with their values now; with SQLite a delay would save nothing."""
         for sql, values in statements:
             self.db.execute(sql, values)
 
@@ -111,7 +111,7 @@ def connect(path: Path) -> apsw.Connection:
     """Open a configured connection for reading and writing."""
     db = apsw.Connection(str(path))
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
-    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else a join is planned anew for every value
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else a join is planned again for every value
     db.execute("PRAGMA foreign_keys = ON")
     db.execute("PRAGMA synchronous = FULL")
     db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -151,13 +151,13 @@ def prepare(path: Path) -> None:
 
 
 def part_of(folder: Path) -> Path:
-    """Return the name that the copy of a relay to this folder has until it is complete."""
+    """Return the temporary name of an incomplete copy of a relay to this folder."""
     folder = folder.resolve()  # "." has no name
     return folder.with_name(f".{folder.name}.part")
 
 
 def refuse_incomplete(folder: Path) -> None:
-    """Refuse to make a relay where one is being copied to: it would be empty, and no client would know it.
+    """Refuse to create a relay where another is being copied to: it would be empty, and unknown to all clients.
 
     Raises:
         CannotServeError: A move or a backup to the folder is not complete.
@@ -192,7 +192,7 @@ def _refuse_foreign(path: Path) -> None:
 def _upgrade(db: apsw.Connection) -> None:
     """Apply the missing migrations, each in one transaction; concurrent processes take turns.
 
-    WAL mode is switched on after that: until then the file is empty, or its header identifies it.
+    WAL mode is switched on afterwards: until then the file is empty, or its header identifies it.
     """
     if _version(db) == 0:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -209,7 +209,7 @@ def _upgrade(db: apsw.Connection) -> None:
                 db.execute("ROLLBACK")
             raise
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
-    while True:  # SQLite does not wait by itself if another process does the same at this moment
+    while True:  # SQLite does not wait itself if another process does the same
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return

@@ -1,4 +1,4 @@
-"""Bodies too large for the database: one file each, durable before the row that names it is committed.
+"""Store bodies too large for the database: one file each, durable before its row is committed.
 
 A file without a row was left by a crash between the two, and is deleted at the next start.
 """
@@ -22,7 +22,7 @@ READ_BYTES = 256 << 10
 INLINE_BYTES = 128 << 10
 """Bodies up to this size are kept in the database; larger ones in files, where the store has files."""
 RESERVE_BYTES = 128 << 20
-"""Disk space that bodies leave free, or half of a small disk, because deleting also needs some."""
+"""Disk space that bodies leave free, or half of a small disk, because deleting also needs space."""
 
 
 def sync_path(path: Path) -> None:
@@ -35,22 +35,22 @@ def sync_path(path: Path) -> None:
 
 
 def lost() -> RequestRefusedError:
-    """Return the refusal for a body whose row is there and whose bytes are not."""
+    """Return the refusal for a body that has a row and whose bytes are missing."""
     return RequestRefusedError("body-lost", "the relay has lost these bytes; they must be sent again")
 
 
 class Bodies(Protocol):
-    """Bodies outside of the database."""
+    """Storage of bodies outside of the database."""
 
     def save(self, body: bytes) -> str:
         """Make a body durable. Return its name."""
 
     def read(self, name: str) -> bytes | None:
-        """Return a body, None if it is missing."""
+        """Return a body, or None if it is missing."""
 
 
 class BodyFiles:
-    """Folder of the body files.
+    """The folder of the body files.
 
     Args:
         folder: The data directory.
@@ -67,7 +67,7 @@ class BodyFiles:
         sync_path(self.bodies.parent)
 
     def check_room(self, reusable: int = 0) -> None:
-        """Refuse a body that would leave too little space for acknowledging, which frees space.
+        """Refuse a body that would leave too little space for acknowledgements, which free space.
 
         Args:
             reusable: Free bytes inside the database that this body can use without more disk space.
@@ -108,18 +108,18 @@ class BodyFiles:
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Return a body, None if it is missing."""
+        """Return a body, or None if it is missing."""
         with contextlib.suppress(OSError):
             return self.path(name).read_bytes()
         return None
 
     def remove(self, name: str) -> None:
-        """Delete a body. If a crash prevents it, the next start does it."""
+        """Delete a body. After a crash, the next start does it."""
         with contextlib.suppress(OSError):
             self.path(name).unlink()
 
     def sweep(self, known: Container[str]) -> None:
-        """Delete files without a row. Only while no body is being received."""
+        """Delete files without a row. Call it only while no body is being received."""
         for one in self.bodies.glob("??/*"):
             if one.name not in known:
                 one.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ class BodyFiles:
 
 @dataclass(frozen=True, slots=True)
 class BodyFile:
-    """Large body to be sent, read in pieces by another thread. Its reader closes ``file``."""
+    """A large body to be sent, read in pieces by another thread. Its reader closes ``file``."""
 
     file: BinaryIO
     size: int
@@ -159,7 +159,7 @@ class BodyFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredBody:
-    """Body to be sent: its tag (an object's is its digest, mail has none), its SHA-256, its bytes or its open file."""
+    """A body to be sent: its tag (an object's is its digest, mail has none), its SHA-256, its bytes or open file."""
 
     tag: bytes | None
     digest: bytes

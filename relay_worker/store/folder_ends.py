@@ -1,4 +1,4 @@
-"""A relay with SQLite as the source or the target of a move."""
+"""Open a relay with SQLite as the source or the target of a move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay_worker.store.moving import MoveEnd
 
 @contextlib.contextmanager
 def folder_source(folder: Path) -> Iterator[MoveEnd]:
-    """Open a data directory for reading. It is locked if no server has it.
+    """Open a data directory for reading, and lock it if no server has locked it.
 
     Raises:
         CannotServeError: There is no relay in it.

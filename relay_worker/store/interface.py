@@ -1,6 +1,6 @@
-"""Interface of the relay's stores: what SQLite and PostgreSQL have in common.
+"""Define the interface of the relay's stores: what SQLite and PostgreSQL have in common.
 
-``blobs``, ``objects``, ``accounts`` and ``mailboxes`` hold all statements, once, in the SQL that both databases speak.
+``blobs``, ``objects``, ``accounts`` and ``mailboxes`` contain all statements, once, in SQL for both databases.
 A store runs them:
 
 - Every change is atomic and durable before ``write`` and ``put`` return.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Hear: TypeAlias = "Callable[[list[Any]], None]"
 DAY_MS = 86_400_000
 WHOLE_RELAY = ":relay"
-"""Lock of jobs that change no account: names of accounts have no colon."""
+"""Lock of jobs that change no account; account names contain no colon."""
 
 
 class RelayStore(ABC):
@@ -34,7 +34,7 @@ class RelayStore(ABC):
 
     Attributes:
         settings: The limits of streams and accounts.
-        is_shared: Several servers may serve it at once.
+        is_shared: Several servers may serve it in parallel.
     """
 
     settings: Settings
@@ -42,7 +42,7 @@ class RelayStore(ABC):
 
     @abstractmethod
     async def read(self, question: Callable[..., T], *values: Any) -> T:
-        """Return ``question(rows, *values)``. It sees what is committed, and changes nothing."""
+        """Return ``question(rows, *values)``, which sees committed data and changes nothing."""
 
     @abstractmethod
     async def write(self, lock: str, job: Callable[..., T], *values: Any) -> T:
@@ -57,7 +57,7 @@ class RelayStore(ABC):
 
     @abstractmethod
     async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
-        """Store a body: ``write`` with what the store does about large ones."""
+        """Store a body: like ``write``, with the store's way of keeping large bodies."""
 
     @abstractmethod
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
@@ -65,10 +65,10 @@ class RelayStore(ABC):
 
     @abstractmethod
     async def token(self, token_id: str) -> Token | None:
-        """Find a token of any account. Asked by every request, so it must not cost one."""
+        """Find a token of any account. Every request calls this, so it must cost much less than a request."""
 
     def tell(self, *message: Any) -> None:  # noqa: B027 - a store of one server has nobody to tell
-        """Tell the other servers of a shared store, some milliseconds later."""
+        """Send a message to the other servers of a shared store, some milliseconds later."""
 
     def listen(self, hear: Hear) -> None:  # noqa: B027 - nor anybody to hear
         """Call ``hear`` with every message of another server, in a thread; ``["", "all"]`` if some may be missing."""

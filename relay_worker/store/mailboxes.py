@@ -1,4 +1,4 @@
-"""Pairing mailbox: all SQL statements on it. Writing functions run inside the writer's transaction."""
+"""Store pairing mailboxes: all SQL statements on them. Writing functions run inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCK = ":mailboxes"
 MAX_MAILBOXES = 8
 """Maximum open mailboxes of an account."""
 MAX_MAIL = 16
-"""Maximum messages of a side."""
+"""Maximum messages of one side."""
 MAILBOX_MS = 600_000
 
 
@@ -81,7 +81,7 @@ def put_mail(db: Rows, nameplate: int, side: str, phase: str, body: bytes, now: 
 
 
 def get_mail(db: Rows, nameplate: int, side: str, phase: str, now: int) -> bytes | None:
-    """Return a message, None if it has not arrived."""
+    """Return a message, or None if it has not arrived."""
     if find(db, nameplate, now) is None:
         raise gone(nameplate)
     row = db.one("SELECT body FROM mail WHERE nameplate = ? AND side = ? AND phase = ?", nameplate, side, phase)

@@ -1,7 +1,7 @@
-"""Copy a relay from one store into another: run again, it copies what is missing and deletes what has gone.
+"""Copy a relay from one store into another; run again, it copies what is missing and deletes what is gone.
 
 The source is read as of one moment. Rows keep their ids, so the two sides can be compared by walking both in the order
-of their keys. Bodies are hashed when they are read, and again as the target returns them.
+of their keys. Bodies are hashed when they are read, and again when the target returns them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Row: TypeAlias = "tuple[Any, ...]"
 
 @dataclass(frozen=True, slots=True)
 class MovedTable:
-    """Table of a relay.
+    """A table of a relay.
 
     Attributes:
         name: Its name.
         keys: Number of columns, the first ones, that identify a row.
-        columns: Its columns but those of bodies.
+        columns: Its columns except those of bodies.
         has_bodies: It has bodies as well, whose SHA-256 is in the last column.
     """
 
@@ -57,19 +57,19 @@ TABLES = (
     _table("mailboxes", 1, "nameplate account expires_at claim_hash"),
     _table("mail", 3, "nameplate side phase body"),
 )
-"""Every table that is moved; each after those that it refers to."""
+"""Every table that is moved, in an order in which each follows those that it references."""
 
 
 @dataclass(slots=True)
 class MoveEnd:
-    """Store that is read, as of one moment, or written, and served by nobody.
+    """A store that is read, as of one moment, or written; no server serves it.
 
     Attributes:
         rows: Its rows.
         is_serving: A server may change it meanwhile.
         transaction: Returns a transaction for some rows.
         bodies: Its large bodies; None if they are in the database.
-        is_complete: It has all that the other one has.
+        is_complete: It has all data of the other one.
     """
 
     rows: Rows
@@ -79,11 +79,11 @@ class MoveEnd:
     is_complete: bool = False
 
     def body(self, file: str | None, body: bytes | None) -> bytes | None:
-        """Return the bytes of a row with these two columns, None if they are lost."""
+        """Return the body for these two columns of a row, or None if it is lost."""
         return self.bodies.read(file) if self.bodies and file is not None else body
 
     def keep(self, body: bytes) -> tuple[str | None, bytes | None]:
-        """Return the two columns for a body; a large one is durable then."""
+        """Return the two columns for a body; a large one is durable afterwards."""
         if self.bodies is None or len(body) <= INLINE_BYTES:
             return None, body
         return self.bodies.save(body), None
@@ -91,7 +91,7 @@ class MoveEnd:
 
 @dataclass(slots=True)
 class TableReport:
-    """Result for a table: rows that it has, rows written and deleted, bytes of bodies written, bodies lost."""
+    """Result for a table: its number of rows, rows written and deleted, bytes of bodies written, bodies lost."""
 
     table: str
     rows: int = 0
@@ -102,10 +102,10 @@ class TableReport:
 
 
 def move(source: MoveEnd, target: MoveEnd, report: Callable[[TableReport], None]) -> None:
-    """Make the target like the source.
+    """Make the target equal to the source.
 
     Raises:
-        CannotServeError: The target does not have what was written. It is not complete, and nobody can serve it.
+        CannotServeError: The target does not have what was written. It is incomplete and cannot be served.
     """
     done = {table.name: TableReport(table.name) for table in TABLES}
     for table in reversed(TABLES):
@@ -129,7 +129,7 @@ def _rows(rows: Rows, table: MovedTable) -> Iterator[Row]:
 
 
 def _differences(source: MoveEnd, target: MoveEnd, table: MovedTable) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield every row that is not the same on both sides, as (source's, target's)."""
+    """Yield (source's row, target's row) of all rows that differ."""
     ours, theirs = _rows(source.rows, table), _rows(target.rows, table)
     our, their = next(ours, None), next(theirs, None)
     while our is not None or their is not None:
@@ -147,7 +147,7 @@ def _differences(source: MoveEnd, target: MoveEnd, table: MovedTable) -> Iterato
 
 def _delete_gone(source: MoveEnd, target: MoveEnd, table: MovedTable, done: TableReport) -> None:
     where = " AND ".join(f"{column} = ?" for column in table.columns[: table.keys])
-    # SQLite may give the id of a deleted body to another one, so a changed row is written anew, with its body.
+    # SQLite may reuse the id of a deleted body, so a changed row is written again with its body.
     differences = _differences(source, target, table)
     gone = [their[: table.keys] for our, their in differences if their and (our is None or table.has_bodies)]
     with target.transaction():
@@ -208,7 +208,7 @@ def _verify_bodies(target: MoveEnd, table: MovedTable, batch: list[Row]) -> None
 
 
 def _verify(source: MoveEnd, target: MoveEnd, table: MovedTable, done: TableReport) -> None:
-    """Compare a table's rows once more, now that all of them are there."""
+    """Compare all rows of a table again after the copy."""
     for our, their in _differences(source, target, table):
         if not (source.is_serving and table.has_bodies and our and their is None):
             raise _unlike(table)

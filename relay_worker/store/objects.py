@@ -1,4 +1,4 @@
-"""Objects: all SQL statements on them. Writing functions run inside the writer's transaction."""
+"""Store objects: all SQL statements on them. Writing functions run inside the writer's transaction."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def delete(batch: Transaction, account: str, object_id: bytes) -> None:
 
 
 def list_after(db: Rows, account: str, after: bytes, limit: int) -> list[ObjectEntry]:
-    """Return the objects above ``after`` by rising id."""
+    """Return the objects with ids above ``after``, by rising id."""
     sql = f"SELECT object, size, at FROM objects WHERE account = {ACCOUNT} AND object > ? ORDER BY object LIMIT ?"
     return [ObjectEntry(name.hex(), size, at) for name, size, at in db.all(sql, account, after, limit)]
 

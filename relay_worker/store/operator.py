@@ -1,4 +1,4 @@
-"""Database operations of the operator's commands, also while a server runs."""
+"""Implement the database operations of the operator's commands, also while a server runs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def opened(folder: Path) -> Iterator[SqliteRows]:
             yield SqliteRows(db)
         finally:
             db.close()
-    except apsw.FullError as error:  # its message says that there is no error
+    except apsw.FullError as error:  # its own message is "not an error"
         raise CannotServeError(f"{path}: the disk is full, or that of the copy", hint="free some disk space") from error
     except apsw.Error as error:
         raise CannotServeError(f"{path}: {error}", hint="check its disk and the folder's permissions") from error

@@ -1,4 +1,4 @@
-"""Rows of a database: how the statements of the relay are run. Values are written ``?`` in both databases."""
+"""Define how the relay's statements run on a database. Values are written ``?`` for both databases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ MAX_IN = 200
 
 Row: TypeAlias = "tuple[Any, ...]"
 Put: TypeAlias = "Generator[tuple[str, Row], Row | None, bool]"
-"""Storing of a body: yields one question, a statement and its values, and gets the first row. So a store can ask the
-questions of many at once. Until it goes on, another body of the same account may be stored, but none in its place."""
+"""A generator that stores a body: yields one query (statement, values), and is sent its first row. So a store can run
+the queries of many bodies together. Meanwhile, another body of the account may be stored, but none in its place.
+"""
 
 
 class Rows(Protocol):
-    """Connection on which statements run."""
+    """A connection on which statements run."""
 
     def one(self, sql: str, *values: Any) -> tuple[Any, ...] | None:
         """Return the first row."""
@@ -37,20 +38,20 @@ class Rows(Protocol):
 
 
 def all_in(rows: Rows, sql: str, values: Sequence[str]) -> list[Row]:
-    """Return the rows of a statement that ends with ``IN``, asked for many values at a time."""
+    """Return the rows of a statement that ends with ``IN``, run for many values at a time."""
     found: list[Row] = []
     for at in range(0, len(values), MAX_IN):
         some = values[at : at + MAX_IN]
-        full = [*some, *[some[-1]] * (MAX_IN - len(some))]  # one statement for any number
+        full = [*some, *[some[-1]] * (MAX_IN - len(some))]  # the same statement for any number of values
         found += rows.all(f"{sql} ({', '.join('?' * MAX_IN)})", *full)
     return found
 
 
 class Transaction(Rows, Protocol):
-    """Transaction of some jobs, and what they need besides.
+    """A transaction of some jobs, with what else they need.
 
     Attributes:
-        unseen: Bytes by account that were charged since a body's question was asked.
+        unseen: Bytes by account that were charged since a body's query ran.
     """
 
     settings: Settings
@@ -59,27 +60,27 @@ class Transaction(Rows, Protocol):
     def run_later(self, *statements: tuple[str, Row]) -> None:
         """Run INSERTs and UPDATEs, each of another row, at the latest before the next statement of another kind.
 
-        A store can then run those of many bodies at once. An UPDATE names its row last.
+        A store can then run the statements of many bodies together. An UPDATE names its row last.
         """
 
     def charge(self, account: int, size: int, change: int) -> None:
-        """Add to the bytes of an account, and raise its change counter, when ``run_later`` does its part."""
+        """Add to the bytes of an account, and raise its change counter, when ``run_later`` runs its statements."""
 
     def check_disk(self, new: NewBody) -> None:
-        """Refuse a body for which the disk has no room, as far as the store knows its disk."""
+        """Refuse a body for which the disk has no room, if the store knows its disk."""
 
     def drop(self, *files: str | None) -> None:
         """Delete body files after the COMMIT."""
 
 
 def finish(put: Put, rows: Rows) -> bool:
-    """Answer a body's question at once, and store it."""
+    """Run a body's query immediately, and store the body."""
     sql, values = next(put)
     return answer(put, rows.one(sql, *values))
 
 
 def answer(put: Put, row: Row | None) -> bool:
-    """Store a body whose question has this answer. Return whether it is new."""
+    """Store a body, given the result of its query. Return whether it is new."""
     try:
         put.send(row)
     except StopIteration as end:

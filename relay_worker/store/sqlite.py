@@ -1,4 +1,4 @@
-"""Store of a relay: one SQLite database, with large bodies in files next to it. Needs no setup.
+"""Store a relay in one SQLite database, with large bodies in files next to it. Needs no setup.
 
 Reads use one connection per thread and never wait for writes (WAL). All writes go through one ``Writer``.
 """
@@ -31,9 +31,9 @@ READERS = 4
 
 
 class SqliteStore(RelayStore):
-    """Data directory of the relay, opened for serving.
+    """A data directory of the relay, opened for serving.
 
-    It may be used from several event loops, one after the other or at once.
+    It may be used from several event loops, one after the other or in parallel.
 
     Args:
         folder: The data directory; created if missing, and locked: one server per directory.
@@ -42,7 +42,7 @@ class SqliteStore(RelayStore):
         observe: Called for every commit with the number of requests in it, and seconds.
 
     Raises:
-        CannotServeError: Another server uses it, it is not a relay's, or the copy of a relay to it is not complete.
+        CannotServeError: Another server uses it, it is not a relay's, or a copy of a relay to it is not complete.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SqliteStore(RelayStore):
         self._writer = Writer(self._commit, lambda error: refusal_of(error) if isinstance(error, apsw.Error) else error)
 
     async def read(self, question: Callable[..., T], *values: Any) -> T:
-        """Return ``question(rows, *values)``, asked in another thread."""
+        """Return ``question(rows, *values)``, run in another thread."""
         try:
             return await run_in(self._readers, lambda: question(self._rows(), *values))
         except apsw.Error as error:
@@ -80,7 +80,7 @@ class SqliteStore(RelayStore):
         return await self._writer.run(lambda batch: job(batch, *values))
 
     async def put(self, job: Callable[..., Put], new: NewBody, *place: Any) -> bool:
-        """Commit a body, a large one after its file. If the request is cancelled before, the next start deletes it."""
+        """Commit a body, after writing a large one's file, which the next start deletes if the request is cancelled."""
         if new.size > INLINE_BYTES:
             new = replace(new, file=await run_in(self._savers, self._files.save, new.body))
         try:
@@ -91,7 +91,7 @@ class SqliteStore(RelayStore):
             raise
 
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
-        """Return the body that a question finds. ``body-lost`` if its file is missing or truncated."""
+        """Return the body that a query finds; ``body-lost`` if its file is missing or truncated."""
         size, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
             body = await run_in(self._readers, self._files.open_whole, file, size)
@@ -100,7 +100,7 @@ class SqliteStore(RelayStore):
         return StoredBody(tag, digest, body)
 
     async def token(self, token_id: str) -> Token | None:
-        """Find a token of any account, in the calling thread: some microseconds from the page cache."""
+        """Find a token of any account, in the calling thread: it takes some microseconds from the page cache."""
         try:
             return accounts.find(self._rows(), token_id)
         except apsw.Error as error:

@@ -1,4 +1,4 @@
-"""Group commit: while a COMMIT waits for the disk, jobs queue up, and the next transaction takes all of them."""
+"""Commit jobs in groups: while a COMMIT waits for the disk, jobs queue up, and the next transaction takes them all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def run_in(pool: ThreadPoolExecutor, call: Callable[..., T], *values: Any)
 
 
 def attempt(job: Job, transaction: Any) -> Any:
-    """Run a job; return its result or its refusal, before which it wrote nothing."""
+    """Run a job; return its result, or its refusal, before which it wrote nothing."""
     try:
         return job(transaction)
     except RequestRefusedError as refusal:
@@ -40,13 +40,13 @@ def attempt(job: Job, transaction: Any) -> Any:
 
 
 class Writer:
-    """Runs jobs in transactions, in order of arrival, in a thread of its own.
+    """Runs jobs in transactions, in order of arrival, in a separate thread.
 
     Args:
         commit: Runs jobs, and takes their locks, in one transaction; returns the result or the refusal of each once
-            they are durable. If it raises, nothing of them was stored: each is tried alone, so that one that fails does
+            they are durable. If it raises, nothing was stored: each job is then tried alone, so that a failing job does
             not harm the others.
-        refusal: Returns what a client is told of an error.
+        refusal: Returns the client's refusal for an error.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Writer:
         try:
             with self._queueing:
                 self._waiting.append((job, lock, done))
-                if len(self._waiting) == 1:  # else the work that takes the others takes it too
+                if len(self._waiting) == 1:  # else the work already queued runs this job too
                     self._thread.submit(self._work)
         except RuntimeError:  # the pool is closed
             _answer((other, stopping()) for *_, other in self._take())
@@ -85,7 +85,7 @@ class Writer:
     def _transact(self, jobs: list[_Queued]) -> None:
         try:
             results = self._commit([job for job, _, _ in jobs], {lock for _, lock, _ in jobs})
-        except RequestRefusedError as refusal:  # of the store itself: none of them can be served
+        except RequestRefusedError as refusal:  # of the store itself: no job can be served
             results = [refusal] * len(jobs)
         except Exception as error:  # noqa: BLE001 - its place is the caller's future: the thread lives on for the others
             if len(jobs) > 1:
@@ -97,12 +97,12 @@ class Writer:
 
 
 def _answer(results: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
-    """Pass results on, waking each event loop once: a wake-up costs as much as a small request."""
+    """Deliver results, waking each event loop once: a wake-up costs as much as a small request."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for done, result in results:
         loops.setdefault(done.get_loop(), []).append((done, result))
     for loop, some in loops.items():
-        with contextlib.suppress(RuntimeError):  # it is closed, with all who waited
+        with contextlib.suppress(RuntimeError):  # the event loop is closed, with all its requests
             loop.call_soon_threadsafe(_set, some)
 
 

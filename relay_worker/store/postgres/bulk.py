@@ -1,6 +1,6 @@
-"""Run one statement for many rows of values at once, as one statement over arrays.
+"""Run one statement for many rows of values together, as one statement over arrays.
 
-A statement costs PostgreSQL and the driver more than its row, so the bodies of a transaction share theirs.
+A statement costs PostgreSQL and the driver more than its row, so the bodies of a transaction share one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _TYPES = {int: "BIGINT", bytes: "BYTEA", str: "TEXT"}
 
 
 def for_all(sql: str, rows: Sequence[Row]) -> tuple[str, Row]:
-    """Return an INSERT, UPDATE or SELECT of one row as a statement for all of these.
+    """Convert an INSERT, UPDATE or SELECT of one row to a statement for all of these.
 
     Args:
         sql: With ``?`` for values; an UPDATE must not change a row twice.
         rows: The values of each. A column has one type; a column of None alone becomes ``NULL``.
 
     Returns:
-        The statement and its values. A SELECT gives the number of its row of values first, from 1.
+        The statement and its values. A SELECT returns the number of its row of values first, from 1.
     """
     columns = list(zip(*rows, strict=True))
     types = tuple(next((_TYPES[type(one)] for one in column if one is not None), "") for column in columns)
@@ -41,13 +41,13 @@ def _over_arrays(sql: str, types: tuple[str, ...]) -> str:
     filled = re.sub(r"\?", lambda _: next(names), sql)
     if sql.startswith("UPDATE"):
         return filled.replace(" WHERE ", f" FROM {source} v({given}) WHERE ")
-    # OFFSET 0: planned as for one row, whatever the planner thinks of the number of rows.
+    # OFFSET 0: planned as for one row, whatever number of rows the planner expects.
     return f"SELECT v.n, q.* FROM {source} WITH ORDINALITY v({given}, n) CROSS JOIN LATERAL ({filled} OFFSET 0) q"
 
 
 @lru_cache
 def joined(statements: tuple[str, ...]) -> str:
-    """Return statements that change different tables as one."""
+    """Combine statements that change different tables to one."""
     *others, last = statements
     if not others:
         return last
@@ -55,7 +55,7 @@ def joined(statements: tuple[str, ...]) -> str:
 
 
 def together(statements: Sequence[tuple[str, Row]]) -> tuple[str, Row]:
-    """Return statements that change different tables, and their values, as one."""
+    """Combine statements that change different tables, and their values, to one."""
     sql = joined(tuple(sql for sql, _ in statements))
     values: list[Any] = [value for _, values in statements for value in values]
     return sql, tuple(values)

@@ -1,8 +1,8 @@
-"""Messages between the servers of one PostgreSQL store, by LISTEN and NOTIFY.
+"""Send messages between the servers of one PostgreSQL store, by LISTEN and NOTIFY.
 
-A message is a list: the sender, what it is, and more. NOTIFY makes commits wait for each other, so it is sent by a
-transaction of its own after the one it tells of. A server that dies between the two costs a waiting client at most
-``LATEST_SECONDS``. Revoked tokens are told by a trigger, inside the transaction.
+A message is a list: the sender, its kind, and more. NOTIFY makes commits wait for each other, so it is sent in a
+separate transaction after the one that it reports. If a server dies between the two, a waiting client waits at most
+``LATEST_SECONDS`` longer. A trigger sends revocations of tokens, inside their transaction.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CHANNEL = "crystal_relay"
 GATHER_SECONDS = 0.005
 RETRY_SECONDS = 0.3
 ATTEMPTS = (0.0, 0.0, RETRY_SECONDS)
-"""Pauses before each attempt to send: the first one only finds out that an idle connection was closed meanwhile."""
+"""Pauses before each attempt to send: the first attempt only detects a closed idle connection."""
 LOG = logging.getLogger("relay_worker")
 Message: TypeAlias = "list[Any]"
 
 
 class Bus:
-    """Connection of one server to the others.
+    """One server's connection to the others.
 
     Args:
         url: The address of the store.
@@ -56,13 +56,13 @@ class Bus:
         self._started.wait(10)
 
     def say(self, *message: Any) -> None:
-        """Tell the other servers, some milliseconds later."""
+        """Send a message to the other servers, some milliseconds later."""
         self._outgoing.put([self._name, *message])
 
     def close(self) -> None:
         """Stop."""
         self._ends.set()
-        self.say()  # wakes the thread that listens; nobody else takes it for a message
+        self.say()  # wakes the listening thread; other servers ignore it
         self._outgoing.put(None)
         for one in self._threads:
             one.join(5)
@@ -71,8 +71,8 @@ class Bus:
         while not self._ends.is_set():
             try:
                 with contextlib.closing(connect(self._url)) as db:
-                    self._join(db)
-                    self._hear(["", "all"])  # first: what was believed before may be wrong now
+                    self._register(db)
+                    self._hear(["", "all"])  # first: cached data may be wrong now
                     self.is_hearing = True
                     self._started.set()
                     while not self._ends.is_set():
@@ -82,8 +82,8 @@ class Bus:
                 self.is_hearing = False
                 self._ends.wait(RETRY_SECONDS)
 
-    def _join(self, db: psycopg.Connection[Any]) -> None:
-        """Register this server. The first one to do so makes every client list everything once."""
+    def _register(self, db: psycopg.Connection[Any]) -> None:
+        """Register this server. The first server makes every client list everything once."""
         db.execute(f"LISTEN {CHANNEL}")
         (is_first,) = db.execute("SELECT pg_try_advisory_lock(%s)", [SERVING_LOCK]).fetchone() or (False,)
         if is_first:
@@ -94,14 +94,14 @@ class Bus:
             db.execute("SELECT pg_advisory_unlock(%s)", [SERVING_LOCK])
 
     def _take(self, payload: str) -> None:
-        # Anybody may notify: nothing of it may end the thread that listens.
+        # Any role may notify: no payload may end the listening thread.
         with contextlib.suppress(msgspec.DecodeError, RecursionError, TypeError, ValueError):
             message = msgspec.json.decode(payload, type=list)
             if [type(one) for one in message[:2]] == [str, str] and message[0] != self._name:
                 self._hear(message)
 
     def _send(self) -> None:
-        """Send what was said, as much as there is in one transaction."""
+        """Send the queued messages, as many as one transaction can."""
         db: psycopg.Connection[Any] | None = None
         while (message := self._outgoing.get()) is not None:
             said = {msgspec.json.encode(message).decode(): None}
@@ -115,18 +115,18 @@ class Bus:
                 if db is not None:
                     break
             else:
-                LOG.warning("other servers were not told")  # they hear of the change within two minutes
+                LOG.warning("other servers were not told")  # the others notice the change within two minutes
             if message is None:
                 break
         if db is not None:
             db.close()
 
     def _notify(self, db: psycopg.Connection[Any] | None, said: list[str]) -> psycopg.Connection[Any] | None:
-        """Send messages; return the connection, a new one if there was none. None if they are not sent."""
+        """Send messages; return the connection, new if there was none, or None if they were not sent."""
         try:
             if db is None:
                 db = connect(self._url)
-                db.execute("SET synchronous_commit = off")  # a message need not survive the server
+                db.execute("SET synchronous_commit = off")  # a message need not survive a crash of the server
             sql = "SELECT pg_notify(%s, message) FROM unnest(%s::text[]) message"
             db.execute(sql, [CHANNEL, said], prepare=True)
         except (psycopg.Error, CannotServeError):

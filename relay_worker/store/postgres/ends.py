@@ -1,4 +1,4 @@
-"""A relay in PostgreSQL as the source or the target of a move."""
+"""Open a relay in PostgreSQL as the source or the target of a move."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PATIENT = "SET idle_in_transaction_session_timeout = 0; SET statement_timeout =
 
 
 def _locked(rows: PostgresRows) -> bool:
-    """Keep servers from serving and from writing, if none serves; released with the connection.
+    """Keep servers from serving and writing, if none serves now; released with the connection.
 
-    A server that was stopped just now is waited for: PostgreSQL ends its session a moment later.
+    PostgreSQL ends the session of a server that has just stopped a moment later, so this waits for it.
     """
     ends_at = time.monotonic() + STOPPED_SECONDS
     while not _try_lock(rows):

@@ -1,7 +1,7 @@
-"""Store of a relay in PostgreSQL, shared by any number of servers, on any number of machines.
+"""Store a relay in PostgreSQL, shared by any number of servers, on any number of machines.
 
-Every server has two ``Writer``s, each with a connection: one for what takes long, so that the other need not wait for
-it. A transaction first takes an advisory lock for each account that it changes, in order, so that the jobs see what the
+Every server has two ``Writer``s, each with a connection: one for slow jobs, so that the others need not wait for
+them. A transaction first takes an advisory lock for each account that it changes, in order, so that its jobs see what
 other transactions have committed. Bodies are in the database; large ones in a bucket, if there is one.
 """
 
@@ -52,13 +52,14 @@ MAX_TOKENS = 10_000
 MAX_LATER_BYTES = 4 << 20
 _LOCK = "SELECT pg_advisory_xact_lock_shared(?), pg_advisory_xact_lock(k) FROM unnest(CAST(? AS BIGINT[])) k"
 TOKEN_SECONDS = 90.0
-"""Age up to which a token is believed without asking again, should no message tell of its revocation.
+"""Age up to which a cached token is used, in case a message about its revocation is lost.
 
-A device that waits asks about once a minute."""
+A device that waits asks about once a minute.
+"""
 
 
 class PostgresTransaction(PostgresRows):
-    """Transaction of some jobs; see ``relay_worker.store.rows``."""
+    """A transaction of some jobs; see ``relay_worker.store.rows``."""
 
     def __init__(self, db: psycopg.Connection[Any], settings: Settings) -> None:
         super().__init__(db)
@@ -69,13 +70,13 @@ class PostgresTransaction(PostgresRows):
         self._later_bytes = 0
 
     def run_later(self, *statements: tuple[str, Row]) -> None:
-        """Keep statements until ``flush``."""
+        """Queue statements until ``flush``."""
         for sql, values in statements:
             self._later.setdefault(sql, []).append(values)
             self._later_bytes += sum(len(one) for one in values if isinstance(one, bytes))
 
     def charge(self, account: int, size: int, change: int) -> None:
-        """Keep a charge until ``flush``."""
+        """Queue a charge until ``flush``."""
         self.unseen[account] += size
         before, latest = self._charges.get(account, (0, 0))
         self._charges[account] = before + size, max(latest, change)
@@ -83,7 +84,7 @@ class PostgresTransaction(PostgresRows):
             self.flush()
 
     def flush(self) -> None:
-        """Run what was kept, as one statement."""
+        """Run the queued statements as one statement."""
         if not self._charges:
             return
         charges = [(size, change, change, account) for account, (size, change) in self._charges.items()]
@@ -92,7 +93,7 @@ class PostgresTransaction(PostgresRows):
         self._execute(*bulk.together(kept))
 
     def ask_all(self, sql: str, rows: Sequence[Row]) -> dict[int, Row]:
-        """Return the first row by number of the values, from 0."""
+        """Run a query for each row of values; return the first row of each result, by the index of its values."""
         return {number - 1: tuple(found) for number, *found in self._execute(*bulk.for_all(sql, rows)).fetchall()}
 
     def many(self, sql: str, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -105,10 +106,10 @@ class PostgresTransaction(PostgresRows):
         return super()._execute(sql, values)
 
     def check_disk(self, new: NewBody) -> None:
-        """Do nothing: the disk is the database server's."""
+        """Do nothing, because the disk is the database server's."""
 
     def drop(self, *files: str | None) -> None:
-        """Have body files deleted after the COMMIT."""
+        """Queue body files for deletion after the COMMIT."""
         for file in files:
             if file:
                 unnamed.release(self, file)
@@ -116,7 +117,7 @@ class PostgresTransaction(PostgresRows):
 
 @dataclass(frozen=True, slots=True)
 class _PutWork:
-    """Body to be stored: its stream or object, and its job."""
+    """A body to be stored: its stream or object, and its job."""
 
     place: bytes
     start: Callable[[Any], Put]
@@ -177,7 +178,7 @@ class PostgresStore(RelayStore):
         """Return ``job(transaction, *values)`` once it is durable."""
         writer = self._large if lock == WHOLE_RELAY else self._small
         result = await writer.run(lambda transaction: job(transaction, *values), lock)
-        if job is accounts.revoke:  # here at once; the others hear of it
+        if job is accounts.revoke:  # this server applies it now; the others get a message
             self._forget_tokens()
         return result
 
@@ -198,7 +199,7 @@ class PostgresStore(RelayStore):
         return await writer.run(work, new.account)
 
     async def fetch(self, question: Callable[..., tuple[Any, ...]], *values: Any) -> StoredBody:
-        """Return the body that a question finds; ``body-lost`` if it is missing, or not the one that was stored."""
+        """Return the body that a query finds; ``body-lost`` if it is missing or has another digest."""
         _, tag, digest, file, body = await self.read(question, *values)
         if file is not None:
             body = await self._with_bucket(self._read_whole, file, digest)
@@ -231,7 +232,7 @@ class PostgresStore(RelayStore):
         return expired
 
     async def token(self, token_id: str) -> Token | None:
-        """Find a token of any account. A known one is believed until a message says otherwise."""
+        """Find a token of any account. A cached token is used until a message invalidates it."""
         token, number, until = self._tokens.get(token_id, (None, 0, 0.0))
         revocations = self._revocations
         is_current = number == revocations  # else it may be the one that was just revoked
@@ -246,14 +247,14 @@ class PostgresStore(RelayStore):
         return token
 
     async def _renew_tokens(self) -> None:
-        """Ask for all tokens that were used since the last sweep at once, before each of them costs a question."""
+        """Read all tokens used since the last sweep with one query, before each of them needs its own."""
         asked, self._asked = self._asked, set()
         until, revocations = time.monotonic() + TOKEN_SECONDS, self._revocations
         for token in await self.read(accounts.find_many, sorted(asked)):
             self._tokens[token.id] = token, revocations, until
 
     def tell(self, *message: Any) -> None:
-        """Tell the other servers."""
+        """Send a message to the other servers."""
         self._bus.say(*message)
 
     def listen(self, hear: Hear) -> None:
@@ -284,8 +285,8 @@ class PostgresStore(RelayStore):
             raise refusal_of(error) from error
 
     def _read_whole(self, file: str, digest: bytes) -> bytes | None:
-        """Return a body of the bucket, None if it is missing or another one."""
-        if self._bucket is None:  # another server was started with one since
+        """Return a body of the bucket; None if it is missing or has another digest."""
+        if self._bucket is None:  # another server was started with a bucket since
             raise CannotServeError("the body is in a bucket, but this relay has none", hint=unnamed.NAME_IT)
         body = self._bucket.read(file)
         if body is None or hashlib.sha256(body).digest() != digest:
@@ -312,7 +313,7 @@ class PostgresStore(RelayStore):
         transaction = PostgresTransaction(db, self.settings)
         try:
             with db.pipeline() if len(jobs) > 1 else contextlib.nullcontext(), db.transaction():
-                numbers = sorted(map(_number, locks))  # in one order, so that no two wait for each other
+                numbers = sorted(map(_number, locks))  # sorted, so that no two transactions wait for each other
                 transaction.run(_LOCK, WRITING_LOCK, numbers)
                 results = _results(jobs, transaction)
                 transaction.flush()
@@ -325,7 +326,7 @@ class PostgresStore(RelayStore):
 
 
 def _results(jobs: list[Job], transaction: PostgresTransaction) -> list[Any]:
-    """Run jobs; the questions of bodies are asked together, and so are they stored."""
+    """Run jobs; the queries of all bodies run together, and then the statements that store them."""
     results = [None if isinstance(job, _PutWork) else attempt(job, transaction) for job in jobs]
     works = [(at, job) for at, job in enumerate(jobs) if isinstance(job, _PutWork)]
     first = {job.place: at for at, job in reversed(works)}
@@ -340,7 +341,7 @@ def _results(jobs: list[Job], transaction: PostgresTransaction) -> list[Any]:
         for number, (at, put, _) in enumerate(some):
             results[at] = attempt(partial(_answered, put, found[sql].get(number)), transaction)
     for at, job in works:
-        if first[job.place] != at:  # the question comes after the body before it in its place
+        if first[job.place] != at:  # its query must run after the previous body of the same place
             transaction.unseen.clear()
             results[at] = attempt(job, transaction)
     return results
@@ -351,5 +352,5 @@ def _answered(put: Put, found: Row | None, _: PostgresTransaction) -> bool:
 
 
 def _number(lock: str) -> int:
-    """Return the number of an advisory lock. Two locks of one number only wait for each other."""
+    """Return the number of an advisory lock. Two locks with the same number only wait for each other."""
     return int.from_bytes(hashlib.blake2b(lock.encode(), digest_size=8).digest(), "big", signed=True)

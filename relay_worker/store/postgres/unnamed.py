@@ -1,8 +1,8 @@
-"""Find the bodies of the bucket that no row names: not yet, or no longer.
+"""List the bodies of the bucket that have no row: not yet, or no longer.
 
 A body's name is listed before its upload begins. The transaction that writes its row takes it off the list, and the
-one that deletes the row puts it back. So a crash leaves at worst a body that is deleted later; and a server that stood
-still between the two, until another one gave its upload up, cannot write the row any more. The only clock is the
+one that deletes the row puts it back. So the worst result of a crash is a body that is deleted later. A server that
+hung between the two, until another server gave its upload up, cannot write the row any more. The only clock is the
 database's.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from relay_worker.store.bucket import Bucket
 
 UPLOAD_MS = 3_600_000
-"""A body takes some minutes to arrive at most; what is not named an hour later never will be."""
+"""Time after which an upload is given up: a body takes some minutes to arrive at most."""
 UNREAD_MS = 30_000
-"""Time for which a body stays after its row, for who has just read the row."""
+"""Time for which a body stays after its row is deleted, for requests that have just read the row."""
 PAGE = 1000
 MARK_SECONDS = 3.0
-"""Time for another server to mark the bucket, or for the session of one that was stopped to end."""
+"""Time to wait for another server to mark the bucket, or for the session of a stopped one to end."""
 NAME_IT = "name the bucket: --bodies s3://bucket/prefix (to move a relay: --from-bodies or --to-bodies)"
 _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 _OTHERS = (
@@ -39,7 +39,7 @@ _NAMED = "SELECT file FROM blobs WHERE file IS NOT NULL UNION ALL SELECT file FR
 
 
 def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None, seconds: float) -> Bucket | None:
-    """Return the bucket of a relay, None without one. It is waited for so many seconds.
+    """Return the bucket of a relay, or None; wait up to ``seconds`` for it.
 
     Raises:
         CannotServeError: Rows name bodies, and no bucket is configured; or it cannot be used, or is not the relay's.
@@ -64,7 +64,7 @@ def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None,
     while not bucket.is_marked():
         if is_new or has_bodies:
             bucket.mark()
-        elif rows.one(_OTHERS, SERVING_LOCK) is None:  # alone with another bucket: the old one's mark counts no more
+        elif rows.one(_OTHERS, SERVING_LOCK) is None:  # no other server: use this bucket, and a new folder
             (folder,) = rows.one("UPDATE bucket SET folder = ? RETURNING folder", secrets.token_hex(8)) or ("",)
             bucket, is_new = bucket_of(folder), True
         elif time.monotonic() > ends_at:
@@ -78,17 +78,17 @@ def open_bucket(rows: Rows, url: str, bucket_of: Callable[[str], Bucket] | None,
 
 
 def new_name() -> str:
-    """Return the name of a new body. It is never used again."""
+    """Return a new name for a body; names are never reused."""
     return secrets.token_hex(16)
 
 
 def reserve(rows: Rows, file: str) -> None:
-    """List a body that will be uploaded."""
+    """List a body before its upload."""
     rows.run(f"INSERT INTO unnamed (file, due) VALUES (?, {_NOW} + ?)", file, UPLOAD_MS)
 
 
 def naming(transaction: Transaction, put: Put, file: str) -> Put:
-    """Store a body's row, and take its file off the list; a refused one may be deleted."""
+    """Store a body's row, and take its file off the list; a refused body is released for deletion."""
     row: Row | None = yield next(put)
     if transaction.one(f"DELETE FROM unnamed WHERE file = ? AND due > {_NOW} RETURNING file", file) is None:
         raise RequestRefusedError("unavailable", "the body took too long to store", retry_after=1)
@@ -108,7 +108,7 @@ def release(rows: Rows, file: str) -> None:
 
 
 def give_up(rows: Rows) -> list[str]:
-    """Return some bodies that are to be deleted; no row can name them from now on."""
+    """Return some bodies to delete; no row can name them from now on."""
     due = f"SELECT file FROM unnamed WHERE due < {_NOW} LIMIT ?"
     sql = f"UPDATE unnamed SET due = 0 WHERE file IN ({due}) AND due < {_NOW} RETURNING file"
     return [file for (file,) in rows.all(sql, PAGE)]
@@ -120,11 +120,11 @@ def forget(rows: Rows, files: Sequence[str]) -> None:
 
 
 def add_unknown(rows: Rows, files: Sequence[str]) -> None:
-    """List bodies of the bucket that neither a row nor the list names, as after a restored backup.
+    """List bodies of the bucket that have neither a row nor an entry in the list, as after a restored backup.
 
     Args:
         rows: The relay's rows.
-        files: What the bucket had a moment ago, each listed before its upload.
+        files: The names in the bucket, read before this call; each was listed before its upload.
     """
     known = {file for (file,) in rows.all(f"{_NAMED} UNION ALL SELECT file FROM unnamed")}
     for file in files:
@@ -133,7 +133,7 @@ def add_unknown(rows: Rows, files: Sequence[str]) -> None:
 
 
 def clear_named(rows: Rows) -> None:
-    """Take all that rows name off the list, at the end of a move."""
+    """Take all bodies with a row off the list, at the end of a move."""
     rows.run(f"DELETE FROM unnamed WHERE file IN ({_NAMED})")
 
 
