@@ -86,7 +86,7 @@ def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject
 
 @commands.command("list")
 def list_(as_json: AsJson = False) -> None:
-    """List who may ask, for what, and until when."""
+    """List the tokens: who may ask, for what, and until when."""
     now, found = now_ms(), read_grants(default_paths().access)
     if as_json:
         print_json({"access": [_row(one, now) for one in found]})
@@ -106,7 +106,7 @@ def revoke(name: Annotated[str, argument("Its label or its id.", "NAME")]) -> No
 
 @commands.command("log")
 def log(limit: Limit = "20", as_json: AsJson = False) -> None:
-    """Show who asked for what, and how it ended, the latest last; never the words."""
+    """Show who asked for what, when, and how it ended, latest last; never the words of a question or an answer."""
     number = whole_number(limit, "--limit")
     if number < 1:
         raise UsageError(f"--limit is {number}", hint="use 1 or more")

@@ -46,7 +46,7 @@ def sync(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write what you have confirmed into a block of a file, and take over what you changed in the block.
+    """Write the memories that you have confirmed into a block of a file, and import your changes to the block.
 
     The first time, name the file. One that cannot be read or written is named, and the others are synced.
     Exit code 1: a conflict is open, or a line cannot be remembered.
@@ -117,7 +117,7 @@ def status(as_json: AsJson = False) -> None:
 
 @commands.command("remove", short_help="Take the block out of a file.")
 def remove(files: Annotated[list[str], argument("The files.")], *, yes: Yes = False) -> None:
-    """Take the block out of files, which are then as they were before; the memories stay."""
+    """Remove the block from files, which restores their former content; the memories stay."""
     with open_kept_machine() as machine, file_list(machine) as listed:
         for path in listed.named(files, this_home()):
             one = listed.compared(path)

@@ -55,7 +55,7 @@ def forget(
     prove: Annotated[bool, flag("Then search every file for leftovers.", "--prove")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget for good: messages, memories, sessions, projects. Shows first what goes; cannot be undone.
+    """Forget messages, memories, sessions or projects for good. Shows first what will be deleted; cannot be undone.
 
     Several options narrow each other. To hide a memory and bring it back later: crystal memories deprecate.
 

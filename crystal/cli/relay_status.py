@@ -26,7 +26,7 @@ def status(as_json: AsJson = False) -> None:
     """Show the relay's state: what arrived, what waits, what is missing, what was refused.
 
     Exit code 0: everything is where it belongs. 1: something waits. 4: the relay does not answer. 5 or 6: something
-    was refused or is damaged, or the relay loses what it confirmed, and somebody has to look.
+    was refused or is damaged, or the relay loses what it confirmed: this needs your attention.
     """
     with open_reader() as machine:
         state = relay_state(machine)

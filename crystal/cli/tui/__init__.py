@@ -19,7 +19,7 @@ def tui(
     """Search and read in the terminal, with the keyboard alone. Needs the package textual.
 
     / searches, s lists the sessions, t the days, m the memories; Enter opens, x unfolds, Esc goes back, q ends.
-    For what is in sight: a tells the history of the file, b who wrote its lines, f what cured the error.
+    For the visible turn: a shows the history of its file, b who wrote the file's lines, f what cured its error.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("crystal tui needs a terminal", hint="for scripts: crystal search QUESTION --json")
