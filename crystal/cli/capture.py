@@ -112,7 +112,7 @@ def _read_sources(machine: Machine, *, show: bool) -> tuple[list[SyncReport], li
 
     try:
         return read_sources(machine, show=show) if list_sources(machine) else ([], [])
-    except CrystalError as error:  # make vectors of what was captured nevertheless
+    except CrystalError as error:  # the captured chunks still get their vectors
         return [], [error.message]
 
 

@@ -242,7 +242,7 @@ def _agree_to_send(target: ModelChoice, *, yes: bool) -> None:
 
 
 def _check_usable(target: ModelChoice) -> None:
-    """Check the model before anything is changed: embed a word if it is local, else look for the provider's key."""
+    """Check the model before anything is changed: embed a word if it is local, and check the provider's key."""
     embedder = embedder_of(target)
     if embedder is not None and runs_here(target.provider):
         embedder.embed_query("crystal")

@@ -96,7 +96,7 @@ def _columns(env: Mapping[str, str], terminal: TextIO | None) -> int:
     columns = env.get("COLUMNS", "")
     if columns.isdecimal() and len(columns) < 6 and int(columns):
         return int(columns)
-    with contextlib.suppress(OSError, ValueError):  # this descriptor is no terminal, such as a piped standard output
+    with contextlib.suppress(OSError, ValueError):  # the stream's own size: standard output may be a pipe
         if terminal and (told := os.get_terminal_size(terminal.fileno()).columns):
             return told
     return PIPE_WIDTH

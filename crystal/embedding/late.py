@@ -40,7 +40,7 @@ READ_EACH = 1_000
 """Maximum characters of each text."""
 STATIC_SHARE = 0.4
 TRANSFORMER_SHARE = 2.5
-"""Weights of the table's and the transformer's result, when both are added (measured: docs/adr/0018-ranking.md)."""
+"""Weights of table and transformer when both are used; the table alone has 1 (measured: docs/adr/0018-ranking.md)."""
 
 ON_ONE_THREAD = 1 << 18
 """Below this many multiplications OpenBLAS starts no threads, which would wait for more work in busy loops."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HARNESS = "crystal_harness"
 OWN_EVENT = "crystal_event"
-"""The agent's name of the event, which some agents expect in the answer."""
+"""Field with the agent's own name of the event, which some agents expect in the answer."""
 _SAME = {
     "session_id": ("session_id", "sessionId", "thread-id", "conversation_id", "taskId"),
     "transcript_path": ("transcript_path", "transcriptPath"),

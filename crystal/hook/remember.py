@@ -255,7 +255,7 @@ def _apart(word: str) -> "list[str]":
 
 
 def _after(text: str, word: str) -> "str | None":
-    """Return the text after its first word if that is ``word`` in any case; None otherwise."""
+    """Return the text after ``word`` if it begins with that, in any case; None otherwise."""
     rest = text[len(word) :]
     ends = not rest or rest[0].isspace() or rest[0] in MARKS
     return rest if ends and text[: len(word)].lower() == word else None

@@ -29,7 +29,7 @@ _IGNORABLE = (
 """Unicode's Default_Ignorable_Code_Point; the variation selectors are among them."""
 _CONTROLS = "\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufff9-\ufffb\ue000-\uf8ff\U000e1000-\U0010ffff"
 _BLANKS = "\u2800\U00013430-\U00013442\U00016fe4\U0001d159"
-"""Categories of characters that are drawn as nothing; private use characters are among the controls."""
+"""Characters that are drawn as nothing; private use characters are among the controls."""
 _HIDDEN = re.compile(f"[{_IGNORABLE}{_CONTROLS}{_BLANKS}]")
 
 _OPENER_NAME = re.compile(

@@ -37,11 +37,11 @@ _ROBERTAS = ("xlm-roberta", "roberta", "camembert", "mpnet")
 
 DEFAULT_TOKENS = 512
 MAX_TOKENS = 1024
-"""Default maximum number of tokens; a chunk has about 400."""
+"""Maximum tokens read of a text, and the default if a model names none; a chunk has about 400."""
 MIN_COSINE = 0.97
 """Minimum cosine between the vectors of 8-bit and of whole weights; below it the weights are not rounded."""
 MAX_BATCH_DIFFERENCE = 1e-4
-"""Minimum cosine between a text's vector alone and in a batch; below it each text runs alone."""
+"""Maximum difference between a text's vector alone and in a batch; above it each text runs alone."""
 MAX_ROUNDED_BYTES = 1 << 30
 """Larger graphs are not rounded, because rounding takes several times their size in memory."""
 

@@ -40,7 +40,7 @@ def seen_records(store: Store, transcript: int) -> dict[str, SeenRecord]:
 
 
 def put_records(store: Store, transcript: int, records: Sequence[SeenRecord]) -> None:
-    """Store the states of records, replacing earlier ones. Inside a transaction."""
+    """Store the states of records, replacing earlier ones; ``superseded`` adds up. Inside a transaction."""
     again = (
         "DO UPDATE SET state = excluded.state, hash = excluded.hash, size = excluded.size,"
         " superseded = superseded + excluded.superseded"

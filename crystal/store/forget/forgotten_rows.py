@@ -111,9 +111,9 @@ def lines_where(
     projects: Sequence[int] | None = None,
     before: int | None = None,
 ) -> set[str]:
-    """Return the lines of these sessions (without lines repeated from others), of these projects, or before a moment.
+    """Return the lines of these sessions (without lines repeated from others), or of these projects, before a moment.
 
-    With only a moment, lines without a time are not returned.
+    With only a moment, they are of all sessions, and lines without a time are left out.
     """
     sql, timed = "SELECT DISTINCT uuid FROM turns WHERE", "(?2 IS NULL OR ts IS NULL OR ts < ?2)"
     if sessions is not None:
