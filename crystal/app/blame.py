@@ -218,9 +218,10 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     """
     folder = str(path.parent)
     words = ["blame", "--no-textconv", "-w", "-C", "--line-porcelain", "-L", f"{first},{last}", "--", path.name]
-    said, is_whole = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS))
+    emptied = filter_settings(folder, GIT_SECONDS)
+    said, is_whole = run_git(folder, words, GIT_SECONDS, emptied=emptied)
     if not is_whole:  # as with blame.ignoreRevsFile in the user's settings, and no such file here
-        said, _ = run_git(folder, words, GIT_SECONDS, emptied=filter_settings(folder, GIT_SECONDS), is_alone=True)
+        said, _ = run_git(folder, words, GIT_SECONDS, emptied=emptied, is_alone=True)
     found = list(_parsed(said.decode("utf-8", "replace")))
     shallow = shallow_commits(folder, GIT_SECONDS)
     found = [one._replace(at=NO_AGE) if one and one.commit in shallow else one for one in found]

@@ -76,8 +76,9 @@ def append(path: Path, recorded_end: int, stretches: Sequence[bytes], written: W
     """
     with _translated(path):
         _replace_link(path)
-        is_new, text = not path.exists(), b"".join(stretches)
+        is_new = not path.exists()
         left = None if is_new else _left_behind(path, recorded_end)
+        text = b"" if left is None else b"".join(stretches)
         if left is not None and len(left) > len(text) and left.startswith(text) and left.endswith(b"\n"):
             return _divide_end(path, recorded_end, stretches, left[len(text) :])
         if is_new:
@@ -99,16 +100,17 @@ def _replace_link(path: Path) -> None:
     if not path.is_file():
         path.unlink()
         return
+    _replace(path, [path.read_bytes()])
+
+
+def _replace(path: Path, frames: Iterable[bytes]) -> list[Frame]:
+    """Replace an archive, or a link in its place, by a new file that is durable before it takes the place."""
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb"
-    ) as copy:
-        copy.write(path.read_bytes())
-        copy.flush()
-        os.fsync(copy.fileno())
+    placed = write_anew(temporary, frames)
     temporary.replace(path)
     sync_folder(path.parent)
+    return placed
 
 
 def make_durable(written: Written) -> None:
@@ -233,10 +235,7 @@ def _divide_end(path: Path, recorded_end: int, stretches: Sequence[bytes], rest:
     """Replace the frames after the recorded ones, which have the same text, by the given stretches and the rest."""
     with path.open("rb") as file:
         recorded = file.read(recorded_end)
-    temporary = path.with_name(f"{path.name}.tmp")
-    _, *frames, _ = write_anew(temporary, [recorded, *map(compressed, stretches), compressed(rest)])
-    temporary.replace(path)
-    sync_folder(path.parent)
+    _, *frames, _ = _replace(path, [recorded, *map(compressed, stretches), compressed(rest)])
     return frames
 
 

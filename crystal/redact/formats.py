@@ -190,7 +190,7 @@ def _formats_in(text: bytes, begin: int, end: int, work: RedactionWork) -> Itera
         work.spend((end - begin) // 2 + CALL)
         for found in compiled(pattern).finditer(text, begin, end):
             if found.lastgroup:
-                work.spend(100)  # letters that begin a token and are none: its pattern goes on after them
+                work.spend(100)  # letters that only begin like a token: its pattern goes on after them
                 continue
             span = found.span(found.lastindex or 0)
             work.spend(FINDING)

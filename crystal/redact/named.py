@@ -162,7 +162,7 @@ def _is_working_folder(found: _Assignment) -> bool:
 
 
 def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> tuple[int, int] | None:
-    """Return where the secret between quotes is, or None if it is none."""
+    """Return where the secret between quotes is; None if the value is not a secret."""
     value, is_listed = quoted.value, found.symbol == b","
     if is_listed and (not found.operator["close"] or b"-" in found.name or b"." in found.name):
         return None
@@ -179,7 +179,7 @@ def _quoted_secret(found: _Assignment, quoted: _Quoted, work: RedactionWork) -> 
 
 
 def _bare_secret(found: _Assignment, work: RedactionWork) -> tuple[int, int] | None:
-    """Return where the secret without quotes is, or None if it is none."""
+    """Return where the secret without quotes is; None if the value is not a secret."""
     if found.name == b"pass" or found.symbol not in _BARE_OPERATORS or b")" in found.operator["close"]:
         return None
     value, start, tight = _bare(found)

@@ -165,7 +165,7 @@ class Redactor:
         return f"[redacted:{kind}:{digest}]".encode()
 
     def _cuts(self, line: bytes, strings: JsonStrings | None, work: RedactionWork, again: bool = False) -> list[Cut]:
-        """Search the strings of a JSON line, or a text that is none."""
+        """Search the strings of a JSON line, or a text that is not JSON."""
         if strings is None:
             return self._cuts_in(line, 0, len(line), b"", work, again, _as_it_is)
         cuts: list[Cut] = []
