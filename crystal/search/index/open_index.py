@@ -301,7 +301,7 @@ class Index:
             mask: As ``mask`` gives it.
             best: Chooses the documents in which frequent words are counted.
         """
-        own, padded = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
+        own, padded = np.zeros((2, self.size), np.float32)
         mask = self._shown if mask is None else mask
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
         for start, scorer in self._scorers() if words else ():
