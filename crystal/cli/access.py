@@ -12,8 +12,9 @@ import typer
 from crystal.app.context import Machine, default_paths, now_ms, open_reader
 from crystal.app.projects import granted_project
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, Limit, argument, option, whole_number
+from crystal.cli.options import AsJson, Limit, argument, option
 from crystal.cli.render import one_line, say
+from crystal.cli.values import whole_number
 from crystal.credentials.access import SCOPES, Grant, add_grant, make_grant, read_grants, revoke_grant
 from crystal.credentials.access_log import AccessLog
 from crystal.credentials.access_requests import RequestList

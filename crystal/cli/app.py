@@ -21,6 +21,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from crystal.cli import options
 from crystal.cli.options import flag, option
 from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
@@ -113,15 +114,8 @@ class LazyCommands(TyperGroup):
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command and flush its output; typer would return exit code 1 after a broken pipe."""
-        try:
-            done = self._invoke(ctx)
-            sys.stdout.flush()
-        except OSError as error:
-            if error.filename is None and error.errno in UNWRITABLE:
-                _exit_unwritable(error)
-            raise
-        return done
+        """Run a command and flush its output."""
+        return flushed(lambda: self._invoke(ctx))
 
     def _invoke(self, ctx: Any) -> Any:
         """Run a command; fence its output if an agent reads recalled text."""
@@ -145,6 +139,7 @@ def load_command(name: str) -> Any:
     """Import one command: the function with its name, or ``commands`` of the file with its name."""
     file = COMMANDS[name][0]
     module = importlib.import_module(f"crystal.cli.{file}")
+    vars(module).update(vars(options) | vars(module))  # a file that runs without typer imports them for type checkers
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
     group.callback()(lambda: None)
     if file == name and hasattr(module, "commands"):
@@ -234,6 +229,18 @@ def report(error: CrystalError) -> int:
     return error.exit_code
 
 
+def flushed(run: Callable[[], Any]) -> Any:
+    """Run a command and flush its output; typer would return exit code 1 after a broken pipe."""
+    try:
+        done = run()
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is None and error.errno in UNWRITABLE:
+            _exit_unwritable(error)
+        raise
+    return done
+
+
 def main() -> None:
     """Run the command line; exit with the documented code."""
     if COMPLETE_VARIABLE in os.environ:
@@ -241,8 +248,13 @@ def main() -> None:
 
         completion_init()
     read_plainly()
+    finish(lambda: app(prog_name="crystal", standalone_mode=False))
+
+
+def finish(run: Callable[[], Any]) -> NoReturn:
+    """Run a command line; exit with the documented code, after the message of an error."""
     try:
-        code = app(prog_name="crystal", standalone_mode=False)
+        code = run()
     except CrystalError as error:
         sys.exit(report(error))
     except (KeyboardInterrupt, typer.Abort):

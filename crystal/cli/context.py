@@ -11,7 +11,8 @@ from crystal.app.mirror import mirror_notes
 from crystal.app.session_context_content import Preview, preview, told_log
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, flag, option, whole_number
+from crystal.cli.options import AsJson, flag, option
+from crystal.cli.values import whole_number
 from crystal.errors import UsageError
 from crystal.store.sessions.contexts import Injection
 from crystal.text.fence import fenced, new_nonce

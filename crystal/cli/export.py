@@ -13,8 +13,9 @@ import typer
 from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
-from crystal.cli.options import AsJson, OnlyProject, OnlySession, flag, option, project_value, time_span
+from crystal.cli.options import AsJson, OnlyProject, OnlySession, flag, option
 from crystal.cli.progress import progress_bar
+from crystal.cli.values import project_value, time_span
 from crystal.errors import UsageError
 from crystal.text.harmless import harmless
 

@@ -12,7 +12,8 @@ from crystal.app.context import open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json
 from crystal.cli.last_search import named_by_place
-from crystal.cli.options import AsJson, argument, flag, option, whole_number
+from crystal.cli.options import AsJson, argument, flag, option
+from crystal.cli.values import whole_number
 from crystal.errors import CrystalError
 
 MIN_TOKENS = 100

@@ -41,7 +41,7 @@ def mcp(
         if agent is not None:
             raise UsageError("--agent does not go with --http", hint="leave it out: a token says who asks")
         from crystal.app.context import open_kept_machine
-        from crystal.cli.options import whole_number
+        from crystal.cli.values import whole_number
         from crystal.mcp.remote.server import ServerAddress
         from crystal.mcp.remote.server import serve as serve_remote
         from crystal.serving.listening import LOOPBACK

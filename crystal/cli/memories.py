@@ -17,9 +17,10 @@ from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option, unknown_project, whole_number
+from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option
 from crystal.cli.reflect import as_record, learned_lines, review
 from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet, validity_words
+from crystal.cli.values import unknown_project, whole_number
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_as_given
 from crystal.model.recall import Filters, FormerMemory, Remembered

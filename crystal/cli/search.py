@@ -8,29 +8,18 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.app.projects import find_home
 from crystal.app.search import EMPTY_MEMORY, checked_role, is_memory_empty, prepare_search, unreadable_mirror_notes
 from crystal.app.validity import with_validity
 from crystal.cli import render
+from crystal.cli.capture_warning import warn_if_not_capturing
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import remember_hits
-from crystal.cli.options import (
-    AsJson,
-    OnlyAgent,
-    OnlyProject,
-    OnlySession,
-    argument,
-    flag,
-    option,
-    project_value,
-    time_span,
-    whole_number,
-)
 from crystal.cli.render import Look, agent_title, cells, clipped, file_words, one_line, say, shown_branch, speaker
-from crystal.cli.status import warn_if_not_capturing
+from crystal.cli.values import project_value, time_span, whole_number
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import UsageError
 from crystal.model.capture import hit_name
@@ -42,6 +31,9 @@ from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
 from crystal.store.health.stats import bytes_by_state
 from crystal.timewords.parse import ago, clock
+
+if TYPE_CHECKING:  # for the annotations of the command alone: see `load_command`
+    from crystal.cli.options import AsJson, OnlyAgent, OnlyProject, OnlySession, argument, flag, option
 
 _HEADING = re.compile(r"\A#{1,6} [^\n]*\n\s*(?=\S)")
 

@@ -13,18 +13,7 @@ from crystal.app.validity import turns_with_validity
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.last_search import named_by_place
-from crystal.cli.options import (
-    AsJson,
-    Limit,
-    OnlyAgent,
-    OnlyProject,
-    argument,
-    flag,
-    option,
-    project_value,
-    time_span,
-    whole_number,
-)
+from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, argument, flag, option
 from crystal.cli.pager import paged
 from crystal.cli.render import (
     PIPE_WIDTH,
@@ -40,6 +29,7 @@ from crystal.cli.render import (
     speaker,
     validity_words,
 )  # fmt: skip
+from crystal.cli.values import project_value, time_span, whole_number
 from crystal.config.harnesses import CLAUDE_CODE
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.memories.rules import is_memory_id

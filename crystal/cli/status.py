@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from crystal.app.capture_state import capture_state
-from crystal.app.context import Machine, default_paths, now_ms, open_machine, open_reader, this_config
-from crystal.capture.state import CaptureState, Condition, Reason, describe
+from crystal.app.context import default_paths, now_ms, open_machine, open_reader, this_config
+from crystal.capture.state import CaptureState, Condition, Reason
+from crystal.cli.capture_warning import state_line, warn_if_not_capturing
 from crystal.cli.json_output import TIMES, iso_times, print_json
 from crystal.cli.options import AsJson, flag
-from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words, wrapped
+from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError
 from crystal.model.quick_dataclass import replace
 from crystal.timewords.parse import ago
@@ -55,21 +55,6 @@ def status(as_json: AsJson = False) -> None:
             say_item(f"{name:<12} ", words, look, style=look.dim)
     if state.condition is Condition.NOT_CAPTURING:
         raise typer.Exit(1)
-
-
-def state_line(state: CaptureState, now: int, stream: TextIO, *, label: str = "") -> str:
-    """Return one line that says whether capture works; red on a terminal if nothing is captured."""
-    look = look_of(stream)
-    line = "\n".join(wrapped(label + one_line(describe(state, now)), look, len(label)))
-    return look.bad(line) if state.condition is Condition.NOT_CAPTURING else line
-
-
-def warn_if_not_capturing(machine: Machine, *, paused_too: bool = False) -> None:
-    """Warn on standard error if nothing is captured. Never fails, because the user wants another command's answer."""
-    with contextlib.suppress(CrystalError, OSError):
-        state = capture_state(machine.config, machine.store)
-        if state.condition is Condition.NOT_CAPTURING or (paused_too and state.condition is Condition.PAUSED):
-            say(state_line(state, now_ms(), sys.stderr, label="crystal: "), stream=sys.stderr)
 
 
 def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json: bool) -> bool:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from crystal.cli import render
 from crystal.cli.forget import REASONS, outcome, proof_words
-from crystal.cli.options import flag, option, whole_number
+from crystal.cli.options import flag, option
+from crystal.cli.values import whole_number
 from crystal.text.harmless import harmless
 
 WORDS: Mapping[str, Callable[..., Any]] = {

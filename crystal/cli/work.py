@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
-from crystal.cli.options import (
-    AsJson,
-    Limit,
-    OnlyProject,
-    argument,
-    flag,
-    option,
-    project_value,
-    time_span,
-    unknown_project,
-    whole_number,
-)
+from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option
 from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_nothing
+from crystal.cli.values import project_value, time_span, unknown_project, whole_number
 from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
