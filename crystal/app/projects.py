@@ -12,6 +12,7 @@ from crystal.errors import NotFoundError, UsageError
 from crystal.model.capture import Project
 from crystal.model.granted import GrantedProject
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.repository_address import repository_identity
 from crystal.store import Store
 from crystal.store.capture import projects
 from crystal.store.search.scope import home_of, project_ids
@@ -177,7 +178,8 @@ def granted_project(stores: Sequence[Store], wanted: str) -> GrantedProject:
             found.append(find_known(store, wanted))
     if not found:
         raise NotFoundError(f"there is no project {wanted!r}", hint="run: crystal projects")
-    roots, identities = {one.folders[0] for one in found}, {one.identity for one in found if one.identity}
+    roots = {one.folders[0] for one in found}
+    identities = {repository_identity(one.identity) for one in found if one.identity}
     if len(roots) > 1 and (len(identities) != 1 or not all(one.identity for one in found)):
         raise _is_ambiguous(wanted, found)
     return GrantedProject(found[0].name, tuple(sorted(roots)), next(iter(identities), None))

@@ -20,6 +20,7 @@ from crystal.model.capture import MIRROR_IDS, Project
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import replace
 from crystal.model.recall import Hit, Remembered, Validity
+from crystal.model.repository_address import repository_identity
 from crystal.reflect.compare import contradicts
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store
@@ -198,7 +199,9 @@ def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look
     """Return where the project of a folder is on this machine: where the one who asks works comes first."""
     known = places_of(store, cwd)
     roots = [root for _, root, _ in known]
-    addresses = {name for *_, name in known if name and not name.startswith(("commit:", "joined:"))}
+    addresses = {
+        repository_identity(name) for *_, name in known if name and not name.startswith(("commit:", "joined:"))
+    }
     for at in dict.fromkeys(one for one in (folder, cwd, *roots) if one and is_folder(one)):
         with contextlib.suppress(CrystalError):
             project, tree = look(at)

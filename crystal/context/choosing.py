@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from crystal.model.capture import Project
 from crystal.model.recall import Remembered
+from crystal.model.repository_address import is_same_repository
 from crystal.text.fence import HEADER, fenced
 from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import local
@@ -286,7 +287,7 @@ def is_same_project(here: Project, other: Project, *, same_machine: bool) -> boo
     if (here.git_root or here.cwd) == (other.git_root or other.cwd) or here.cwd == other.cwd:
         return True
     if here.remote is not None and other.remote is not None:
-        return here.remote == other.remote
+        return is_same_repository(here.remote, other.remote)
     return not same_machine and bool(here.name) and here.name.casefold() == other.name.casefold()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crystal.model.quick_dataclass import dataclass
+from crystal.model.repository_address import is_same_repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +22,4 @@ class GrantedProject:
 
     def is_of(self, root: str, identity: str | None) -> bool:
         """Return True if it is the project with this root or this identity."""
-        return root in self.folders or (identity is not None and identity == self.identity)
+        return root in self.folders or is_same_repository(identity, self.identity)

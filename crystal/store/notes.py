@@ -14,6 +14,10 @@ MEMORY_RECORD_SIZE = "memory_record_size"
 """Key of the size in bytes of the record of memories when it matches this store; see crystal/memories."""
 
 
+ADDRESS_FORM = "address_form"
+"""Key of the version of ``repository_identity`` that all addresses of repositories in this store come from."""
+
+
 ALIAS = "memory_alias "
 """Prefix of the key for an id given to the user for text that was stored already; the value is the stored id."""
 

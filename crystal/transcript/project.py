@@ -11,6 +11,7 @@ from pathlib import Path
 
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.repository_address import repository_identity, without_credentials
 
 MARKER_FILE = ".crystal-project"
 """File whose first line identifies the project of its folder and of all folders below."""
@@ -22,9 +23,6 @@ _MAX_CONFIG = 1024 * 1024
 # Patterns as text: ``re`` compiles each when it is first used.
 _WORKTREE = r"(.+?)[/\\](?:\.claude[/\\]worktrees|\.worktrees)[/\\][^/\\]"
 _SECTION = r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\s*\]'
-_SCHEME = r"(?:[A-Za-z0-9+.-]+::)?[A-Za-z][A-Za-z0-9+.-]*://"
-_SCP = r"(?s)(?:([^/\\]*)@)?([^@/\\:]+:.*)"
-_HOST = r"(?:[\w.~%-]*|\[[0-9A-Fa-f:.%]*\])(?::\d*)?"
 
 
 class _Repository(NamedTuple):
@@ -39,7 +37,7 @@ def find_project(cwd: str) -> Project:
     """Return the project of a folder.
 
     The folder is walked up to the first git repository; ``git_root`` is the main work tree's root and ``remote`` the
-    address of ``origin`` without user and password, else ``marker:ID`` if a marker file names one. Without a
+    identity of ``origin``'s repository, else ``marker:ID`` if a marker file names one. Without a
     repository, the folder of the nearest marker file is the root. A missing folder is a separate project, named after
     its last part; but a worktree in ``<root>/.claude/worktrees`` or ``<root>/.worktrees`` belongs to its root, because
     worktrees are deleted when their work is done.
@@ -119,34 +117,6 @@ def _marker_at(folder: Path) -> str | None:
     return f"marker:{line}" if re.fullmatch(MARKER_ID, line) else None
 
 
-def without_credentials(address: str) -> str | None:
-    """Return a remote's address without user, password and query; None if they cannot be separated.
-
-    The user ``git`` of an ssh address stays: it is the same for everybody.
-    """
-    scheme = re.match(_SCHEME, address)
-    if scheme is None:
-        return _scp_without_user(address)
-    rest = address[scheme.end() :]
-    authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
-    if not re.fullmatch(_HOST, host):  # probably a password with a slash: everything before the last @ may be secret
-        user, at, rest = rest.rpartition("@")
-        if not at:
-            return None
-        host, slash, path = rest.partition("/")
-    if "ssh" in scheme[0].lower():
-        keep = "git@" if user.split(":")[0] == "git" else ""
-        return f"{scheme[0]}{keep}{host}{slash}{path}"
-    return f"{scheme[0]}{host}{slash}{re.split('[?#]', path)[0]}"
-
-
-def _scp_without_user(address: str) -> str:
-    """Remove the user from ``user@host:path``, unless it is ``git``. A path is unchanged."""
-    match = re.fullmatch(_SCP, address)
-    return address if match is None or match[1] in (None, "git") else match[2]
-
-
 def shared_git_folder(folder: Path) -> Path | None:
     """Return git's folder of a repository's top, for a linked worktree that of its origin; None if it is no top."""
     repository = _repository_at(folder)
@@ -211,7 +181,7 @@ def _main_root(repository: _Repository) -> Path:
 
 
 def _origin(config_path: Path) -> str | None:
-    """Return the first address of the remote ``origin`` in a git config file, without credentials."""
+    """Return the identity of the repository at the first address of the remote ``origin`` in a git config file."""
     config = _read(config_path, _MAX_CONFIG)
     section: tuple[str, str] | None = None
     for line in _logical_lines(config or ""):
@@ -221,7 +191,7 @@ def _origin(config_path: Path) -> str | None:
         key, equals, value = line[match.end() if match else 0 :].partition("=")
         if section == ("remote", "origin") and equals and key.strip().lower() == "url":
             address = without_credentials(_config_value(value))
-            return _storable(address) if address else None
+            return _storable(repository_identity(address)) if address else None
     return None
 
 

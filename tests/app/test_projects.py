@@ -15,9 +15,12 @@ from crystal.app.project_finder import project_finder
 from crystal.app.projects import find_home
 from crystal.cli.render import Look
 from crystal.model.capture import Project
+from crystal.model.granted import GrantedProject
 from crystal.store import Store
-from crystal.store.capture.projects import KnownProject, join, known_projects, project_row
-from crystal.store.search.scope import project_ids
+from crystal.store.capture.projects import KnownProject, join, known_projects, project_row, split
+from crystal.store.notes import ADDRESS_FORM, drop_note
+from crystal.store.search.isolated import granted_folders, isolated_projects
+from crystal.store.search.scope import home_of, project_ids
 from crystal.transcript.project import MARKER_FILE, find_project, first_commit
 from tests.support.command import crystal
 from tests.support.table import each_row
@@ -184,6 +187,32 @@ def test_another_repository_in_the_same_place_gets_nothing_of_the_one_that_moved
     known(store, find, place)
     with store.transaction():
         assert project_ids(store, str(place)) != project_ids(store, str(moved))
+
+
+def test_what_was_stored_under_two_spellings_of_an_address_is_one_project_after_the_next_capture(store):
+    old = "git@git.example:team/shop.git", "https://git.example/team/shop", "git@git.example:team/shop-two.git"
+    places = [Project(f"/code/{number}", f"/code/{number}", None, "shop") for number in range(len(old))]
+    with store.transaction():
+        for place, address in zip(places, old, strict=True):
+            store.execute("UPDATE projects SET remote = ? WHERE id = ?", (address, project_row(store, place)))
+        notes = project_row(store, Project("/notes", "/notes", None, "notes"))
+        drop_note(store, ADDRESS_FORM)
+        join(store, [notes], project_ids(store, "/code/0"), "shop", old[0])
+    granted = [GrantedProject("shop", ("/elsewhere",), old[0])]
+    clone = Project("/code/clone", "/code/clone", "https://git.example/team/shop.git", "shop")
+    assert home_of(store, clone) == ("/notes", "shop")  # found before anything is written
+    assert set(isolated_projects([store], ["/code/0"]).folders) == {"/code/0", "/code/1", "/notes"}
+    assert granted_folders(store, granted) == {"/code/0", "/code/1", "/notes"}
+    with store.transaction():
+        project_row(store, clone)
+    one, other = sorted(known_projects(store), key=lambda one: -len(one.folders))
+    assert sorted(one.folders) == ["/code/0", "/code/1", "/code/clone", "/notes"]
+    assert (one.identity, other.folders) == (clone.remote, ("/code/2",))
+    assert set(isolated_projects([store], ["/code/0"]).folders) == set(one.folders)
+    assert granted_folders(store, granted) == set(one.folders)
+    with store.transaction():
+        split(store, [notes], [Project("/notes", "/notes", None, "notes")])
+    assert project_ids(store, "/notes") == [notes]
 
 
 def test_an_unknown_project_is_named_with_the_next_step(ready):

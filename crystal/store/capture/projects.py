@@ -1,17 +1,16 @@
 """Store projects: one row for each folder; rows with the same root or the same identity are one project.
 
-The identity is kept in the column ``remote``: the address of ``origin``; else ``marker:ID`` from a marker file; else
-``commit:ID``, the first commit; else ``joined:ID`` if a person joined folders.
+The identity is kept in the column ``remote``: the address of ``origin`` in one form; else ``marker:ID`` from a marker
+file; else ``commit:ID``, the first commit; else ``joined:ID`` if a person joined folders.
 """
 
 from collections.abc import Sequence
 
 from crystal.model.capture import Project
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.repository_address import LOCAL_IDENTITIES, repository_identity
 from crystal.store.connection import Store
-from crystal.store.notes import MEMORY_RECORD_SIZE, drop_note
-
-LOCAL_IDENTITIES = ("commit:", "marker:", "joined:")
+from crystal.store.notes import ADDRESS_FORM, MEMORY_RECORD_SIZE, drop_note, read_note, write_note
 
 
 class KnownProject(NamedTuple):
@@ -42,8 +41,11 @@ def project_row(store: Store, project: Project) -> int:
     """Insert or update a folder's row and return its id. Inside a transaction.
 
     A folder that was deleted keeps what git reported. A name or an identity that a person chose is kept, and applies to
-    new folders of the same project.
+    new folders of the same project. What is stored of the same repository under another spelling of its address becomes
+    part of the project.
     """
+    _join_spellings(store)
+    project = project._replace(remote=project.remote and repository_identity(project.remote))
     if project.former is not None and project.remote is not None:
         _move_identity(store, project, project.former)
     known = store.row("SELECT own_name, joined_to FROM projects WHERE cwd = ?", (project.cwd,))
@@ -63,14 +65,38 @@ def project_row(store: Store, project: Project) -> int:
     return int(store.value("SELECT id FROM projects WHERE cwd = ?", (project.cwd,)))
 
 
+def _join_spellings(store: Store) -> None:
+    """Give all rows of one repository the same identity, once in a store that an older version filled."""
+    if read_note(store, ADDRESS_FORM) is not None:
+        return
+    for former in store.all(str, "SELECT DISTINCT remote FROM projects WHERE remote IS NOT NULL"):
+        if repository_identity(former) != former:
+            drop_note(store, MEMORY_RECORD_SIZE)
+            _replace_identity(store, former, repository_identity(former))
+    write_note(store, ADDRESS_FORM, "1")
+
+
+def _spellings(store: Store, identity: str | None) -> list[str]:
+    """Return the stored addresses that name the repository of an identity in another form."""
+    if identity is None or identity.startswith(LOCAL_IDENTITIES):
+        return []
+    name = identity.rpartition("/")[2].removesuffix(".git")
+    sql = "SELECT DISTINCT remote FROM projects WHERE remote <> ?1 AND instr(lower(remote), lower(?2))"
+    return [one for one in store.all(str, sql, (identity, name)) if repository_identity(one) == identity]
+
+
+def _replace_identity(store: Store, former: str, identity: str | None) -> None:
+    store.execute(
+        "UPDATE projects SET remote = ?1, joined_to = iif(joined_to IS NULL, NULL, ?1) WHERE remote = ?2",
+        (identity, former),
+    )
+
+
 def _move_identity(store: Store, project: Project, former: str) -> None:
     """Replace the identity ``former`` by the project's in all rows, unless another clone has the former address."""
     sql = "SELECT 1 FROM projects WHERE remote = ? AND joined_to IS NULL AND coalesce(git_root, cwd) <> ? LIMIT 1"
     if former.startswith(LOCAL_IDENTITIES) or not store.rows(sql, (former, project.git_root)):
-        store.execute(
-            "UPDATE projects SET remote = ?1, joined_to = iif(joined_to IS NULL, NULL, ?1) WHERE remote = ?2",
-            (project.remote, former),
-        )
+        _replace_identity(store, former, project.remote)
 
 
 def former_identity(store: Store, root: str, identity: str) -> str | None:
@@ -90,8 +116,11 @@ def identity_of_root(store: Store, git_root: str) -> str | None:
 
 def root_with_identity(store: Store, identity: str) -> tuple[str, str] | None:
     """Return the root and the name of the newest project with an identity."""
-    sql = "SELECT coalesce(git_root, cwd), name FROM projects WHERE remote = ? ORDER BY id DESC LIMIT 1"
-    return store.find(lambda *found: found, sql, (identity,))
+    sql = (
+        "SELECT coalesce(git_root, cwd), name FROM projects"
+        " WHERE remote IN (SELECT value FROM json_each(?)) ORDER BY id DESC LIMIT 1"
+    )
+    return store.find(lambda *found: found, sql, ([identity, *_spellings(store, identity)],))
 
 
 def with_same_identity(store: Store, rows: Sequence[int]) -> list[int]:

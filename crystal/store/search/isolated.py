@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from crystal.model.granted import GrantedProject
 from crystal.model.named_tuple import NamedTuple
+from crystal.model.repository_address import repository_identity
 from crystal.store.capture.projects import with_same_identity
 from crystal.store.connection import Store
 from crystal.text.folders import is_within, outermost
@@ -31,10 +32,12 @@ class IsolatedProjects(NamedTuple):
 def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> IsolatedProjects:
     """Find the isolated projects in some stores.
 
-    If an isolated folder contains a whole repository, all other folders of the repository are isolated too.
+    If an isolated folder contains a whole repository, all other folders of the repository are isolated too, under
+    whatever spelling of its address a store knows them.
     """
     sql = "SELECT cwd, coalesce(git_root, cwd), remote FROM main.projects ORDER BY id"
-    rows = [row for store in stores for row in store.rows(sql)] if patterns else []
+    known = [row for store in stores for row in store.rows(sql)] if patterns else []
+    rows = [(cwd, root, identity and repository_identity(identity)) for cwd, root, identity in known]
     repositories = {name: found for _, root, identity in rows if (found := outermost(patterns, root))
                     for name in (root, identity) if name}  # fmt: skip
     every = {
@@ -46,12 +49,8 @@ def isolated_projects(stores: Iterable[Store], patterns: Sequence[str]) -> Isola
 
 def granted_folders(store: Store, projects: Iterable[GrantedProject]) -> frozenset[str]:
     """Return the folders of the projects to which a token is limited: matched by root and identity, not by name."""
-    roots, identities = set[str](), set[str | None]()
-    for one in projects:
-        roots.update(one.folders)
-        identities.add(one.identity)
-    found = [row for row, root, identity in store.rows("SELECT id, coalesce(git_root, cwd), remote FROM projects")
-             if root in roots or (identity is not None and identity in identities)]  # fmt: skip
+    rows = store.rows("SELECT id, coalesce(git_root, cwd), remote FROM projects")
+    found = [row for row, root, identity in rows if any(one.is_of(root, identity) for one in projects)]
     sql = "SELECT cwd FROM projects WHERE id IN (SELECT value FROM json_each(?))"
     return frozenset(store.all(str, sql, (with_same_identity(store, found),)))
 
