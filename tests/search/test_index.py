@@ -148,6 +148,18 @@ def test_neighbours_are_those_of_the_same_conversation(world):
     assert index.take("first", places).tolist() == [1, 0, 0, 0, 1, 0, 1, 1]
 
 
+def test_attributes_come_in_the_order_of_the_question(world):
+    said = [world.add(text=f"word{n}", role=role)[0] for n, role in enumerate(("user", "assistant", "thinking"))]
+    world.refresh()
+    said += world.add(text="later", role="user")
+    index = world.open()
+    for ids in (said, said[::-1], [said[3], said[0], said[2], said[1]], []):
+        found = index.columns(("id", "role", "is_user", "is_assistant"), index.find(ids))
+        assert found["id"].tolist() == ids
+        assert found["is_user"].tolist() == [role == "user" for role in found["role"]]
+        assert found["is_assistant"].tolist() == [ident == said[1] for ident in ids]
+
+
 def test_beginnings_come_most_frequent_first(world):
     world.add(3, text="prefix")
     world.add(2, text="preface prefix")

@@ -48,18 +48,17 @@ def why_unusable(store: Store, folder: Path) -> str | None:
 
     Call it inside ``store.reading()``.
     """
-    state = index_log.read_state(store)
+    return why_unready(store, index_log.read_state(store)) or _lost_file(store, folder)
+
+
+def why_unready(store: Store, state: index_log.State | None) -> str | None:
+    """Return the same without a look at the files, which ``open_index`` proves one by one."""
     if state is None:
         return "it is not made yet"
     if state.format != index_log.FORMAT:
         return "it was made by another version of crystal"
     if state.to_read is not None:
         return "it is being made"
-    return _why_behind(store) or _lost_file(store, folder)
-
-
-def _why_behind(store: Store) -> str | None:
-    """Return how much is missing from the files, if that is more than each search would read from the store."""
     entries = index_log.count_log(store)[0]
     if entries > MAX_ENTRIES:
         return f"it is behind by {entries:,} changes"

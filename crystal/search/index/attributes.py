@@ -32,6 +32,9 @@ NUMBERS = {
 NAMES = ("role", "source", "agent", "device", "branch", "subagent")
 """Attributes that are strings: each part has codes, and a list of strings in its directory; "" is none."""
 
+ROLES = {"is_user": "user", "is_assistant": "assistant"}
+"""Attributes that compare the role, which is quicker than to compare strings."""
+
 LENGTH = "<u2"
 MAX_WORDS = 65_535
 

@@ -20,9 +20,9 @@ import secrets
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from crystal.model.quick_dataclass import dataclass
 from crystal.store.search.index_log import SUFFIX, PartFile
 
 Array = npt.NDArray[Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MAGIC = b"CRYSIDX1"
 ALIGNMENT = 64
@@ -44,6 +46,19 @@ SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeEr
 
 class IndexDamagedError(Exception):
     """A file of the index is missing, or not as it was written. It is rebuilt; nothing is lost."""
+
+
+def damage_told(method: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
+
+    @functools.wraps(method)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except SYMPTOMS as error:
+            raise IndexDamagedError(f"{method.__name__}: {error}") from error
+
+    return guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ def resident_bytes() -> int:
         return 0
 
 
+@functools.lru_cache(maxsize=1024)
 def path_of(folder: Path, name: str) -> Path:
     """Return the path of a file of the index."""
     return folder / f"{name}{SUFFIX}"
@@ -172,13 +188,7 @@ def is_same(path: Path, written: WrittenFile | PartFile) -> None:
     Raises:
         IndexDamagedError: It is missing, or was changed since.
     """
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise IndexDamagedError(f"{path.name}: {error.strerror}") from error
-    if found.st_size != written.bytes:
-        raise IndexDamagedError(f"{path.name} has {found.st_size} bytes instead of {written.bytes}")
-    if found.st_mtime_ns != written.mtime_ns:
+    if _written_at(path, written) != written.mtime_ns:
         raise IndexDamagedError(f"{path.name} was touched")
 
 
@@ -191,14 +201,22 @@ def proven(path: Path, written: PartFile) -> PartFile:
     Raises:
         IndexDamagedError: It is missing, or not as it was written.
     """
-    try:
-        mtime_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise IndexDamagedError(f"{path.name}: {error.strerror}") from error
+    mtime_ns = _written_at(path, written)
     if mtime_ns == written.mtime_ns:
         return written
     _check_once(path, written, mtime_ns)
     return written._replace(mtime_ns=mtime_ns)
+
+
+def _written_at(path: Path, written: WrittenFile | PartFile) -> int:
+    """Return the time of a file, whose size must be as it was."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise IndexDamagedError(f"{path.name}: {error.strerror}") from error
+    if found.st_size != written.bytes:
+        raise IndexDamagedError(f"{path.name} has {found.st_size} bytes instead of {written.bytes}")
+    return found.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=1024)

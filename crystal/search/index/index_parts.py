@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
-from crystal.search.index.attributes import NAMES, Documents, documents_of, merge_documents
+from crystal.search.index.attributes import NAMES, ROLES, Documents, documents_of, merge_documents
 from crystal.search.index.index_files import (
     Array,
     IndexDamagedError,
@@ -80,6 +80,9 @@ class IndexPart:
 
     def attribute(self, name: str, places: Array) -> Array:
         """Return an attribute of documents, see ``Index.take``."""
+        if name in ROLES:
+            is_it = np.array([role == ROLES[name] for role in self.names["role"]], np.bool_)
+            return is_it[self.arrays["role"][places]]
         if name in NAMES:
             return np.array(self.names[name], object)[self.arrays[name][places]]
         return self.arrays[name][places]
@@ -172,6 +175,8 @@ def _keep_freed() -> None:
 def forget_others(folder: Path, names: Iterable[str]) -> None:
     """Close all files of a folder except some."""
     kept = {path_of(folder, name) for name in names}
+    if _opened.keys() <= kept:
+        return
     for path in [path for path in list(_opened) if path.parent == folder and path not in kept]:
         _opened.pop(path, None)
 

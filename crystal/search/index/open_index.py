@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
-from crystal.search.index import why_unusable
+from crystal.search.index import why_unready
 from crystal.search.index.attributes import NAMES, distinct, within
 from crystal.search.index.bm25 import Best, Scorer, scorer_of
 from crystal.search.index.filtering import allowed
-from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError, path_of, proven
+from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError, damage_told, path_of, proven
 from crystal.search.index.index_parts import (
     IndexPart,
     Tail,
@@ -45,9 +44,6 @@ Mask = npt.NDArray[np.bool_]
 MIN_BEGINNINGS, MAX_BEGINNINGS = 512, 20_000
 """Limits of the words with a prefix that are counted: least in each part, and where a reader sees not all documents."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 
 @dataclass(frozen=True, slots=True)
 class Absent:
@@ -58,8 +54,8 @@ class Absent:
 
 def open_index(store: Store, folder: Path) -> Index | Absent:
     """Open the index as the store's present snapshot lists it. Call it inside ``store.reading()``."""
-    reason = why_unusable(store, folder)
     state = index_log.read_state(store)
+    reason = why_unready(store, state)
     if reason is not None or state is None:
         return Absent(reason or "it is not made yet")
     tail = read_tail(store, state)
@@ -82,19 +78,6 @@ def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
     index = Index(store, Path(), state, [], [], tail)
     index.documents = index_log.count_chunks(store)
     return index
-
-
-def _damage_told(method: Callable[P, R]) -> Callable[P, R]:
-    """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
-
-    @functools.wraps(method)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(*args, **kwargs)
-        except SYMPTOMS as error:
-            raise IndexDamagedError(f"{method.__name__}: {error}") from error
-
-    return guarded
 
 
 class Index:
@@ -139,24 +122,37 @@ class Index:
 
     # --------------------------------------------------------------------------------------------------- documents
 
-    @_damage_told
+    @damage_told
     def take(self, name: str, ordinals: Array) -> Array:
         """Return an attribute of documents.
 
         id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
         for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; first is 1
-        where a conversation begins.
+        where a conversation begins, is_user and is_assistant are 1 for their passages.
         """
+        return self.columns((name,), ordinals)[name]
+
+    @damage_told
+    def columns(self, names: Sequence[str], ordinals: Array) -> dict[str, Array]:
+        """Return several attributes of documents, as ``take`` does."""
         ordinals = np.asarray(ordinals, np.int64)
-        found = np.empty(len(ordinals), object if name in NAMES else np.int64)
-        which = np.searchsorted(self._starts, ordinals, side="right") - 1
-        for number in distinct(which).tolist():
-            part, start = self._parts[number], int(self._starts[number])
-            here = which == number
-            found[here] = part.attribute(name, ordinals[here] - start)
+        found = {name: np.empty(len(ordinals), object if name in NAMES else np.int64) for name in names}
+        order = None if (ordinals[1:] >= ordinals[:-1]).all() else np.argsort(ordinals)
+        ascending = ordinals if order is None else ordinals[order]
+        for part, start, cut in self._by_part(ascending):
+            here = cut if order is None else order[cut]
+            for name, values in found.items():
+                values[here] = part.attribute(name, ascending[cut] - start)
         return found
 
-    @_damage_told
+    def _by_part(self, ascending: Ordinals) -> Iterator[tuple[IndexPart, int, slice]]:
+        """Yield each part that has some of these documents, its first ordinal, and where its own are among them."""
+        cuts = pairwise(np.searchsorted(ascending, self._starts).tolist())
+        for part, start, cut in zip(self._parts, self._starts.tolist(), cuts, strict=False):
+            if cut[0] < cut[1]:
+                yield part, start, slice(*cut)
+
+    @damage_told
     def conversation(self, ordinal: int) -> tuple[int, int]:
         """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
         number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
@@ -165,7 +161,7 @@ class Index:
         end = int(part.begins[at]) if at < len(part.begins) else part.size
         return start + int(part.begins[at - 1]), start + end
 
-    @_damage_told
+    @damage_told
     def find(self, ids: Array | Sequence[int]) -> Ordinals:
         """Return the ordinals of chunks, -1 for those that are not in the index."""
         wanted = np.asarray(ids, np.int64)
@@ -182,7 +178,7 @@ class Index:
         mask[places[places >= 0]] = True
         return mask
 
-    @_damage_told
+    @damage_told
     def mask(self, scope: SearchScope) -> Mask | None:
         """Return which documents a filter leaves; None for all of them."""
         if not scope.conditions:
@@ -191,7 +187,7 @@ class Index:
         mask[self._void] = False
         return mask
 
-    @_damage_told
+    @damage_told
     def within(self, spans: Sequence[tuple[int, int]]) -> Mask:
         """Return which documents are of some spans of time; worked out once."""
         if spans not in self._within:
@@ -217,7 +213,7 @@ class Index:
 
     # ------------------------------------------------------------------------------------------------------- words
 
-    @_damage_told
+    @damage_told
     def frequency(self, term: str) -> int:
         """Return how many documents have a word; stale ones count until the files are rewritten."""
         return self._count(_bytes(term))
@@ -233,7 +229,7 @@ class Index:
         found = self._parts[number].words.documents(start, end)
         return found if self._seen is None else found[self._seen[found + self._starts[number]]]
 
-    @_damage_told
+    @damage_told
     def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
         """Return the documents that have all of some words, ascending; all documents if there are no words."""
         mask = self._shown if mask is None else mask
@@ -244,21 +240,21 @@ class Index:
             found.append(places[mask[start + places]] + start if mask is not None else places + start)
         return np.concatenate(found)
 
-    @_damage_told
+    @damage_told
     def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
         """Return which of some documents, given in ascending order, may have these words in a row."""
-        found, ends = [np.empty(0, np.int64)], np.searchsorted(ordinals, self._starts).tolist()
-        for part, start, (first, last) in zip(self._parts, self._starts.tolist(), pairwise(ends), strict=False):
-            some = ordinals[first:last]
+        found = [np.empty(0, np.int64)]
+        for part, start, cut in self._by_part(ordinals):
+            some = ordinals[cut]
             found.append(some[having_in_a_row(part.arrays, part.filters, some - start, terms)])
         return np.concatenate(found)
 
-    @_damage_told
+    @damage_told
     def turns_with(self, term: str) -> Ordinals:
         """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
         return self._turns(lambda part: [part.words.find(_bytes(term))])
 
-    @_damage_told
+    @damage_told
     def turns_with_part(self, part_of_term: str) -> Ordinals:
         """Return the turns of the documents that have a word containing some characters, ascending."""
         return self._turns(lambda part: part.words.containing(_bytes(part_of_term)))
@@ -270,7 +266,7 @@ class Index:
             found += [turns[self._documents(number, *span)].astype(np.int64) for span in spans_of(part)]
         return distinct(np.concatenate(found))
 
-    @_damage_told
+    @damage_told
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """Return the words with a prefix and how many documents have each, most frequent first."""
         enough = max(MIN_BEGINNINGS, 4 * most) if self._seen is None else MAX_BEGINNINGS
@@ -287,7 +283,7 @@ class Index:
                 part.words.remember({word: spans.get(word, (0, 0)) for word in chosen})
         return [(word.decode("utf-8", "replace"), count) for word, count in _most_frequent(counts, most) if count]
 
-    @_damage_told
+    @damage_told
     def scores(
         self,
         terms: Sequence[tuple[Sequence[str], float]],
@@ -309,7 +305,7 @@ class Index:
             scorer.add(words, None if mask is None else mask[here], own[here], padded[here], chosen)
         return own, padded
 
-    @_damage_told
+    @damage_told
     def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
         """BM25 of some documents, which come ascending, each alone; terms as for ``scores``."""
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
@@ -333,7 +329,7 @@ class Index:
         """Return whether the index has every vector of a generation; if not, search the store itself."""
         return generation in self._generations
 
-    @_damage_told
+    @damage_told
     def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
         """Return the documents nearest to a vector, best first, with their cosines."""
         mask = self._shown if mask is None else mask
@@ -351,7 +347,7 @@ class Index:
         is_known = ~np.isnan(cosines)
         return best(rows[is_known], cosines[is_known], k)
 
-    @_damage_told
+    @damage_told
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """Return the cosines of documents, nan where there is no vector."""
         ids = self.take("id", ordinals).tolist()
@@ -361,7 +357,7 @@ class Index:
         known.update(index_source.vectors(self._store, generation, missing))
         return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
 
-    @_damage_told
+    @damage_told
     def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
         """Return cosines of documents from two bits for each number, exact ones of later changes; nan where none is."""
         found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)

@@ -109,7 +109,9 @@ def late_scores(
 
 def is_near(one: frozenset[int], other: frozenset[int]) -> bool:
     """Return True if two texts are near-duplicates, by the sets of their tokens."""
-    small, large = sorted((len(one), len(other)))
+    small, large = len(one), len(other)
+    if small > large:
+        small, large = large, small
     if small < NEAR_TOKENS or small < NEAR * large:
         return False
     both = len(one & other)

@@ -255,7 +255,10 @@ def _worth_more(
     if more >= 1 + PADDED:  # above the best
         return None
     some, together = _together(own, padded, best)
-    least = _last_of(together, max(CANDIDATES, depth)) - more
+    above = together[together > more]
+    if len(above) < max(CANDIDATES, depth):  # what has none of these words may become one
+        return None
+    least = _last_of(above, max(CANDIDATES, depth)) - more
     likely = together >= least
     if spans and least > 0:
         inside = field.index.within(spans)[some]
@@ -315,20 +318,20 @@ def _columns(
     at: int, field: Field, chosen: Ints, scores: tuple[Floats, Floats], best: tuple[float, float]
 ) -> dict[str, npt.NDArray[np.generic]]:
     index, (own, padded) = field.index, scores
-    ids = np.asarray(index.take("id", chosen), np.int64)
+    found = index.columns(("id", "session", "turn", "ts", "is_user"), chosen)
     cosine = np.zeros(len(chosen), np.float32)
     if field.vector is not None and len(chosen):
         cosine = _cosines(field, field.vector, chosen, _relative(own, padded, best))
-    exact = np.array([field.exact.get(ident, -1) for ident in ids.tolist()], np.int64)
+    exact = np.array([field.exact.get(ident, -1) for ident in found["id"].tolist()], np.int64)
     return {
         "field": np.full(len(chosen), at, np.int64),
         "ordinal": chosen,
-        "id": ids,
+        "id": found["id"],
         # Rows of two memories are unrelated.
-        "session": np.asarray(index.take("session", chosen), np.int64) * 2 + at,
-        "turn": np.asarray(index.take("turn", chosen), np.int64) * 2 + at,
-        "ts": np.asarray(index.take("ts", chosen), np.int64),
-        "is_user": np.asarray(index.take("role", chosen) == "user", np.bool_),
+        "session": found["session"] * 2 + at,
+        "turn": found["turn"] * 2 + at,
+        "ts": found["ts"],
+        "is_user": found["is_user"].astype(np.bool_),
         "own": own,
         "padded": padded,
         "cosine": np.maximum(cosine, np.float32(0)),

@@ -76,17 +76,16 @@ def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
         name = (one.chunk.role, one.chunk.text_sha256)
         first = by_text.get(name)
         if first is None and at < most:
-            first = next((other for other in kept if _nearly_same(other, one)), None)
+            first = next(
+                (other for other in kept if is_near(other.tokens, one.tokens) and other.chunk.role == one.chunk.role),
+                None,
+            )
         by_text.setdefault(name, first or one)
         if first is None:
             kept.append(one)
         else:
             first.similar += 1
     return kept
-
-
-def _nearly_same(one: RankedAnswer, other: RankedAnswer) -> bool:
-    return one.chunk.role == other.chunk.role and is_near(one.tokens, other.tokens)
 
 
 LISTED = 200

@@ -72,8 +72,9 @@ def _sides(index: Index, spans: Sequence[tuple[int, int]]) -> list[tuple[Sides, 
     lengths = [end - start for start, end in spans]
     begins = np.cumsum([0, *lengths[:-1]])
     here = np.concatenate([np.arange(*span) for span in spans])
-    roles, words = index.take("role", here), np.log1p(index.take("length", here))
-    numbers = [one for side in ("user", "assistant") for one in (roles == side, np.where(roles == side, words, 0.0))]
+    found = index.columns(("is_user", "is_assistant", "length"), here)
+    words = np.log1p(found.pop("length"))
+    numbers = [one for side in found.values() for one in (side, side * words)]
     sides = np.stack([np.add.reduceat(one, begins, dtype=np.float64) for one in numbers], axis=1).reshape(-1, 2, 2)
     return [(one, length > one[:, 0].sum()) for one, length in zip(sides, lengths, strict=True)]
 
