@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from crystal.capture.privacy import BY_COPY
 from crystal.capture.tail import Cleaner
 from crystal.model.capture import BEFORE_CRYSTAL, RESTORED
 from crystal.transcript.line_context import without_context
-from crystal.transcript.reader import TranscriptReader
+from crystal.transcript.reader import TranscriptReader, is_forgotten
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line of a transcript: its bytes from ``start`` to ``end``. The archive is searched for ``key``."""
+
+    start: int
+    end: int
+    rule: str | None
+    key: bytes
 
 
 class ArchivedLines:
@@ -28,42 +40,58 @@ class ArchivedLines:
     ) -> None:
         self._reader, self._cleaner, self._is_private = reader, cleaner, is_private
         self._names: set[str] = set()
-        self._last: list[bytes] = []
-        """Lines without a name at the end of the archive."""
+        self._nameless: Counter[bytes] = Counter()
+        """How often the archive has each line without a name."""
+        self._may_be_forgotten = False
+        """Whether a line without a name was forgotten: what the transcript has in its place is not to be imported."""
         for line in lines:
             names = self._names_of(line)
             self._names.update(names)
-            if names:
-                self._last.clear()
-            elif line:
-                self._last.append(line)
+            if line and not names:
+                self._nameless[_key(line)] += 1
+                self._may_be_forgotten |= is_forgotten(line)
 
     def stretches(self, file: Iterable[bytes], end: int) -> list[tuple[int, int, str]]:
         """Return the bytes of a transcript up to its last archived line, as (first, end, rule).
 
-        The rule is ``RESTORED`` for archived lines, ``BY_COPY`` for private ones and ``BEFORE_CRYSTAL`` for others; a
-        line without a name gets the rule of its neighbour.
+        The rule is ``RESTORED`` for archived lines, ``BY_COPY`` for private ones and ``BEFORE_CRYSTAL`` for others. Of
+        equal lines without a name as many are archived as the archive has, first those among archived lines.
         """
-        lines: list[tuple[int, int, str | None]] = []
-        at, count, rule, rest = 0, 0, None, list(self._last)
+        lines = list(self._read(file, end))
+        rules = [line.rule for line in lines]
+        before = list(accumulate(rules, lambda rule, own: own or rule))
+        after = list(accumulate(reversed(rules), lambda rule, own: own or rule))[::-1]
+        left = self._nameless.copy()
+        nameless = [number for number, line in enumerate(lines) if line.rule is None]
+        for number in sorted(nameless, key=lambda n: -(before[n], after[n]).count(RESTORED)):
+            line = lines[number]
+            if left[line.key] > 0:
+                left[line.key] -= 1
+                line.rule = RESTORED
+            else:
+                line.rule = self._rule_beside(before[number], after[number])
+        count = max((number for number, line in enumerate(lines, 1) if line.rule == RESTORED), default=0)
+        runs = [list(run) for _, run in groupby(lines[:count], key=lambda line: line.rule)]
+        return [(run[0].start, run[-1].end, run[0].rule or RESTORED) for run in runs]
+
+    def _read(self, file: Iterable[bytes], end: int) -> Iterator[_Line]:
+        """Yield the lines up to a place."""
+        at = 0
         for line in file:
             start, at = at, at + len(line) + (not line.endswith(b"\n"))
             if at > end:
-                break
+                return
             text = line.rstrip(b"\n")
-            own = self._rule_of(text)
-            if own == RESTORED:
-                rest = list(self._last)
-            elif own is None and rest and count == len(lines) and self._clean(text) == rest[0]:
-                own = RESTORED
-                del rest[0]
-            rule = own or rule
-            lines.append((start, at, rule))
-            if own == RESTORED:
-                count = len(lines)
-        first = next((rule for *_, rule in lines if rule), RESTORED)
-        runs = [list(run) for _, run in groupby(lines[:count], key=lambda line: line[2] or first)]
-        return [(run[0][0], run[-1][1], run[0][2] or first) for run in runs]
+            rule, key = self._rule_of(text), _key(text)
+            if rule is None and text and key not in self._nameless:
+                key = _key(self._clean(text))
+            yield _Line(start, at, rule, key)
+
+    def _rule_beside(self, before: str | None, after: str | None) -> str:
+        """Return the rule for a line without a name that the archive lacks, by the rules of its neighbours."""
+        if RESTORED in (before, after) and (before == after or self._may_be_forgotten):
+            return RESTORED
+        return next((rule for rule in (before, after) if rule and rule != RESTORED), BEFORE_CRYSTAL)
 
     def _rule_of(self, line: bytes) -> str | None:
         """Return the rule for a line; None if it has no name."""
@@ -88,3 +116,7 @@ class ArchivedLines:
         if not self._reader.lines_are_complete:
             names.append(hashlib.sha256(without_context(line).strip()).hexdigest())
         return names
+
+
+def _key(line: bytes) -> bytes:
+    return hashlib.sha256(line).digest()

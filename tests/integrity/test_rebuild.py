@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crystal.ingest.archive import placed_frames
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
+from tests.support.examples import examples
+from tests.support.homes import live_in
 from tests.support.whole_memory import Memory
 
 SESSION = "aaaaaaaa-1111-4111-8111-111111111111"
@@ -69,18 +74,34 @@ def test_what_a_damaged_archive_lost_comes_from_the_transcript(memory: Memory) -
     assert "hunter2" not in " ".join(memory.texts("user"))
 
 
-def test_a_line_without_an_id_at_the_end_is_archived_once(memory: Memory) -> None:
-    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
-    for text in ('{"type":"file-history-snapshot","n":1}', '{"type":"file-history-snapshot","n":2}'):
-        with transcript.open("a") as file:
-            file.write(text + "\n")
-        assert crystal("sync").code == 0
-    _lose(memory)
-    with transcript.open("a") as file:
-        file.write('{"type":"file-history-snapshot","n":3}\n')
-    assert crystal("verify", "--repair").code == 0
-    archive = next(memory.home.rglob(f"{SESSION}.jsonl.zst"))
-    assert [b"".join(frames_in(archive)).count(b'"n":%d' % number) for number in (1, 2, 3)] == [1, 1, 1]
+@examples(30)
+@given(told=st.lists(st.sampled_from(["n1", "n2", "said"]), max_size=8), old=st.integers(0, 8), cuts=st.integers(1, 3))
+def test_each_line_without_an_id_is_archived_once(
+    told: list[str], old: int, cuts: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Lines of which many are equal, the first of them older than crystal, through several losses of the database."""
+    home = tmp_path_factory.mktemp("home")
+    transcript = home / ".claude" / "projects" / "p" / f"{SESSION}.jsonl"
+    transcript.parent.mkdir(parents=True)
+    lines = [_said(str(n)) if one == "said" else b'{"type":"%s"}\n' % one.encode() for n, one in enumerate(told)]
+    lines.append(_said("the end"))
+    with pytest.MonkeyPatch.context() as patch:
+        live_in(home, patch)
+        memory = Memory(home, os.environ)
+        transcript.write_bytes(b"".join(lines[:old]))
+        assert crystal("init", "--yes", "--no-import").code == 0
+        for start in range(old, len(lines), cuts):
+            with transcript.open("ab") as file:
+                file.writelines(lines[start : start + cuts])
+            assert crystal("sync").code == 0
+            _lose(memory)
+            assert crystal("verify", "--repair").code in (0, 1)
+        for _ in range(2):
+            assert crystal("backfill").code == 0
+            _lose(memory)
+            assert crystal("verify", "--repair").code in (0, 1)
+    archived = b"".join(b"".join(frames_in(archive)) for archive in home.rglob("*.jsonl.zst"))
+    assert Counter(archived.splitlines(keepends=True)) == Counter(lines)
 
 
 def test_a_session_that_a_hook_named_is_not_older_than_crystal(memory: Memory) -> None:
