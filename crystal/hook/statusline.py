@@ -62,7 +62,7 @@ def _ask(path: str, named: "dict[str, str | None]") -> "Any":
     with open(QUESTION, encoding="ascii") as file:
         question = file.read()
     escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    db = sqlite3.connect(f"file:{escaped}?mode=ro", BUSY_SECONDS, uri=True)
+    db = sqlite3.connect(f"file:{escaped}?mode=ro", timeout=BUSY_SECONDS, uri=True)
     try:
         return db.execute(question, named).fetchone()
     finally:

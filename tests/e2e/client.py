@@ -23,7 +23,7 @@ from tests.support.whole_memory import wait_until
 
 API_KEY = "sk-ant-test-not-a-key"
 PACKAGE = "@anthropic-ai/claude-code"
-VERSION = "2.1.329"
+VERSION = "2.1.332"
 SECONDS = 60.0
 PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHON_KEYRING_BACKEND")
 

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_a_memory_that_cannot_be_read_is_no_traceback(kept: Kept, tmp_path: Path
     (kept.data / "stalled").write_text("\x1b[31m漢字 " + "x" * 100)
     assert run(kept, b"{}") == "NOT kept: ?[31m?? " + "x" * 30 + "..."
     kept.machine.store.close()
-    with sqlite3.connect(db, isolation_level=None) as writer:
+    with closing(sqlite3.connect(db, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = DELETE")
         writer.execute("BEGIN EXCLUSIVE")
         assert run(kept, b"{}") == "cannot tell; run: crystal status"
