@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from crystal.capture.privacy import BY_COPY
 from crystal.capture.tail import Cleaner
@@ -58,9 +58,8 @@ class ArchivedLines:
         equal lines without a name as many are archived as the archive has, first those among archived lines.
         """
         lines = list(self._read(file, end))
-        rules = [line.rule for line in lines]
-        before = list(accumulate(rules, lambda rule, own: own or rule))
-        after = list(accumulate(reversed(rules), lambda rule, own: own or rule))[::-1]
+        before = _latest(line.rule for line in lines)
+        after = _latest(line.rule for line in reversed(lines))[::-1]
         left = self._nameless.copy()
         nameless = [number for number, line in enumerate(lines) if line.rule is None]
         for number in sorted(nameless, key=lambda n: -(before[n], after[n]).count(RESTORED)):
@@ -116,6 +115,12 @@ class ArchivedLines:
         if not self._reader.lines_are_complete:
             names.append(hashlib.sha256(without_context(line).strip()).hexdigest())
         return names
+
+
+def _latest(rules: Iterable[str | None]) -> list[str | None]:
+    """Return for each place the last rule up to it."""
+    latest = None
+    return [latest := rule or latest for rule in rules]
 
 
 def _key(line: bytes) -> bytes:
