@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -42,6 +41,8 @@ def run_git(
 
     The settings that are ``emptied`` have no value for it; alone, it has none but those of the repository.
     """
+    import subprocess  # noqa: PLC0415 - a search loads this file, and seldom asks git
+
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
     env |= {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(emptied)}

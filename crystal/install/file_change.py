@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import shlex
 import stat
@@ -172,6 +171,8 @@ def _shown(data: bytes | None) -> str:
 
 
 def _difference(old: str, new: str) -> Iterator[str]:
+    import difflib  # noqa: PLC0415 - a search asks whether the hooks are there, and changes nothing
+
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind != "equal":

@@ -14,18 +14,19 @@ from collections.abc import Sequence
 from crystal.install import jsontext
 from crystal.install.jsontext import JsonSyntaxError
 from crystal.model.named_tuple import NamedTuple
+from crystal.text.lazy_pattern import lazy_pattern
 
 _COMMENT = r"//[^\n]*(?=\n|\Z)|/\*(?:[^*]|\*(?!/))*\*/"  # one way to match: backtracking would not end
 _BLANK = rf"(?:\s|\ufeff|{_COMMENT})"
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     rf"""(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
     |(?P<blank>{_COMMENT}|(?<![\[{{,]),(?={_BLANK}*[}}\]])|[^\S \t\r\n]|\ufeff)
     |(?P<word>(?<![\w$])[\w$]+(?={_BLANK}*:)|[+-]?(?:Infinity|NaN|0[xX][\da-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w$.]))
     """,
     re.DOTALL | re.VERBOSE,
 )
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_ESCAPED = re.compile(r'\\(x[\da-fA-F]{2}|\r\n|.)|"', re.DOTALL)
+_NUMBER = lazy_pattern(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_ESCAPED = lazy_pattern(r'\\(x[\da-fA-F]{2}|\r\n|.)|"', re.DOTALL)
 
 
 class JsonText(NamedTuple):

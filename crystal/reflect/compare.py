@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from crystal.text.lazy_pattern import lazy_pattern
+
 SAME_WORDS = 0.75
 """Jaccard overlap of their words from which two statements are the same."""
 SAME_TOPIC = 0.5
@@ -16,24 +18,24 @@ SAME_MEANING = 0.93
 Similarity = Callable[[str, str], float]
 """Cosine of two texts' vectors; 0 where no vectors serve."""
 
-_WORD = re.compile(r"[^\W_]+(?:[./:@-][^\W_]+)*")
-_NO = re.compile(
+_WORD = lazy_pattern(r"[^\W_]+(?:[./:@-][^\W_]+)*")
+_NO = lazy_pattern(
     r"\b(?:never|not|no|don'?t|doesn'?t|mustn'?t|shouldn'?t|avoid|stop|without|hate|dislike|can'?t stand)\b",
     re.IGNORECASE,
 )
-_REPLACED = re.compile(
+_REPLACED = lazy_pattern(
     r"(?:instead of|rather than|, not|, never|no more|over|stopped using|no longer use|moved from|switched"
     r" from|don'?t use|(?:do not|don'?t)(?=[^,;]{2,60} any ?more[,;])|no longer(?=[^,;]{2,60}[,;] we\b))"
     r"\s+([\w`./@ -]{2,40}?)"
     r"(?=$|[.,;!]|\s(?:in|here|because|since|to|for|everywhere|any ?more|it'?s)\b)",
     re.IGNORECASE,
 )
-_FRAME = re.compile(
+_FRAME = lazy_pattern(
     r"^(.{3,60}?\b(?:is|are) (?:\w+ )?(?:called|named|with|by|in|on|at|via|using)|.{3,60}?\b(?:lives? in"
     r"|runs? on|goe?s? (?:to|in|into)|use))\s+(.+)$",
     re.IGNORECASE,
 )
-_ORDER = re.compile(r"\b(over|before|after|instead of|rather than|than|not)\b", re.IGNORECASE)
+_ORDER = lazy_pattern(r"\b(over|before|after|instead of|rather than|than|not)\b", re.IGNORECASE)
 _PLAIN = frozenset(
     "a an the we i you it is are be to of in on at for and or with by this that our my all any please"
     " always never not no do does don"

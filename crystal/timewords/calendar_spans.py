@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-import calendar
 from datetime import datetime, timedelta
+
+from crystal.timewords.parse import days_of_month
 
 Stretch = tuple[datetime, datetime]
 
@@ -38,7 +39,7 @@ def back(count: int, name: str, moment: datetime) -> datetime:
     if name in ("day", "week", "weekend"):
         return midnight - count * (1 if name == "day" else 7) * DAY
     first = _first_of(moment.year * 12 + moment.month - 1 - count * _MONTHS[name])
-    return first.replace(day=min(moment.day, calendar.monthrange(first.year, first.month)[1]))
+    return first.replace(day=min(moment.day, days_of_month(first.year, first.month)))
 
 
 def unit(name: str, moment: datetime, offset: int) -> Stretch:

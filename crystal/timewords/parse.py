@@ -5,9 +5,8 @@ Pure: the present moment and the time zone are arguments. Times are ms since the
 
 from __future__ import annotations
 
-import calendar
 import re
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 
 from crystal.errors import UsageError
 
@@ -75,11 +74,16 @@ def end_of(text: str, *, now: int, tz: tzinfo | None = None, name: str = "time")
     if match is None and plain not in ("today", "yesterday"):
         return start
     first = local(start, tz).replace(tzinfo=None, fold=0)
-    days = calendar.monthrange(first.year, first.month)[1] if match and match[3] is None else 1
+    days = days_of_month(first.year, first.month) if match and match[3] is None else 1
     try:
         return local_ms(first.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days), tz)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(f"{name} is {text!r}, the last day of the calendar", hint=f"use {FORMS}") from error
+
+
+def days_of_month(year: int, month: int) -> int:
+    """Return how many days a month has. The module ``calendar`` loads ``locale``: a hundredth of a search."""
+    return 31 if month == 12 else (date(year, month + 1, 1) - date(year, month, 1)).days
 
 
 def local(ms: int, tz: tzinfo | None = None) -> datetime:
@@ -171,7 +175,7 @@ def _back(count: int, unit: str, present: datetime, now: int, tz: tzinfo | None)
     if unit not in _MONTHS or months < 12:
         raise ValueError(unit)
     year, month = divmod(months, 12)
-    day = min(present.day, calendar.monthrange(year, month + 1)[1])
+    day = min(present.day, days_of_month(year, month + 1))
     return local_ms(present.replace(year=year, month=month + 1, day=day, tzinfo=None, fold=0), tz)
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from crystal.model.named_tuple import NamedTuple
+from crystal.text.lazy_pattern import lazy_pattern
 
 MIN_CERTAINTY = 0.4
 """Least certainty of an answer."""
@@ -42,17 +43,17 @@ _INTERPRETERS = frozenset("sh bash zsh python python3 node ruby perl php deno bu
 """Programs that do what their first argument says."""
 _CLIENTS = frozenset("curl wget http https xh".split())
 """Programs that do what is behind an address."""
-_ADDRESS = re.compile(r"https?://(?:[^\s/@]*@)?([^\s?#;|&'\"]+)")
-_SHORT_FORMS = re.compile(r"\b(p)ull[ -](r)equest|\b(m)erge[ -](r)equest", re.IGNORECASE)
-_ENDINGS = re.compile(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
-_WORD = re.compile(r"[a-z0-9]+")
-_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w+.*")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_NEXT = re.compile(r"\s*(?:&&|\|\||;|\|)\s*")
-_SETTINGS = re.compile(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
+_ADDRESS = lazy_pattern(r"https?://(?:[^\s/@]*@)?([^\s?#;|&'\"]+)")
+_SHORT_FORMS = lazy_pattern(r"\b(p)ull[ -](r)equest|\b(m)erge[ -](r)equest", re.IGNORECASE)
+_ENDINGS = lazy_pattern(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
+_WORD = lazy_pattern(r"[a-z0-9]+")
+_HERE_DOCUMENT = lazy_pattern(r"<<-?\s*['\"]?\w+.*")
+_QUOTED = lazy_pattern(r"\"[^\"]*\"|'[^']*'")
+_NEXT = lazy_pattern(r"\s*(?:&&|\|\||;|\|)\s*")
+_SETTINGS = lazy_pattern(r"\s*(?:\w+=(?:\$\(\s*|\S*(?:\s+|\Z)))*")
 """Assignments before a program: ``CI=1``, ``out=$(``."""
-_REDIRECTION = re.compile(r"[0-9&]?[<>]")
-_SUBCOMMAND = re.compile(r"[a-z][\w:-]*")
+_REDIRECTION = lazy_pattern(r"[0-9&]?[<>]")
+_SUBCOMMAND = lazy_pattern(r"[a-z][\w:-]*")
 
 
 class CommandRun(NamedTuple):

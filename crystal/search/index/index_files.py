@@ -16,7 +16,6 @@ import functools
 import json
 import mmap
 import os
-import secrets
 import shutil
 import struct
 import zlib
@@ -112,7 +111,7 @@ def prove_room(folder: Path, size: int) -> None:
         OSError: The folder cannot be written, or the disk has no room for so many bytes.
     """
     make_folder(folder)
-    probe = path_of(folder, f"probe-{secrets.token_hex(8)}")
+    probe = path_of(folder, f"probe-{os.urandom(8).hex()}")
     os.close(os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     probe.unlink()
     if shutil.disk_usage(folder).free < size:
