@@ -13,7 +13,7 @@ of its files that counts is blamed: an answer is right if the line's commit name
 
 Then what an agent said a command does is asked, without the session that it was said in. The first answer is right if
 it has a step of that command (strict), or of any command of which the same was said (lenient). Questions are new
-if no other session used their words.
+if no other session used their words; of these both halves of the sessions are told.
 
 At last each failure that was cured is asked about with its whole output; only sessions that had ended by then are seen.
 The first answer is right if its cure and the real one bring in a word in common that the replaced lines lack, run a
@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -138,6 +139,7 @@ def ask_how(machine: Machine) -> bool:
 
     runs = latest_runs(machine.store, None, ALL_RUNS)
     done = {run.turn: set(steps(run.line)) for run in runs}
+    names = dict(machine.store.rows("SELECT id, session_id FROM sessions"))
     sessions, same = defaultdict(set), defaultdict(set)
     for run in runs:
         for step in done[run.turn]:
@@ -157,21 +159,26 @@ def ask_how(machine: Machine) -> bool:
             others = [one for one in runs if one.session != run.session]
             answers[run.session, asked] = next(iter(rank_commands(others, run.about)), None)
         best = answers[run.session, asked]
-        found["questions"] += 1
-        is_new = len(asking[asked]) == 1
-        found["new questions"] += is_new
+        half = half_of(str(names[run.session]))
+        new = (f"new {half}", "new") if len(asking[asked]) == 1 else ()
+        found.update(("questions", *(f"{kind} questions" for kind in new)))
         if best is None:
             continue
-        kinds = (("any", True), ("certain", best.certainty >= SURE), ("new", is_new))
-        for kind in (kind for kind, is_one in kinds if is_one):
+        for kind in ("any", *(("certain",) if best.certainty >= SURE else ()), *new):
             found[kind] += 1
             found[f"{kind} strict"] += bool(wanted & set(steps(best.run.line)))
             found[f"{kind} lenient"] += bool(same[asked] & set(steps(best.run.line)))
-    for kind, asked_of in (("certain", "questions"), ("any", "questions"), ("new", "new questions")):
+    halves = [(f"new {half}", f"new {half} questions") for half in ("development", "held out")]
+    for kind, asked_of in (("certain", "questions"), ("any", "questions"), ("new", "new questions"), *halves):
         strict, lenient = (found[f"{kind} {how}"] / max(1, found[kind]) for how in ("strict", "lenient"))
         coverage = found[kind] / max(1, found[asked_of])
         print(f"how, {kind} answers: precision {lenient:.3f} ({strict:.3f} strict), coverage {coverage:.3f}")
-    return found["any lenient"] >= PRECISION * found["any"]
+    return all(found[f"{kind} lenient"] >= PRECISION * found[kind] for kind in ("any", "new", "new held out"))
+
+
+def half_of(session: str) -> str:
+    """Return to which half of the sessions one belongs: the rules were made on the first."""
+    return "held out" if zlib.crc32(session.encode()) % 2 else "development"
 
 
 _TOOLS = (

@@ -80,7 +80,11 @@ class RankedCommand(NamedTuple):
 
 
 def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedCommand]:
-    """Return the commands that do what a question asks for, best first, equally good ones newest first."""
+    """Return the commands that do what a question asks for, best first, equally good ones newest first.
+
+    Where several sessions did what the question begins with, a command that one session alone ran is left out, unless
+    it was described in just these words.
+    """
     groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
     for run in runs:
         if done := steps(run.line):
@@ -93,6 +97,8 @@ def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedComma
         count = sum(one.has(word) for one in known)
         weights[word] = math.log(1 + len(known) / (1 + count))
     action = next((word for word in in_order[:1] if any(one.has(word) for one in known)), None)
+    if any(action is not None and one.sessions > 1 and one.has(action) for one in known):
+        known = [one for one in known if one.sessions > 1 or one.alike]
     alike, found = sum(one.alike for one in known), []
     for one in known:
         share = one.alike / (alike + 1)

@@ -73,6 +73,17 @@ def test_a_command_that_does_something_else_with_the_thing_is_no_answer() -> Non
     assert rank_commands(known, "push integration checks") == [], "it does not push, as another command does"
 
 
+def test_what_one_session_alone_ran_is_no_answer_where_others_do_what_is_asked() -> None:
+    alone = runs((9, "./harness.sh", "Test the renames of files"))
+    (only,) = rank_commands(alone, "test renames")
+    assert only.run.line == "./harness.sh", "nobody else tests"
+    usual = runs(*((at, "make check", "Run all tests") for at in range(1, 5)))
+    assert rank_commands([*usual, *alone], "test renames") == []
+    assert rank_commands([*usual, *alone], "test the renames of files")[0].run.line == "./harness.sh", (
+        "in its own words"
+    )
+
+
 @given(st.text())
 def test_what_nobody_did_has_no_answer(question: str) -> None:
     assert all(MIN_CERTAINTY <= one.certainty <= 1 for one in rank_commands(RUNS, question))
