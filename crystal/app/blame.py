@@ -223,7 +223,7 @@ def _committed(path: Path, first: int, last: int) -> list[_Committed | None]:
     if not is_whole:  # as with blame.ignoreRevsFile in the user's settings, and no such file here
         said, _ = run_git(folder, words, GIT_SECONDS, emptied=emptied, is_alone=True)
     found = list(_parsed(said.decode("utf-8", "replace")))
-    shallow = shallow_commits(folder, GIT_SECONDS)
+    shallow = shallow_commits(folder)
     found = [one._replace(at=NO_AGE) if one and one.commit in shallow else one for one in found]
     return found if len(found) == last - first + 1 else [None] * (last - first + 1)
 

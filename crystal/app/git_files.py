@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from crystal.model.named_tuple import NamedTuple
+from crystal.transcript.project import shared_git_folder, work_tree
 from crystal.work.validity import FileVersion
 
 MAX_BLOB = 1 << 20
@@ -73,11 +74,12 @@ def filter_settings(folder: str, seconds: float) -> list[str]:
     return _pieces(said)
 
 
-def shallow_commits(folder: str, seconds: float) -> frozenset[str]:
+def shallow_commits(folder: str) -> frozenset[str]:
     """Return the commits whose parents a shallow clone lacks: their dates tell nothing of the age of what they have."""
-    said, _ = run_git(folder, ["rev-parse", "--git-path", "shallow"], seconds)
+    tree = work_tree(folder)
+    common = tree and shared_git_folder(Path(tree[0]))
     try:
-        return frozenset((Path(folder) / os.fsdecode(said).rstrip("\n")).read_text("ascii").split())
+        return frozenset((common / "shallow").read_text("ascii").split() if common else ())
     except (OSError, ValueError):
         return frozenset()
 
@@ -162,7 +164,7 @@ def changes_since(
         elif word:
             commit, at = word, int(next(tokens, "0") or 0) * 1000
             takes_back = next(tokens, "")[:6].lower() == "revert"
-    if any(not one.before.strip("0") for one in found) and (shallow := shallow_commits(root, seconds)):
+    if any(not one.before.strip("0") for one in found) and (shallow := shallow_commits(root)):
         known = [one for one in found if one.commit not in shallow]
         return known, is_whole and known == found
     return found, is_whole

@@ -199,9 +199,8 @@ def _place_of(machine: Machine, store: Store, cwd: str, folder: str | None, look
     """Return where the project of a folder is on this machine: where the one who asks works comes first."""
     known = places_of(store, cwd)
     roots = [root for _, root, _ in known]
-    addresses = {
-        repository_identity(name) for *_, name in known if name and not name.startswith(("commit:", "joined:"))
-    }
+    names = {name for *_, name in known if name and not name.startswith(("commit:", "joined:"))}
+    addresses = set(map(repository_identity, names))
     for at in dict.fromkeys(one for one in (folder, cwd, *roots) if one and is_folder(one)):
         with contextlib.suppress(CrystalError):
             project, tree = look(at)

@@ -20,7 +20,7 @@ _NAME = re.compile(
     r"(?<![\w.:/\\@+-])(?:[A-Za-z]:)?[/\\]?(?:[\w.@+-]+[/\\])*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7}(?![\w/\\])"
 )
 _WORKTREE = re.compile(r"\A(?:.*/)??worktrees/[^/]+/")
-_WORD = re.compile(rb"[A-Za-z_]\w+")
+_IN_WORD = frozenset(b"_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _SYMBOL = re.compile(r"`(?:\w+(?:\.|::))*([A-Za-z_]\w{3,60})(?:\(\))?`", re.ASCII)
 _QUOTES, _SPACES = bytes.maketrans(b"'`", b'""'), b" \t\r\f\v"
 _WORST: tuple[ValidityState, ...] = ("superseded", "gone", "reverted", "changed", "unchanged")
@@ -203,8 +203,11 @@ def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: Fi
 
 
 def _has_word(text: bytes | None, name: str) -> bool:
-    word = name.encode()
-    return text is not None and word in text and word in _WORD.findall(text)  # the pattern is slow
+    word, at = name.encode(), -1
+    while text is not None and (at := text.find(word, at + 1)) >= 0:
+        if not _IN_WORD.intersection(text[max(at - 1, 0) : at] + text[at + len(word) : at + len(word) + 1]):
+            return True
+    return False
 
 
 def _gone(path: str, versions: Sequence[FileVersion]) -> Validity:
