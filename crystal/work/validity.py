@@ -110,7 +110,8 @@ def path_below(path: str, cwd: str, folder: str, trees: Iterable[str] = ()) -> P
 
 def is_unchanged(call: ToolCall, text: bytes) -> bool:
     """Return whether all lines that an edit added are in a text."""
-    return _are_all_in(plain_lines(call.added), lines_in(text))
+    added = plain_lines(call.added)
+    return bool(added) and added <= lines_in(text)
 
 
 def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
@@ -133,13 +134,7 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
 
 
 def _judge_lost_lines(
-    call: ToolCall,
-    added: Lines,
-    lines: Lines,
-    *,
-    is_here: bool,
-    versions: Sequence[FileVersion],
-    path: str,
+    call: ToolCall, added: Lines, lines: Lines, *, is_here: bool, versions: Sequence[FileVersion], path: str
 ) -> Validity | None:
     """Return what became of an edit of whose lines some are not in the file any more."""
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
@@ -158,10 +153,6 @@ def has_made(done: ToolCall, call: ToolCall | None, before: bytes, after: bytes)
     """Return whether lines of an edit are new in a text, and with ``call`` whether it replaced lines of that one."""
     is_new = bool(plain_lines(done.added) & (lines_in(after) - lines_in(before)))
     return is_new and (call is None or bool(plain_lines(done.removed) & plain_lines(call.added)))
-
-
-def _are_all_in(lines: Lines, text: Lines) -> bool:
-    return bool(lines) and lines <= text
 
 
 def _first_gain(added: Lines, known: Sequence[tuple[FileVersion, Lines]]) -> FileVersion | None:
