@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine, agreed_model
 from crystal.app.mirror import mirror_notes
-from crystal.app.model_texts import sending_rule
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError, UsageError
 from crystal.model.capture import Memory
@@ -124,6 +123,7 @@ def _mirror_source(machine: Machine, store: Store) -> MemorySource:
 
 def deep_search(machine: Machine, *, now: int) -> Deep:
     """Return what ``--deep`` uses. If no model may be asked, it holds the reason and the search continues without."""
+    from crystal.app.model_texts import sending_rule  # noqa: PLC0415 - only --deep sends texts
     from crystal.llm.choose import MissingModel  # noqa: PLC0415 - brings httpx, 0.1 s: only --deep asks a model
     from crystal.search.deep import ChatAsker, Deep  # noqa: PLC0415 - the same
 

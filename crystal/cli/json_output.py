@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict
 from typing import Any
 
 from crystal.timewords.parse import iso
@@ -22,15 +21,20 @@ def print_json(found: dict[str, Any], **layout: Any) -> None:
 
 
 def iso_times(found: Any, names: AbstractSet[str] = TIMES) -> Any:
-    """Return a value for JSON with all times in it as text, at any depth; ``names`` are the keys of times."""
+    """Return a value for JSON: dataclasses as objects, and times as text; ``names`` are the keys of times."""
+    if isinstance(found, list | tuple):
+        return [iso_times(one, names) for one in found]
+    fields = getattr(type(found), "__match_args__", None)  # of a dataclass; ``asdict`` takes three times as long
+    if fields is not None:
+        found = {name: getattr(found, name) for name in fields}
     if isinstance(found, dict):
         return {key: iso(one) if key in names else iso_times(one, names) for key, one in found.items()}
-    return [iso_times(one, names) for one in found] if isinstance(found, list | tuple) else found
+    return found
 
 
 def record(one: Any) -> dict[str, Any]:
     """Return all attributes of a dataclass for JSON; the attribute ``memory`` becomes ``from``."""
-    return {"from" if name == "memory" else name: value for name, value in iso_times(asdict(one)).items()}
+    return {"from" if name == "memory" else name: value for name, value in iso_times(one).items()}
 
 
 def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:
