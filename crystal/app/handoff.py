@@ -68,7 +68,7 @@ def brief_of(machine: Machine, wanted: str, tokens: int = BRIEF_TOKENS) -> tuple
     return found.session, make_prompt(found.session, found.turns, now=machine.now(), nonce=new_nonce(), tokens=tokens)
 
 
-def hand_over(machine: Machine, wanted: str, to: str, project: Path | None, *, dry_run: bool) -> HandedOver:
+def write_session_for(machine: Machine, wanted: str, to: str, project: Path | None, *, dry_run: bool) -> HandedOver:
     """Write a session for another agent, beside its own and under a new id.
 
     Args:

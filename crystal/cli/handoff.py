@@ -32,7 +32,7 @@ def handoff(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a session in another agent: write it as a session of that agent, and print the command to type."""
-    from crystal.app.handoff import brief_of, hand_over
+    from crystal.app.handoff import brief_of, write_session_for
     from crystal.errors import UsageError
     from crystal.handoff.brief import BRIEF_TOKENS
     from crystal.handoff.target import TARGETS
@@ -54,7 +54,7 @@ def handoff(
                 render.say(prompt)
             return
         folder = None if project is None else project.absolute()
-        done = hand_over(machine, wanted, str(to), folder, dry_run=dry_run)
+        done = write_session_for(machine, wanted, str(to), folder, dry_run=dry_run)
     if not dry_run:
         _capture(done.to)
     _print(done, dry_run=dry_run, as_json=as_json)

@@ -13,7 +13,7 @@ from pathlib import Path
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import note_touched, without_forgotten
 from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
-from crystal.ingest.same_id import told_apart
+from crystal.ingest.same_id import with_distinct_ids
 from crystal.model.capture import Chunk, Project, Segment, SegmentPiece, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
@@ -141,7 +141,7 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
 
     Call ``archive.make_durable(written)`` before the commit: several segments share one flush of a file.
     """
-    kept = told_apart(store, ldm_home, segment, [turn for turn, _ in prepared.said])
+    kept = with_distinct_ids(store, ldm_home, segment, [turn for turn, _ in prepared.said])
     blocks = forgetting.read_blocks(store)
     if blocks is not None:
         kept = without_forgotten(blocks, kept)

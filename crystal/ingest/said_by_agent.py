@@ -67,12 +67,12 @@ def leave_to_agent(store: Store, ldm_home: Path, origin: Origin, repeated: Twins
     if not stored:
         return
     from crystal.store.health import checks  # noqa: PLC0415 - 6 ms; only what was exported needs it
-    from crystal.store.memories.learned import hand_over  # noqa: PLC0415 - the same
+    from crystal.store.memories.learned import replace_evidence  # noqa: PLC0415 - the same
 
     checks.drop_turns(store, stored)
     lines = {uuid: twins[uuid, part] for uuid, part in sorted(twins, reverse=True)}
     gone = lines.keys() - turns.stored_uuids(store, {*lines})
-    hand_over(store, {uuid: lines[uuid] for uuid in gone})
+    replace_evidence(store, {uuid: lines[uuid] for uuid in gone})
 
 
 def _exported_turns(store: Store, ldm_home: Path, state: ledger.TranscriptState) -> list[Turn]:

@@ -25,7 +25,7 @@ MIN_LEFT = 12
 """Minimum bytes that redaction must leave of a text to recognise it."""
 
 
-def told_apart(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Turn]) -> Segment:
+def with_distinct_ids(store: Store, ldm_home: Path, segment: Segment, said: Sequence[Turn]) -> Segment:
     """Return the segment with a new id for each line whose words differ from an earlier line with the same id.
 
     The new id derives from the words, so that it is the same whenever the line is read. Inside a transaction.

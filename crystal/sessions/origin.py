@@ -10,7 +10,7 @@ from itertools import chain, takewhile
 
 from crystal.sessions.reading import MEMORIES, Conversation, ShownTurn, ShowTarget, find_target, read
 from crystal.store import Store
-from crystal.store.sessions.conversations import find_session_row, said_elsewhere
+from crystal.store.sessions.conversations import find_session_row, lines_of_other_sessions
 
 _TOOLS = frozenset(("tool_call", "tool_result"))
 
@@ -27,7 +27,7 @@ def read_whole(stores: Sequence[Store], session: str, behind: frozenset[str] = f
         row = find_session_row(store, session)
         found = Conversation(None, ()) if row is None else read(stores, ShowTarget(row, memory=memory))
         names = [turn.uuid for turn in found.turns if turn.uuid is not None]
-        told = chain.from_iterable(said_elsewhere(one, names, session) for one in reversed(stores[at:]))
+        told = chain.from_iterable(lines_of_other_sessions(one, names, session) for one in reversed(stores[at:]))
         said_in = {line: other for line, other in told if other not in behind}
         copied = [(turn.role, said_in[turn.uuid]) for turn in found.turns if turn.uuid in said_in]
         if copied and not any(role in _TOOLS for role, _ in copied):  # an agent's own fork also repeats tool calls

@@ -43,28 +43,28 @@ def put_forgotten(store: Store, link: Link, now: int) -> int:
         NotConfiguredError: The key is missing.
         WatermarkMovedError: The keys were rotated meanwhile.
     """
-    stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
-    told, at = 0, stand.sealed
-    while some := relay_forgotten.untold(store, at, AT_ONCE):
+    progress = relay_forgotten.progress_with(store, pairing_of(link.peer))
+    told, at = 0, progress.sealed
+    while some := relay_forgotten.unconfirmed_tombstones(store, at, AT_ONCE):
         for payload in messages([tombstone for _, tombstone in some]):
             put_message(store, link, payload, kind=PayloadKind.CONTROL, lane="live", now=now)
         told, at = told + len(some), some[-1][0]
     if told:
-        relay_forgotten.write_stand(store, replace(stand, sealed=at, sealed_at=now))
+        relay_forgotten.write_tombstone_progress(store, replace(progress, sealed=at, sealed_at=now))
     return told
 
 
 def put_again(store: Store, link: Link, now: int) -> None:
     """Queue tombstones again that were sent but never confirmed. Runs inside a transaction."""
-    stand = relay_forgotten.begin_stand(store, pairing_of(link.peer))
-    is_fresh = 0 <= now - stand.sealed_at < AGAIN_MS
+    progress = relay_forgotten.progress_with(store, pairing_of(link.peer))
+    is_fresh = 0 <= now - progress.sealed_at < AGAIN_MS
     if (
-        stand.sealed
+        progress.sealed
         and not is_fresh
-        and relay_forgotten.unheard(store)[0]
+        and relay_forgotten.count_unconfirmed(store)[0]
         and not outbox.count_unreceipted(store, "live")
     ):
-        relay_forgotten.write_stand(store, replace(stand, sealed=0, sealed_at=now))
+        relay_forgotten.write_tombstone_progress(store, replace(progress, sealed=0, sealed_at=now))
 
 
 def take_from_device(store: Store, tombstones: Sequence[Tombstone], now: int) -> None:
@@ -119,7 +119,7 @@ class TombstoneBatch:
     tombstones: tuple[Tombstone, ...]
 
 
-def read_told(found: object) -> TombstoneBatch | None:
+def read_tombstone_batch(found: object) -> TombstoneBatch | None:
     """Parse the field ``forgotten`` of home's state document; None if it is missing.
 
     Raises:
@@ -141,14 +141,14 @@ def take_from_home(store: Store, peer: Peer, told: TombstoneBatch, *, now: int, 
     own ones. A batch with a gap is ignored; the heartbeat reports the confirmed number again. ``as_of`` is the time of
     the document by home's clock.
     """
-    stand = relay_forgotten.begin_stand(store, pairing_of(peer))
-    is_lost = told.is_lost and (told.upto, told.mark) != (stand.number, stand.mark)
-    if told.start != stand.number and not is_lost:
+    progress = relay_forgotten.progress_with(store, pairing_of(peer))
+    is_lost = told.is_lost and (told.upto, told.mark) != (progress.number, progress.mark)
+    if told.start != progress.number and not is_lost:
         relay_peers.tell_again(store, peer.id)
         return
     if is_lost:
-        relay_forgotten.forget_heard(store)
-        stand = replace(stand, sealed=0, sealed_at=0)
+        relay_forgotten.clear_confirmations(store)
+        progress = replace(progress, sealed=0, sealed_at=0)
     add_tombstones(store, told.tombstones, now)
-    relay_forgotten.note_heard(store, [one.uid for one in told.tombstones], as_of)
-    relay_forgotten.write_stand(store, replace(stand, number=told.upto, mark=told.mark))
+    relay_forgotten.note_confirmed(store, [one.uid for one in told.tombstones], as_of)
+    relay_forgotten.write_tombstone_progress(store, replace(progress, number=told.upto, mark=told.mark))

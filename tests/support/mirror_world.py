@@ -16,7 +16,7 @@ from crystal.store.search.vectors import ensure_generation, pending_chunks, prom
 from crystal.store.sync.mirror_content import KINDS
 from crystal.sync.errors import NotAtRelayError
 from crystal.sync.mirror.device import Mirror
-from crystal.sync.mirror.publishing import manifest, on_told, publish
+from crystal.sync.mirror.publishing import manifest, publish, take_device_report
 from tests.support.embedding_store import Dice
 from tests.support.store_factory import NOW, open_store
 
@@ -145,7 +145,7 @@ def drop(store: Store, uuid: str) -> None:
 
 
 def tell(world: World, device: Mirror) -> None:
-    on_told(world.store, device.told(), now=world.now)
+    take_device_report(world.store, device.told(), now=world.now)
 
 
 def bytes_of(device: Mirror) -> bytes:

@@ -20,7 +20,7 @@ def uids(store: Store) -> set[str]:
 
 
 def confirmed(device: Device) -> bool:
-    return relay_forgotten.unheard(device.store)[0] == 0
+    return relay_forgotten.count_unconfirmed(device.store)[0] == 0
 
 
 def sealed_words(device: Device) -> bytes:

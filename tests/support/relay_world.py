@@ -30,7 +30,7 @@ from crystal.sync.delivery import Delivery, DeliveryReport
 from crystal.sync.documents import Document, put_document
 from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.link import LinkKeys, link_keys
-from crystal.sync.forgotten import forgotten_for, put_again, put_forgotten, read_told, take_from_home
+from crystal.sync.forgotten import forgotten_for, put_again, put_forgotten, read_tombstone_batch, take_from_home
 from crystal.sync.keys.derive import device_secret
 from crystal.sync.opening import PollReport, Sender
 from crystal.sync.past import send_some_past
@@ -295,7 +295,7 @@ class Device:
         ).deliver(skip_delay=skip_delay)
 
     def about(self) -> dict[str, object]:
-        return {"forgotten": (relay_forgotten.read_stand(self.store) or relay_forgotten.TombstoneProgress("")).confirms}
+        return {"forgotten": relay_forgotten.confirmed_tombstones(self.store)}
 
     def forget(self, *tombstones: Tombstone) -> None:
         """Note that something is forgotten, and seal that for home in the same transaction."""
@@ -314,13 +314,13 @@ class Device:
 
     def send_all(self) -> None:
         with self.store.transaction():
-            relay_forgotten.tell_all_again(self.store)
+            relay_forgotten.send_all_again(self.store)
         if past.read_place(self.store) is None:
             with self.store.transaction():
                 past.begin(self.store)
 
     def on_state(self, link: Link, document: Document) -> Link:
-        told = read_told(document.body.get("forgotten"))
+        told = read_tombstone_batch(document.body.get("forgotten"))
         if told is not None:
             with self.store.transaction():
                 take_from_home(self.store, self.peer(), told, now=self.machine.now, as_of=document.as_of)

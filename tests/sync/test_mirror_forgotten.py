@@ -111,7 +111,7 @@ def test_a_title_that_tells_of_it_waits_for_homes_word(world: World, own: Store)
     fetch(world, mirror, own)
     assert title(mirror, session) is None
     with own.transaction():
-        relay_forgotten.note_heard(own, [f"{1:032x}"], world.now + 500)
+        relay_forgotten.note_confirmed(own, [f"{1:032x}"], world.now + 500)
     world.store.execute("UPDATE sessions SET title = 'All about fruit'")
     world.publish()
     fetch(world, mirror, own)

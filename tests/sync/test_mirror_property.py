@@ -24,7 +24,7 @@ from crystal.store.sync import mirror_apply
 from crystal.store.sync.mirror_export import decide
 from crystal.sync.errors import RelayUnavailableError
 from crystal.sync.mirror import fetching, publishing, upkeep
-from crystal.sync.mirror.publishing import on_told, roll_key
+from crystal.sync.mirror.publishing import roll_key, take_device_report
 from tests.support.embedding_store import Dice
 from tests.support.mirror_world import FakeRelay, World, assert_equal
 from tests.support.store_factory import NOW, add_turn, open_store
@@ -275,7 +275,7 @@ class Mirrors(RuleBasedStateMachine):
         with contextlib.suppress(CrystalError):
             report = self.world.sync(self.devices[which])
         told = json.loads(json.dumps(self.devices[which].told()))
-        on_told(self.world.store, told, now=self.world.now)
+        take_device_report(self.world.store, told, now=self.world.now)
         return report
 
     @invariant()

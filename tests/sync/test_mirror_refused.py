@@ -12,7 +12,7 @@ from crystal.sync.envelope.link import keys_of_link
 from crystal.sync.envelope.refusals import WrongKeyError
 from crystal.sync.mirror.content import pack, unpack
 from crystal.sync.mirror.listing import parse_manifest
-from crystal.sync.mirror.publishing import on_told, roll_key
+from crystal.sync.mirror.publishing import roll_key, take_device_report
 from tests.support.mirror_world import assert_equal, bytes_of, world
 from tests.support.store_factory import add_turn
 from tests.support.table import each_row
@@ -123,7 +123,7 @@ def test_content_is_the_same_after_packing():
 
 @each_row("told", ["x", ["x"], 5, {"bad": 5}, {"bad": "zz"}, {"bad": [{}]}])
 def test_what_no_device_tells_of_its_mirror_is_passed_over(world, told):
-    on_told(world.store, told, now=1)
+    take_device_report(world.store, told, now=1)
 
 
 @each_row("change", [{"rows": {"turn": [[1]]}}, {"rows": {"other": [[1]]}}, {"marks": "AA=="}, {"marks": ""}, {"first": "1"},

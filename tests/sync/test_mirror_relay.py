@@ -15,7 +15,7 @@ from crystal.store.search.space import delete_chunks
 from crystal.store.sync.mirror_apply import open_mirror
 from crystal.sync.client import RelayClient
 from crystal.sync.errors import RelayDeniedError
-from crystal.sync.mirror.publishing import on_told
+from crystal.sync.mirror.publishing import take_device_report
 from tests.support.mirror_world import World, assert_equal
 from tests.support.over_httpx import OverHttpx
 from tests.support.relay_world import RelaySite
@@ -68,7 +68,7 @@ def test_a_relay_that_lost_its_disk_is_filled_again(world):
     device.take(world.manifest, world.serial)
     report = device.fetch(world.relay)
     assert (report.is_whole, report.code) == (False, "missing")
-    on_told(world.store, device.told(), now=world.now)
+    take_device_report(world.store, device.told(), now=world.now)
     assert world.both(device).is_whole
     assert_equal(world, device)
 

@@ -28,7 +28,7 @@ DAY = 86_400_000
 def test_home_and_every_device_learn_what_one_forgets_and_say_so(world: World) -> None:
     one, two = world.device("laptop"), world.device("tower")
     one.forget(tombstone(1, "u-1"), tombstone(2, kind="memory", memories=["mem-0123456789ab"]))
-    assert relay_forgotten.unheard(one.store) == (1, NOW)
+    assert relay_forgotten.count_unconfirmed(one.store) == (1, NOW)
     world.settle(3)
     for store in (world.home.store, one.store, two.store):
         assert len(uids(store)) == 2
@@ -192,11 +192,11 @@ def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: Worl
     one = world.device("laptop")
     world.settle(1)
     told = {"from": 3, "upto": 4, "mark": "ab", "lost": False, "tombstones": []}
-    read = forgotten.read_told(told)
+    read = forgotten.read_tombstone_batch(told)
     assert read is not None
     with one.store.transaction():
         forgotten.take_from_home(one.store, one.peer(), read, now=NOW, as_of=NOW)
-    assert relay_forgotten.begin_stand(one.store, forgotten.pairing_of(one.peer())).number == 0
+    assert relay_forgotten.progress_with(one.store, forgotten.pairing_of(one.peer())).number == 0
     assert not one.peer().sent, "the next heartbeat is sent in any case"
 
 
@@ -215,4 +215,4 @@ def test_a_document_that_does_not_follow_is_left_and_asked_for_again(world: Worl
 )
 def test_what_home_says_is_read_strictly(told: object) -> None:
     with pytest.raises(InvalidRecordError):
-        forgotten.read_told(told)
+        forgotten.read_tombstone_batch(told)

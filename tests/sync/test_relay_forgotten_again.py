@@ -72,7 +72,7 @@ def test_what_home_has_receipted_and_never_told_back_is_sealed_again(world: Worl
     with world.home.store.transaction():  # somebody skipped it, or the like
         world.home.store.execute("DELETE FROM tombstones")
     with one.store.transaction():
-        relay_forgotten.forget_heard(one.store)
+        relay_forgotten.clear_confirmations(one.store)
     world.pass_time(7 * 3_600_000)
     world.settle(4)
     assert uids(world.home.store) == {tombstone(1).uid}
@@ -115,7 +115,7 @@ def told(world: World, number: int) -> forgotten.TombstoneBatch:
     """What home says to its first device when it knows so many."""
     with world.home.store.transaction():
         add_tombstones(world.home.store, [tombstone(at, f"u-{at}") for at in range(1, number + 1)], NOW)
-    read = forgotten.read_told(forgotten.forgotten_for(world.home.store, world.home.peers()[0]))
+    read = forgotten.read_tombstone_batch(forgotten.forgotten_for(world.home.store, world.home.peers()[0]))
     assert read is not None
     return read
 
@@ -130,9 +130,9 @@ def test_documents_that_come_late_twice_or_not_at_all_change_nothing(world: Worl
     one = world.device("laptop")
     first, second = told(world, 2), told(world, 3)
     take(one, second, first, second, second)
-    stand = relay_forgotten.read_stand(one.store)
-    assert stand is not None
-    assert stand.number == 3
+    progress = relay_forgotten.read_tombstone_progress(one.store)
+    assert progress is not None
+    assert progress.number == 3
     assert len(uids(one.store)) == 3
     world.settle(2)
     assert relay_forgotten.behind(world.home.store, world.home.peers()[0].told) is None
@@ -148,8 +148,8 @@ def test_a_crash_while_a_document_is_taken_leaves_all_or_nothing(world: World) -
         if not run.is_killed:
             break
         reopen(one)
-        stand = relay_forgotten.read_stand(one.store)
-        assert (len(uids(one.store)), 0 if stand is None else stand.number) == (0, 0)
+        progress = relay_forgotten.read_tombstone_progress(one.store)
+        assert (len(uids(one.store)), 0 if progress is None else progress.number) == (0, 0)
     assert step > 10
     assert len(uids(one.store)) == 3
 
@@ -158,10 +158,10 @@ def test_a_device_that_claims_what_it_cannot_have_is_told_anew_and_nobody_else_i
     one, two = world.device("laptop"), world.device("tower")
     one.forget(tombstone(1, "u-1"))
     world.settle(3)
-    stand = relay_forgotten.read_stand(one.store)
-    assert stand is not None
+    progress = relay_forgotten.read_tombstone_progress(one.store)
+    assert progress is not None
     with one.store.transaction():
-        relay_forgotten.write_stand(one.store, replace(stand, number=999, mark="0" * 16))
+        relay_forgotten.write_tombstone_progress(one.store, replace(progress, number=999, mark="0" * 16))
     one.say("a", line("pear", ident="u-2"))
     one.deliver()
     world.home.poll()

@@ -31,7 +31,7 @@ from crystal.store.forget.forgetting import newest_tombstone
 from crystal.store.problems import clear_problem, find_waiting_retry, record_problem
 from crystal.store.sync import mirror_apply, past, relay_peers
 from crystal.store.sync.outbox import backlog
-from crystal.store.sync.relay_forgotten import TombstoneProgress, open_again, read_stand, tell_all_again
+from crystal.store.sync.relay_forgotten import confirmed_tombstones, open_again, send_all_again
 from crystal.store.sync.relay_peers import Peer, home_peer
 from crystal.store.work import index
 from crystal.sync.client import RelayClient
@@ -132,7 +132,7 @@ def _deliver(
             send_all=lambda: _send_all(machine),
             on_state=lambda current, document: _on_state(machine, current, document),
             on_mirror=lambda body, serial: _take_manifest(machine, mirror, body, serial),
-            about=lambda about=about: {**about, "forgotten": (read_stand(store) or TombstoneProgress("")).confirms},  # type: ignore[misc]
+            about=lambda about=about: {**about, "forgotten": confirmed_tombstones(store)},  # type: ignore[misc]
             keep_ms=machine.config.relay_keep_days * 86_400_000,
         )
         report = delivery.deliver(should_stop=should_stop, skip_delay=skip_delay)
@@ -198,7 +198,7 @@ def _keep_mirror(machine: Machine) -> None:
 
 def _send_all(machine: Machine) -> None:
     with machine.store.transaction():
-        tell_all_again(machine.store)  # home has lost what it had
+        send_all_again(machine.store)  # home has lost what it had
     if past.read_place(machine.store) is None:
         send_past(machine)
 

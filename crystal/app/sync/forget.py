@@ -11,9 +11,9 @@ from crystal.app.forget_rest import finish_forgetting
 from crystal.errors import CrystalError, NotConfiguredError, StoreDamagedError, WatermarkMovedError
 from crystal.store import Store
 from crystal.store.problems import clear_problem, record_problem
-from crystal.store.sync.relay_forgotten import behind, unheard
+from crystal.store.sync.relay_forgotten import behind, count_unconfirmed
 from crystal.store.sync.relay_peers import Peer, all_peers, home_peer
-from crystal.sync.forgotten import put_again, put_forgotten, read_told, take_from_home
+from crystal.sync.forgotten import put_again, put_forgotten, read_tombstone_batch, take_from_home
 from crystal.sync.sending import Link
 from crystal.sync.wire import InvalidRecordError
 
@@ -37,7 +37,7 @@ def send_forgotten(machine: Machine, link: Link) -> None:
 def take_forgotten(machine: Machine, peer: Peer, body: Mapping[str, Any], as_of: int) -> None:
     """Apply what home's state document says of forgetting; name what cannot be understood."""
     try:
-        told = read_told(body.get("forgotten"))
+        told = read_tombstone_batch(body.get("forgotten"))
     except InvalidRecordError as error:
         record_problem(machine.store, PART, error.message, now_ms())
         return
@@ -68,7 +68,7 @@ def unconfirmed(store: Store) -> dict[str, Any]:
 
     Each has how many (``count``) and when the oldest was made (``since``, ms), as the JSON output shows them.
     """
-    count, since = unheard(store) if home_peer(store) is not None else (0, None)
+    count, since = count_unconfirmed(store) if home_peer(store) is not None else (0, None)
     devices = [
         {"name": peer.name, **dict(zip(("count", "since"), found, strict=True))}
         for peer in all_peers(store, "device")

@@ -70,7 +70,7 @@ def _begin(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[Hando
     return plan, made.token
 
 
-def hand_over(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[str, ...]:
+def hand_over_home(machine: Machine, new_home: Peer, client: RelayClient) -> tuple[str, ...]:
     """Send the new home everything, then become its device; return notes for the user.
 
     Raises:

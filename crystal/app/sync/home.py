@@ -28,7 +28,7 @@ from crystal.sync.envelope.blob import Channel
 from crystal.sync.errors import RelayDeniedError, RelayFullError
 from crystal.sync.forgotten import forgotten_for
 from crystal.sync.losses import LOST_MIRROR, is_first
-from crystal.sync.mirror.publishing import manifest, on_told, publish
+from crystal.sync.mirror.publishing import manifest, publish, take_device_report
 from crystal.sync.opening import PollReport
 from crystal.sync.poller import Poller
 from crystal.sync.receipts import receipts_for
@@ -162,7 +162,7 @@ def _publish(machine: Machine, client: RelayClient) -> list[str]:
             return []
         try:
             for peer in peers:
-                on_told(store, peer.told.get("mirror") or {}, now=now_ms())
+                take_device_report(store, peer.told.get("mirror") or {}, now=now_ms())
             if is_first(store):
                 mirror.look_soon(store)  # what has lost messages may have lost the mirror
             publish(store, client, now=now_ms(), random=os.urandom)

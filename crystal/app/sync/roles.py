@@ -24,7 +24,7 @@ from crystal.app.relay_links import (
 )
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, ignored_prefixes, read_documents, read_registry
-from crystal.app.sync.handover import finish_promotion, hand_over, is_promoting, note_promotion, settle
+from crystal.app.sync.handover import finish_promotion, hand_over_home, is_promoting, note_promotion, settle
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
 from crystal.ingest.ingest import prepare
@@ -38,7 +38,7 @@ from crystal.sync.documents import Document
 from crystal.sync.envelope.blob import Channel
 from crystal.sync.envelope.packing import PayloadKind
 from crystal.sync.errors import RelayDeniedError, RelayUnavailableError
-from crystal.sync.forgotten import read_told
+from crystal.sync.forgotten import read_tombstone_batch
 from crystal.sync.handover import Handover, KnownDevice, from_words, take_devices
 from crystal.sync.keys.derive import new_root
 from crystal.sync.keys.forms import RelayKey
@@ -180,7 +180,7 @@ def _hand_over_to(machine: Machine, to: str, client: RelayClient | None) -> Role
     if new_home.revoked_at is not None:
         raise UsageError(f"{new_home.name} was revoked", hint="choose a device that is in use")
     with opened_relay(machine, client) as relay:
-        return RoleChange("device", new_home.name, hand_over(machine, new_home, relay))
+        return RoleChange("device", new_home.name, hand_over_home(machine, new_home, relay))
 
 
 def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) -> RoleChange:
@@ -300,7 +300,7 @@ def read_handover(client: RelayClient, peer: Peer, keys: Keyring) -> tuple[Hando
     for document in read_documents(client, peer.down_prefix, keys_from_home(peer, keys).get):
         if document.body.get("handover") is not None:
             found.append(document)
-        if (words := read_told(document.body.get("forgotten"))) is not None:
+        if (words := read_tombstone_batch(document.body.get("forgotten"))) is not None:
             forgotten |= {one.uid: one for one in words.tombstones}
     newest = max(found, key=lambda document: document.serial, default=None)
     return (None if newest is None else from_words(newest.body["handover"])), tuple(forgotten.values())

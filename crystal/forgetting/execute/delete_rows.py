@@ -74,9 +74,9 @@ def delete_here(
     gone, more = _gather(context, stores, todo, now, _hand_over(context, stores, todo))
     places = _search(context, stores, gone, searched)
     gone.sessions.update(*(forgotten_rows.sessions_of(one, gone.lines) for one in stores))
-    untold = gone.sessions - {session for one in todo for session in one.sessions}
-    if untold:  # other machines may have copies of them
-        more.append(_made("lines", (), untold, context.device, now))
+    unnamed_sessions = gone.sessions - {session for one in todo for session in one.sessions}
+    if unnamed_sessions:  # other machines may have copies of them
+        more.append(_made("lines", (), unnamed_sessions, context.device, now))
     if mirror is not None:
         _delete_many(mirror, gone, context.progress)
         with mirror.transaction():
@@ -124,7 +124,7 @@ def _hand_over(context: ForgetContext, stores: Sequence[Store], todo: Sequence[T
             lent = said & forgotten_rows.uuids_lent(store, sessions, began)
             if lent and store is context.store:
                 with store.transaction():
-                    forgotten_work.hand_over(store, lent, sessions)
+                    forgotten_work.move_turns_to_copies(store, lent, sessions)
             kept |= lent
     return kept
 

@@ -50,7 +50,7 @@ def delete_lines(store: Store, uuids: Collection[str], whole: Collection[str]) -
         store.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (uuids,))
 
 
-def hand_over(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
+def move_turns_to_copies(store: Store, uuids: Collection[str], session_ids: Collection[str]) -> None:
     """Move the turns of lines from these sessions to another session that repeats them. Inside a transaction."""
     for turn, old, new in store.rows(
         "SELECT t.id, t.session, min(c.session) FROM turns t JOIN turn_copies c ON c.turn = t.id"

@@ -161,7 +161,7 @@ def add_evidence(store: Store, one: Evidence) -> bool:
     return store.has(sql, one)
 
 
-def hand_over(store: Store, lines: Mapping[str, str]) -> None:
+def replace_evidence(store: Store, lines: Mapping[str, str]) -> None:
     """Replace lines to be deleted by other lines as evidence: ``lines`` maps old to new. Inside a transaction."""
     columns = "memory, session, kind, confidence, at"
     for old in {line for line, _ in taught_by(store, lines)}:

@@ -273,7 +273,7 @@ def said_in_session(store: Store, session_id: str, without: Collection[str]) -> 
     return [SaidTurn._make((*said, texts[ident][1])) for ident, *said in turns if ident in texts]
 
 
-def said_elsewhere(store: Store, uuids: Sequence[str], session_id: str) -> list[tuple[str, str]]:
+def lines_of_other_sessions(store: Store, uuids: Sequence[str], session_id: str) -> list[tuple[str, str]]:
     """Return (line, other session) for those of these lines that are stored with another session."""
     return store.rows(
         "SELECT DISTINCT t.uuid, s.session_id FROM turns t JOIN sessions s ON s.id = t.session"

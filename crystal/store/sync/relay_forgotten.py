@@ -16,7 +16,7 @@ from crystal.store.connection import Store
 from crystal.store.forget.forgetting import Tombstone, select_tombstones
 from crystal.store.notes import read_fields, write_note
 
-_STAND = "forgotten_relay"
+_PROGRESS = "forgotten_relay"
 
 NO_MARK = ""
 _COUNT = "count(DISTINCT made_at || ' ' || device)"
@@ -72,52 +72,53 @@ class TombstoneProgress:
     number: int = 0
     mark: str = NO_MARK
 
-    @property
-    def confirms(self) -> list[Any]:
-        """Return what the heartbeat reports; never empty, so that a restored device withdraws its earlier report."""
-        return [self.number, self.mark]
 
-
-def read_stand(store: Store) -> TombstoneProgress | None:
+def read_tombstone_progress(store: Store) -> TombstoneProgress | None:
     """Return this device's progress with its latest home; None before the first."""
-    return read_fields(store, _STAND, TombstoneProgress)
+    return read_fields(store, _PROGRESS, TombstoneProgress)
 
 
-def begin_stand(store: Store, home: str) -> TombstoneProgress:
+def confirmed_tombstones(store: Store) -> list[Any]:
+    """Return the number and mark for the heartbeat; never empty, so that a restored device withdraws its last."""
+    progress = read_tombstone_progress(store) or TombstoneProgress("")
+    return [progress.number, progress.mark]
+
+
+def progress_with(store: Store, home: str) -> TombstoneProgress:
     """Return the progress with a home; with a new home nothing is confirmed. Inside a transaction."""
-    stand = read_stand(store)
-    if stand is not None and stand.home == home:
-        return stand
-    forget_heard(store)
-    stand = TombstoneProgress(home)
-    write_stand(store, stand)
-    return stand
+    progress = read_tombstone_progress(store)
+    if progress is not None and progress.home == home:
+        return progress
+    clear_confirmations(store)
+    progress = TombstoneProgress(home)
+    write_tombstone_progress(store, progress)
+    return progress
 
 
-def write_stand(store: Store, stand: TombstoneProgress) -> None:
+def write_tombstone_progress(store: Store, progress: TombstoneProgress) -> None:
     """Store the progress. Inside the transaction of what it records."""
-    write_note(store, _STAND, json.dumps(asdict(stand)))
+    write_note(store, _PROGRESS, json.dumps(asdict(progress)))
 
 
-def forget_heard(store: Store) -> None:
+def clear_confirmations(store: Store) -> None:
     """Clear home's confirmations, because home is another one or was restored. Inside a transaction."""
     store.execute("UPDATE tombstones SET heard_at = NULL WHERE heard_at IS NOT NULL")
 
 
-def tell_all_again(store: Store) -> None:
+def send_all_again(store: Store) -> None:
     """Send all tombstones to home again, because it lost them. Inside a transaction."""
-    stand = read_stand(store)
-    if stand is not None:
-        forget_heard(store)
-        write_stand(store, replace(stand, sealed=0, sealed_at=0))
+    progress = read_tombstone_progress(store)
+    if progress is not None:
+        clear_confirmations(store)
+        write_tombstone_progress(store, replace(progress, sealed=0, sealed_at=0))
 
 
-def untold(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
+def unconfirmed_tombstones(store: Store, after: int, limit: int) -> list[tuple[int, Tombstone]]:
     """Return (number, tombstone) after a number that home has not confirmed, in order."""
     return select_tombstones(store, "id > ? AND heard_at IS NULL ORDER BY id LIMIT ?", after, limit)
 
 
-def note_heard(store: Store, uids: Iterable[str], as_of: int) -> None:
+def note_confirmed(store: Store, uids: Iterable[str], as_of: int) -> None:
     """Record that home has these tombstones, with the time of its clock. Inside a transaction."""
     store.execute_many(
         "UPDATE tombstones SET heard_at = ? WHERE uid = ? AND heard_at IS NULL", [(as_of, uid) for uid in uids]
@@ -134,7 +135,7 @@ def open_again(store: Store, after: int) -> None:
     store.execute("UPDATE tombstones SET done_at = NULL WHERE id > ? AND done_at IS NOT NULL", (after,))
 
 
-def unheard(store: Store) -> tuple[int, int | None]:
+def count_unconfirmed(store: Store) -> tuple[int, int | None]:
     """Return how many deletions home has not confirmed, and the time of the oldest."""
     row = store.row(f"SELECT {_COUNT}, min(made_at) FROM tombstones WHERE heard_at IS NULL")
     return (0, None) if row is None else (int(row[0]), row[1])

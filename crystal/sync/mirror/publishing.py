@@ -169,7 +169,7 @@ def roll_key(store: Store, random: Random, now: int) -> None:
     mirror.add_key(store, random(32), now)
 
 
-def on_told(store: Store, told: Mapping[str, Any], *, now: int) -> None:
+def take_device_report(store: Store, told: Mapping[str, Any], *, now: int) -> None:
     """Process a device's report on its mirror: objects that it cannot get.
 
     A report causes at most one upload of each object: one made within the last hour is left unchanged.
