@@ -97,6 +97,12 @@ def test_dashes_and_emoji_do_not_hide_a_word_from_the_fast_look() -> None:
     assert may_hold(Terms.of("that"), line)
 
 
+def test_a_part_of_a_word_is_no_word_to_the_fast_look_which_would_have_every_line_read() -> None:
+    line = json.dumps({"message": "what\nnext"}).encode()
+    for query, is_there in (("essage", False), ("hat", False), ("what", True), ("next", True), ('"hat"', True)):
+        assert may_hold(Terms.of(query), line) == is_there, query
+
+
 @given(st.text("ae\u0301\u0308ﬁＡ的가\u3000 İ\n"))
 def test_folding_asks_about_each_character_once(text: str) -> None:
     whole, asked = text * 50, list[str]()

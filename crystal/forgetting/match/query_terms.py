@@ -109,7 +109,9 @@ def readable(line: bytes) -> str:
 
 def may_hold(terms: Terms, data: bytes) -> bool:
     """Return False if some lines certainly lack one of the words. A fast check without false negatives."""
-    return all(_may_say(piece, data) for piece in map(_longest_piece, (*terms.words, *terms.phrases)))
+    pieces = [(_longest_piece(word), True) for word in terms.words]
+    pieces += [(_longest_piece(phrase), False) for phrase in terms.phrases]
+    return all(_may_say(piece, data, is_word=is_word) for piece, is_word in pieces)
 
 
 @cache
@@ -117,12 +119,24 @@ def _longest_piece(term: str) -> str:
     return max(re.findall(r"[\w.:-]+", term), key=len, default="")
 
 
-def _may_say(piece: str, data: bytes) -> bool:
-    """Return False if no text of some lines has a piece of a word, nor one that reads like it."""
-    plain = (rb"(?i)" + re.escape(piece.encode()),) if piece.isascii() else ()
+def _may_say(piece: str, data: bytes, *, is_word: bool) -> bool:
+    """Return False if no text of some lines has a piece of a word, nor one that reads like it.
+
+    A piece of a phrase may be within a word; another one has borders of words where it begins and ends.
+    """
+    sought = _as_word(piece) if is_word else re.escape(piece.encode())
+    plain = (rb"(?i)" + sought,) if piece.isascii() else ()
     if scanner((*plain, *_UNUSUAL))(data) is None:
         return False
     return bool(plain and scanner(plain)(data)) or any(_may_be_in(piece, char) for char in _unusual_chars(data))
+
+
+@cache
+def _as_word(piece: str) -> bytes:
+    """Return a pattern for a piece that no letter or digit continues. One that ends an escape does not continue it."""
+    before = rb"(?:^|[^a-z0-9]|\\[a-z]|\\u[0-9a-f]{4})" if piece[:1].isalnum() else b""
+    after = rb"(?:[^a-z0-9]|$)" if piece[-1:].isalnum() else b""
+    return before + re.escape(piece.encode()) + after
 
 
 _UNUSUAL = (rb"[\x80-\xff\x1b]", rb"\\u")
