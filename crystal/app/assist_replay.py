@@ -12,10 +12,10 @@ from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
 from crystal.app.file_paths import FilePaths
 from crystal.app.session_context_content import tellable
-from crystal.app.used_afterwards import IS_NAME, words_of
+from crystal.app.used_afterwards import is_used, said_words, words_around, words_of
 from crystal.assist import facts as wording
 from crystal.assist.facts import Fact, Known
-from crystal.assist.replay import Moment, MomentFacts, ReplayTally, common_words, is_used, replay_moments
+from crystal.assist.replay import Moment, MomentFacts, ReplayTally, common_words, replay_moments
 from crystal.errors import StoreDamagedError
 from crystal.hook.assist import MAX_PACKET_AGE_NS, MOMENTS, is_in_summary
 from crystal.store import Store
@@ -24,7 +24,6 @@ from crystal.store.sessions.conversations import (
     Session,
     TurnRow,
     list_sessions,
-    said_after,
     session_days,
     session_turns,
 )
@@ -137,19 +136,16 @@ class _Said:
 
     def __init__(self, store: Store) -> None:
         names = [name for name, _ in session_days(store, 0)]
-        self._words = {
-            name: [(at, words_of(text)) for at, text in said_after(store, name, 0, MAX_TURNS)] for name in names
-        }
+        self._words = {name: said_words(store, name, MAX_TURNS) for name in names}
         self.common = common_words([set().union(*(words for _, words in one)) for one in self._words.values()])
 
     def around(self, moment: Moment) -> tuple[set[str], set[str]]:
         """Return the words of a session until a moment, the call itself with them, and after it."""
-        said, given = self._words.get(moment.session, []), (moment.before, moment.after)
-        before = set().union(*(words for at, words in said if at <= moment.at))
-        after = set().union(*(words for at, words in said if at > moment.at))
-        return tuple(
-            words if text is None else words_of(text) for text, words in zip(given, (before, after), strict=True)
-        )  # type: ignore[return-value]
+        before, after = words_around(self._words.get(moment.session, []), moment.at)
+        return (
+            before if moment.before is None else words_of(moment.before),
+            after if moment.after is None else words_of(moment.after),
+        )
 
 
 def _judge(tally: ReplayTally, told: Sequence[MomentFacts], said: _Said) -> None:
@@ -158,8 +154,8 @@ def _judge(tally: ReplayTally, told: Sequence[MomentFacts], said: _Said) -> None
     tally.moments += len(told)
     for at, (moment, text, facts) in enumerate(with_fact):
         around = said.around(moment)
-        used = is_used(words[at], *around, is_name=IS_NAME.search)
+        used = is_used(words[at], *around)
         tally.used += used
-        tally.by_chance += is_used(words[at - len(words) // 2], *around, is_name=IS_NAME.search)
+        tally.by_chance += is_used(words[at - len(words) // 2], *around)
         tally.tokens += sum(int(fact["tokens"]) for fact in facts)
         tally.told.append((moment, text, used))

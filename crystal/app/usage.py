@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
 from crystal.app.session_context_content import told_log
-from crystal.app.used_afterwards import Used, told_and_used
+from crystal.app.used_afterwards import Used, found_and_used, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
 from crystal.reflect.run import add_runs
@@ -34,6 +34,7 @@ class Period:
         assisted, assisted_tokens: Facts that sessions were told by assist, and their tokens.
         usd: What models cost, by purpose.
         told, used: Memories that the latest sessions were told, and those whose words were said afterwards.
+        searches, opened, opened_used: Searches of agents, hits that they opened then, and those used as ``used``.
         hook_runs, hook_p50_ms, hook_p95_ms: Runs of the hook, the latest 2,000 at most, and what half and 95 % took.
     """
 
@@ -50,6 +51,9 @@ class Period:
     usd: dict[str, float]
     told: int
     used: int
+    searches: int
+    opened: int
+    opened_used: int
     hook_runs: int
     hook_p50_ms: float
     hook_p95_ms: float
@@ -71,8 +75,9 @@ def usage(machine: Machine) -> UsageReport:
     every = list_memories(machine, status=None, limit=MAX_LISTED)
     log = [one for one in told_log(machine, MAX_LISTED) if one.at >= now - max(PERIODS.values())]
     used = told_and_used(machine.store, log, {one.id: one.text for one in every})
+    found = found_and_used(machine, now - max(PERIODS.values()))
     hook_runs = last_runs(machine.store, KEEP)
-    periods = {name: _period(machine, now - ms, log, used, hook_runs) for name, ms in PERIODS.items()}
+    periods = {name: _period(machine, now - ms, log, used, found, hook_runs) for name, ms in PERIODS.items()}
     return UsageReport(_pool(machine, every), waiting, periods)
 
 
@@ -87,15 +92,18 @@ def _pool(machine: Machine, every: Sequence[Remembered]) -> dict[str, int]:
 
 
 def _period(
-    machine: Machine, since: int, log: Sequence[Injection], used: Sequence[Used], hook_runs: Sequence[tuple[int, float]]
+    machine: Machine,
+    since: int,
+    log: Sequence[Injection],
+    used: Sequence[Used],
+    found: Sequence[Used],
+    hook_runs: Sequence[tuple[int, float]],
 ) -> Period:
     runs = learned.runs_since(machine.store, since)
     recent = [one for one in log if one.at >= since]
     told = [one for one in recent if one.source != ASSIST]
     candidates, selected, omitted, tokens = _sums(told)
     _, assisted, _, assisted_tokens = _sums(one for one in recent if one.source == ASSIST)
-    seen = [(one.memories, one.used) for one in used if one.at >= since]
-    memories, used_afterwards = map(sum, zip((0, 0), *seen, strict=True))
     hook = latency(sorted(ms for at, ms in hook_runs if at >= since))
     return Period(
         len(runs),
@@ -109,12 +117,18 @@ def _period(
         assisted,
         assisted_tokens,
         spent_by_purpose(machine.store, since),
-        memories,
-        used_afterwards,
+        *_used_since(used, since)[1:],
+        *_used_since(found, since),
         hook.runs,
         round(hook.p50_ms or 0.0, 1),
         round(hook.p95_ms or 0.0, 1),
     )
+
+
+def _used_since(used: Iterable[Used], since: int) -> tuple[int, int, int]:
+    """Return how many there are since a moment, and the sums of what was known and used."""
+    recent = [one for one in used if one.at >= since]
+    return len(recent), sum(one.known for one in recent), sum(one.used for one in recent)
 
 
 def _sums(told: Iterable[Injection]) -> tuple[int, ...]:

@@ -1,32 +1,48 @@
-"""Measure how many memories a session used after it was told them: whether their distinguishing words were said.
+"""Measure how much of what a session was told, or opened after a search, it used: whether its own words were said.
 
-Words are compared, not meanings: a memory that is followed silently counts as unused, and words that would have been
-said anyway count as use. Nothing is stored; a forgotten memory or session is not counted.
+Words are compared, not meanings: what is followed silently counts as unused, and words that would have been said anyway
+count as use. Nothing is stored: crystal keeps neither searches nor their results, but a transcript has its agent's
+calls. What was forgotten is not counted.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, groupby, islice
 
+from crystal.app.context import Machine
+from crystal.app.memory_queries import memory_of
+from crystal.errors import CrystalError
 from crystal.model.named_tuple import NamedTuple
+from crystal.sessions.reading import find_target, read
 from crystal.store import Store
 from crystal.store.sessions.contexts import Injection
 from crystal.store.sessions.conversations import said_after
+from crystal.store.sessions.turn_texts import turn_texts
+from crystal.store.work.queries import MemoryCall, memory_calls
 from crystal.text.query import STOP_WORDS
 
 MAX_SESSIONS, MAX_TURNS = 50, 200
 """Limits: the latest sessions of a period that are read, and the turns of each, the first after it was told."""
+MAX_SAID, MAX_OPENED = 5_000, 2_000
+"""Limits: turns of a session in which hits were opened, and characters of a hit."""
 MIN_WORDS, MIN_LETTERS = 2, 4
 _WORD = re.compile(r"\w(?:[\w./:-]*\w)?")
-IS_NAME = re.compile(r"[\d_./:]")
+_IS_NAME = re.compile(r"[\d_./:]")
+_THING = re.compile(r"(?=.*[\d_./:]).*[^\W\d_]")
+"""A name with a letter. Of a whole message other words would too often be said anyway."""
+_SEARCHES = ("crystal_search", "search_memory", "memory_search")
+_OPENED = re.compile(r"^id: (\S+)", re.MULTILINE)
+_COMMAND = re.compile(r"(?:^|[;&|(]) *(?:\S*/)?crystal (?:search|show +([\w-]+))(?= |$)")
 
 
 class Used(NamedTuple):
-    """Memories that one session was told at a moment, and how many of them were used after it."""
+    """What one session was told, or opened after a search, and how much of it was used after that moment."""
 
     at: int
-    memories: int
+    known: int
     used: int
 
 
@@ -51,13 +67,76 @@ def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
     used = []
     for ident, own in words.items():
         common = set().union(*(words[other] for other in words if other != ident))
-        hits = (own - common) & heard
-        if any(map(IS_NAME.search, hits)) or len(hits) >= min(MIN_WORDS, max(1, len(own))):
+        if is_used(own, common, heard, min(MIN_WORDS, max(1, len(own)))):
             used.append(ident)
     return used
+
+
+def found_and_used(machine: Machine, since: int) -> list[Used]:
+    """Return for each search of an agent how many hits the agent opened before its next search, and used.
+
+    Read are the latest sessions since a moment that have searches.
+    """
+    by_session = groupby(memory_calls(machine.store, since), key=lambda one: one.session_id)
+    sessions = filter(None, (_searches(machine, session, [*calls]) for session, calls in by_session))
+    return list(chain.from_iterable(islice(sessions, MAX_SESSIONS)))
+
+
+def _searches(machine: Machine, session: str, calls: Sequence[MemoryCall]) -> list[Used]:
+    found, said = list[Used](), list[tuple[int, set[str]]]()
+    texts = turn_texts(machine.store, [one.turn for one in calls], MAX_OPENED)
+    for call in calls:
+        for opened in _steps(call, texts[call.turn][1] if call.turn in texts else ""):
+            text = _hit_text(machine, opened) if opened and found else None
+            if not opened:
+                found.append(Used(call.at, 0, 0))
+            elif text:
+                said = said or said_words(machine.store, session, MAX_SAID)
+                is_new = is_used(filter(_THING.search, words_of(text)), *words_around(said, call.at))
+                found[-1] = Used(found[-1].at, found[-1].known + 1, found[-1].used + is_new)
+    return found
+
+
+def _steps(call: MemoryCall, text: str) -> list[str]:
+    """Return the ids that a call opens, and an empty one for each search."""
+    if call.command is not None:
+        return [each[1] or "" for each in _COMMAND.finditer(call.command)]
+    if call.tool.endswith(_SEARCHES):
+        return [""]
+    return _OPENED.findall(text)[:1] if call.tool.endswith("crystal_get") else []
+
+
+def _hit_text(machine: Machine, ident: str) -> str | None:
+    """Return the beginning of a hit's or a memory's text; None for a session, and for what is not there."""
+    with suppress(CrystalError):
+        if ident.lower().startswith("mem-"):
+            return memory_of(machine, ident).text
+        target = find_target(machine.stores, ident)
+        if target.chunk is not None:
+            return read(machine.stores, target, context=0).turns[0].text[:MAX_OPENED]
+    return None
+
+
+def is_used(own: Iterable[str], before: Collection[str], after: Collection[str], least: int = MIN_WORDS) -> bool:
+    """Return whether of a text's own words some are new after a moment: one name, or so many others."""
+    new = {word for word in own if word in after and word not in before}
+    return any(map(_IS_NAME.search, new)) or len(new) >= least
+
+
+def said_words(store: Store, session_id: str, limit: int) -> list[tuple[int, set[str]]]:
+    """Return (time, words) of what user and assistant said and called in a session, its first turns."""
+    return [(at, words_of(text)) for at, text in said_after(store, session_id, 0, limit)]
+
+
+def words_around(said: Sequence[tuple[int, set[str]]], moment: int) -> tuple[set[str], set[str]]:
+    """Return the words that were said until a moment, and after it."""
+    before, after = set[str](), set[str]()
+    for at, words in said:
+        (after if at > moment else before).update(words)
+    return before, after
 
 
 def words_of(text: str) -> set[str]:
     """Return the names in a text, and its words that are long and not common."""
     words = set(_WORD.findall(text.casefold()))
-    return {word for word in words - STOP_WORDS if len(word) >= MIN_LETTERS or IS_NAME.search(word)}
+    return {word for word in words - STOP_WORDS if len(word) >= MIN_LETTERS or _IS_NAME.search(word)}

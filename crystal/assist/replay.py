@@ -16,7 +16,6 @@ from crystal.assist.facts import Known
 from crystal.hook.assist import PACKETS, worth_telling
 from crystal.hook.matching import facts_for_edit, facts_for_failure
 
-MIN_WORDS = 2
 MAX_RARE = 3
 """A word that so few sessions have is no common one, however few sessions there are."""
 
@@ -105,14 +104,6 @@ def _known(moment: Moment, find: Callable[..., dict[str, str] | None]) -> list[d
     if moment.kind in PACKETS:
         return worth_telling(moment.kind, moment.given)
     return facts_for_edit(moment.given, "", find) if moment.kind == "edit" else facts_for_failure(moment.given, find)
-
-
-def is_used(
-    told: Collection[str], before: Collection[str], after: Collection[str], is_name: Callable[[str], Any]
-) -> bool:
-    """Return whether of the words told some are new after a moment: one name, or two other words."""
-    new = {word for word in told if word in after and word not in before}
-    return any(map(is_name, new)) or len(new) >= MIN_WORDS
 
 
 def common_words(sessions: Sequence[Collection[str]]) -> set[str]:

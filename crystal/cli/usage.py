@@ -50,6 +50,8 @@ def _rows(period: Period) -> Iterator[tuple[str, str]]:
         yield "used", _used(period)
     else:
         yield "told", "nothing"
+    if period.searches:
+        yield "found", _found(period)
     if period.assisted:
         yield "assist", f"{count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens"
     if period.hook_runs:
@@ -63,3 +65,8 @@ def _used(period: Period) -> str:
         return "not known yet: the sessions that were told have said nothing since"
     share = f"{period.used / period.told:.0%}"
     return f"{share}: words of {period.used:,} of {period.told:,} told memories came up later"
+
+
+def _found(period: Period) -> str:
+    asked = f"agents searched {count_words(period.searches, 'time')} and opened {count_words(period.opened, 'hit')}"
+    return f"{asked}; names of {period.opened_used:,} came up later" if period.opened else asked

@@ -17,9 +17,10 @@ from crystal.app.background import enrich
 from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.app.session_context_content import LOCK
+from crystal.app.used_afterwards import is_used
 from crystal.assist.decisions import find_reason
 from crystal.assist.facts import Fact, Known, edited, encode_facts, failure_fact
-from crystal.assist.replay import Moment, common_words, is_used, replay_moments
+from crystal.assist.replay import Moment, common_words, replay_moments
 from crystal.capture.lock import try_lock
 from crystal.config.edit import set_value
 from crystal.errors import StoreDamagedError
@@ -286,7 +287,7 @@ def test_nothing_of_the_future_and_nothing_of_its_own_is_told() -> None:
 
 def test_new_names_or_two_new_words_count_as_use() -> None:
     def used(told: str, before: str, after: str) -> bool:
-        return is_used(told.split(), before.split(), after.split(), is_name=lambda word: "." in word)
+        return is_used(told.split(), before.split(), after.split())
 
     assert used("a.py", "", "a.py")
     assert not used("a.py", "a.py", "a.py")

@@ -172,7 +172,7 @@ def test_the_figures_of_years_fit_into_a_terminal() -> None:
     many = 12_345_678
     run = ReflectorRun(0, many * 1000, many, many, many, many, many, many, many, many, 1234.5678, many, many)
     spent = dict.fromkeys(("learning", "summary", "embedding"), 1234.5678) | {"deep search": 0.0012}
-    period = Period(many, run, many, many, many, many, many, 0.9, many, many, spent, many, many, many, 123.4, 567.8)
+    period = Period(many, run, *[many] * 5, 0.9, many, many, spent, *[many] * 6, 123.4, 567.8)
     lines = [line for _, text in _rows(period) for line in wrapped(text, Look(80, False, True), 12)]
     assert max(map(len, lines)) <= 80
     said = " ".join(" ".join(lines).split())

@@ -43,6 +43,16 @@ class ChangedRow(NamedTuple):
     folder: str | None
 
 
+class MemoryCall(NamedTuple):
+    """A call of an agent that asks crystal. ``tool`` is in small letters; ``command`` is None for a tool of MCP."""
+
+    turn: int
+    session_id: str
+    at: int
+    tool: str
+    command: str | None
+
+
 class FailedRun(NamedTuple):
     """A command that failed with an error, by its hash; ``result`` is the turn that printed it."""
 
@@ -236,6 +246,18 @@ def moving_commands(
         " AND instr(c.what, 'mv ') AND instr(c.what, ?1)"
         " AND (?2 IS NULL OR t.project IN (SELECT value FROM json_each(?2))) ORDER BY at DESC LIMIT ?3",
         (name, projects, MAX_STEPS),
+    )
+
+
+def memory_calls(store: Store, since: int) -> list[MemoryCall]:
+    """Return the calls of crystal's tools and commands since a moment (ms): latest session first, each by time."""
+    return store.all(
+        MemoryCall,
+        "SELECT t.id, s.session_id, t.ts, lower(t.tool), c.what FROM sessions s JOIN turns t ON t.session = s.id"
+        " LEFT JOIN work_calls c ON c.turn = t.id AND NOT c.is_edit WHERE s.last_at >= ?1 AND t.ts >= ?1"
+        " AND t.role = 'tool_call' AND (t.tool LIKE '%crystal%' OR instr(c.what, 'crystal s'))"
+        " ORDER BY s.last_at DESC, s.id, t.ts, t.offset, t.part",
+        (since,),
     )
 
 
