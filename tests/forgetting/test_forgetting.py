@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import time
 import uuid
 from pathlib import Path
 
 import pytest
 
+from crystal.app.forget import carry_out_and_prove, finish_left, plan_forget
 from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
-from crystal.forgetting.request import Forgotten
+from crystal.forgetting.request import ForgetRequest, Forgotten
 from tests.support.forgetting_machine import NOW, Desk, said
 from tests.support.table import each_row
 
@@ -57,6 +59,71 @@ def test_one_message_is_gone_from_every_file_and_its_neighbours_stay(desk: Desk)
     assert before in kept
     assert after in kept
     assert proved(desk) == 100.0
+
+
+def linked_archive(desk: Desk) -> tuple[Path, Path]:
+    """The archive, which a person moved to another disk, and the place there."""
+    archived = next(desk.ldm.rglob("*.zst"))
+    moved = desk.home.parent / "moved.zst"
+    archived.rename(moved)
+    archived.symlink_to(moved)
+    return archived, moved
+
+
+def test_of_an_archive_that_became_a_link_nothing_stays_where_the_link_leads_to(desk: Desk) -> None:
+    desk.say(S1, said("what stands before it stays"), said(SECRET))
+    desk.capture()
+    archived, moved = linked_archive(desk)
+    assert_left(desk, desk.forget(query="quokka"), "what stands before it stays")
+    assert not moved.exists()
+    assert not archived.is_symlink()
+
+
+def test_a_moved_archive_that_cannot_be_deleted_is_named_until_it_is_gone(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.say(S1, said("what stands before it stays"), said(SECRET))
+    desk.capture()
+    archived, moved = linked_archive(desk)
+    unlink = Path.unlink
+
+    def refusing(path: Path, *, missing_ok: bool = False) -> None:
+        if path == moved:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patch, desk.open() as machine:
+        patch.setattr(Path, "unlink", refusing)
+        done, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(query="quokka")))
+    assert not done.is_done
+    assert any(str(moved) in reason for reason in done.pending), done.pending
+    assert not proof.proved
+    assert archived.is_symlink()
+    with desk.open() as machine:
+        assert finish_left(machine) == 0
+    assert not moved.exists()
+    assert desk.holding("quokka") == []
+
+
+def test_a_file_of_somebody_else_that_a_link_leads_to_stays(desk: Desk) -> None:
+    desk.say(S1, said("what stands before it stays"), said(SECRET))
+    desk.capture()
+    archived, moved = linked_archive(desk)
+    moved.write_bytes(b"a file of another program")
+    assert desk.forget(query="quokka").is_done
+    assert archived.read_bytes() == moved.read_bytes() == b"a file of another program"
+
+
+def test_an_equal_archive_of_another_session_that_a_link_leads_to_stays(desk: Desk) -> None:
+    for session in (S1, S2):
+        desk.say(session, said(SECRET, ident=session), said("it stays", ident=f"{session}-2"))
+    desk.capture()
+    one, other = sorted(desk.ldm.rglob("*.zst"))
+    before = other.read_bytes()
+    one.unlink()
+    one.symlink_to(other)
+    assert desk.forget(session=S1).is_done
+    assert (one.is_symlink(), other.read_bytes()) == (False, before)
 
 
 def test_nothing_brings_it_back(desk: Desk) -> None:

@@ -35,7 +35,7 @@ from crystal.store.search import space
 ARCHIVE = "archive"
 """Work: lines of an archived row. The target is the row, the detail their numbers."""
 FILE = "file"
-"""Work: a file that is to be deleted; a path below the LDM home."""
+"""Work: a file that is to be deleted; a path below the LDM home. The detail is where a person moved it."""
 SESSION = "session"
 """Work: a session whose log, title and summary are to be made again from what is left. The detail is its agent."""
 SWEPT = "swept"

@@ -105,7 +105,7 @@ class Finisher:
         self._pending += [] if problem is None else [problem]
         self._archives()
         for work in forgotten_work.works(self._store, delete_rows.FILE):
-            self._try(delete_file, self._context.ldm_home / work.target, done=[work])
+            self._try(self._file, work, done=[work])
         self._try(self._leftovers)
         self._try(self._half_made_mirror)
         if self._context.outbox is not None:
@@ -146,6 +146,11 @@ class Finisher:
         with self._store.transaction():
             file_cleanup.rewrite_archive(self._store, transcript, gone, self._context.ldm_home, self._now)
             forgotten_work.end_works(self._store, works)
+
+    def _file(self, work: ForgetWork) -> None:
+        """Delete an archive, first what a link in its place leads to: the proof looks there while the link stays."""
+        for target in (*(work.detail or ()), work.target):
+            delete_file(self._context.ldm_home / target)
 
     def _leftovers(self) -> None:
         newest = max((tombstone.made_at for _, tombstone in forgetting.open_tombstones(self._store)), default=0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
@@ -157,7 +158,17 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
         else:
             sha = hashlib.sha256(text).digest()
             forgotten_rows.place_lines(store, row.id, frame.offset, frame.length, sha, len(text))
-    forgotten_work.add_work(store, "file", rows[0].archive, None, now)
+    forgotten_work.add_work(store, "file", rows[0].archive, _moved_to(store, rows, ldm_home), now)
+
+
+def _moved_to(store: Store, rows: Sequence[KeptRow], ldm_home: Path) -> list[str] | None:
+    """Return where a person moved the archive of some rows, leaving a link; None for another file or archive."""
+    path = ldm_home / rows[0].archive
+    if not path.is_symlink() or all(text_of_row(row, ldm_home) is None for row in rows):
+        return None
+    target = os.path.realpath(path)
+    is_archive = os.path.relpath(target, os.path.realpath(ldm_home)) in checks.known_archives(store)
+    return None if is_archive else [target]
 
 
 def _records_among(row: KeptRow, numbers: set[int], ldm_home: Path) -> list[str]:
