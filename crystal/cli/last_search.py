@@ -30,8 +30,8 @@ def remember_hits(data_dir: Path, names: Sequence[str]) -> None:
 def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> str:
     """Return the name of the hit at a place of the last search; return any other text unchanged.
 
-    ``@2`` is always a place. ``2`` is a place if the last search in this terminal had as many hits; otherwise it is a
-    hit's number or the beginning of a session's id, as in scripts. With ``by_person``, one or two digits are a place.
+    ``@2`` is always a place, up to three digits are one after a search in this terminal. Otherwise they are a hit's
+    number or the beginning of a session's id, as in scripts; with ``by_person``, one or two digits are a place.
 
     Raises:
         NotFoundError: It is a place, and the last search had fewer hits, or none was made in this terminal.
@@ -48,16 +48,14 @@ def named_by_place(data_dir: Path, wanted: str, *, by_person: bool = False) -> s
     hits = found or []
     if 1 <= int(word) <= len(hits):
         return hits[int(word) - 1]
-    if is_place or (by_person and len(word) < 3):
+    if is_place or (found is not None and len(word) < 4) or (by_person and len(word) < 3):
         none = "no search in this terminal has found anything yet"
         reason = none if found is None else f"the last search here had {len(hits) or 'no'} hit{'s' * (len(hits) != 1)}"
-        hint = (
-            "hits are @1 to @{0}; try: crystal show @{0}".format(len(hits))
-            if hits
-            else 'search first: crystal search "..."'
-        )
-        hint = hint if is_place else f"by its number: crystal show h{word}"
-        raise NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint)
+        at = "@" * is_place
+        places = f"hits are {at}1 to {at}{len(hits)}; try: crystal show {at}{len(hits)}"
+        by_number = "" if is_place or not int(word) else f"; by its number in the memory: crystal show h{word}"
+        hint = places if hits else 'search first: crystal search "..."'
+        raise NotFoundError(f"there is no hit {wanted}: {reason}", hint=hint + by_number)
     return wanted
 
 
