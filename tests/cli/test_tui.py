@@ -120,6 +120,7 @@ def test_blame_fix_and_history_of_what_is_in_sight(store: Store, tmp_path: Path)
     cured(store, "one", NOW, str(shop))
 
     async def steps(browser: MemoryBrowser, press: Callable[..., Awaitable[None]]) -> None:
+        first = rows(browser)
         await press("enter")
         assert "Edit call" in page(browser)
         await press("f")
@@ -133,7 +134,13 @@ def test_blame_fix_and_history_of_what_is_in_sight(store: Store, tmp_path: Path)
         assert "Edit call" in page(browser)
         await press("a")
         assert [row.splitlines()[1].split(" ")[0] for row in rows(browser)] == ["fixed", "edited", "failed"]
-        await press("escape", "t")
+        await press("escape")
+        assert "Edit call" in page(browser), "where a was pressed"
+        await press("escape")
+        assert title(browser).startswith("who wrote "), "its list"
+        await press("escape", "escape")
+        assert rows(browser) == first, "the one before"
+        await press("t")
         assert len(rows(browser)) == 2  # the day, and the session
 
     browse(steps)

@@ -89,6 +89,7 @@ class MemoryBrowser(App[None]):
         self._machine, self._executor, self._query = machine, executor, query
         self._entries: list[ListEntry] = []
         self._title = ""
+        self._before: list[tuple[list[ListEntry], str, ConversationPage | None]] = []
         self._page: ConversationPage | None = None
         self._is_unfolded = False
 
@@ -115,6 +116,7 @@ class MemoryBrowser(App[None]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search when nothing was typed for a moment."""
         self._leave_conversation()
+        self._before.clear()
         self.run_worker(self._search(event.value.strip()), group="list", exclusive=True)
 
     def on_input_submitted(self, _: Input.Submitted) -> None:
@@ -131,15 +133,16 @@ class MemoryBrowser(App[None]):
     async def _list(self, ask: Callable[[Machine], EntryList]) -> None:
         """Show a list; an error is shown in the title."""
         found = await self._read(ask)
-        if found is None:
-            return
-        self._entries = list(found.entries)
+        if found is not None:
+            self._fill(list(found.entries), f"{found.title}: {found.note}" if found.note else found.title)
+
+    def _fill(self, entries: list[ListEntry], title: str) -> None:
+        self._entries, self._title = entries, title
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options(Option(_row(one), disabled=one.target is None) for one in self._entries)
-        self._title = f"{found.title}: {found.note}" if found.note else found.title
-        self._say(self._title)
-        if any(one.target for one in self._entries):
+        options.add_options(Option(_row(one), disabled=one.target is None) for one in entries)
+        self._say(title)
+        if any(one.target for one in entries):
             options.action_first()
 
     async def _read(self, ask: Callable[[Machine], Result]) -> Result | None:
@@ -159,8 +162,16 @@ class MemoryBrowser(App[None]):
         self._say(self._title)
 
     def _show_list(self, ask: Callable[[Machine], EntryList]) -> None:
-        self.action_return()
+        self._before.clear()
+        self._to_list()
         self.run_worker(self._list(ask), group="list", exclusive=True)
+
+    def _jump(self, ask: Callable[[Machine], EntryList]) -> None:
+        """List something about what is shown; ``action_return`` goes back to it."""
+        page = self._page if self.query_one("#conversation").has_focus_within else None
+        before = [*self._before, (self._entries, self._title, page)]
+        self._show_list(ask)
+        self._before = before
 
     # ---------------------------------------------------------------------------------------------- the conversation
 
@@ -233,7 +244,7 @@ class MemoryBrowser(App[None]):
         is_read = self.query_one("#conversation").has_focus_within
         thing = (self._nearest("name") if is_read else None) or self.query_one(Input).value
         if thing.strip():
-            self._show_list(lambda machine: _reading().history(machine, thing))
+            self._jump(lambda machine: _reading().history(machine, thing))
         else:
             self._say("nothing to look up: type a name, or open a conversation that edits a file")
 
@@ -241,7 +252,7 @@ class MemoryBrowser(App[None]):
         """List who wrote the lines of the visible file."""
         file, name = self._nearest("file"), self._nearest("name")
         if file and name:
-            self._show_list(lambda machine: _reading().lines_of(machine, file, name))
+            self._jump(lambda machine: _reading().lines_of(machine, file, name))
         else:
             self._say("no file is edited here: open a conversation that edits one")
 
@@ -249,7 +260,7 @@ class MemoryBrowser(App[None]):
         """List the cures of the visible error."""
         error = self._nearest("error")
         if error:
-            self._show_list(lambda machine: _reading().cures(machine, error))
+            self._jump(lambda machine: _reading().cures(machine, error))
         else:
             self._say("nothing failed here: open a conversation in which a command failed")
 
@@ -281,7 +292,16 @@ class MemoryBrowser(App[None]):
         self.run_worker(self._open(page.target, max(0, start)), group="conversation", exclusive=True)
 
     def action_return(self) -> None:
-        """Go back to the list."""
+        """Go back to the list; from a list about something, to that."""
+        if not (self._before and self.query_one(OptionList).has_focus):
+            self._to_list()
+            return
+        entries, title, page = self._before.pop()
+        self._fill(entries, title)
+        if page is not None:
+            self._turn_to(page, page.start)
+
+    def _to_list(self) -> None:
         self._leave_conversation()
         self.query_one(OptionList).focus()
 
