@@ -254,22 +254,20 @@ def _worth_more(
     more = MAX_GAIN * left * (1 / best[0] + PADDED / best[1])
     if more >= 1 + PADDED:  # above the best
         return None
-    some, together = _together(own, padded, best)
+    together = _relative(own, padded, best)
     above = together[together > more]
     if len(above) < max(CANDIDATES, depth):  # what has none of these words may become one
         return None
     least = _last_of(above, max(CANDIDATES, depth)) - more
     likely = together >= least
     if spans and least > 0:
-        inside = field.index.within(spans)[some]
+        inside = field.index.within(spans)[: len(own)]
         in_span = _last_of(together[inside], IN_SPAN) - more
         likely |= inside & (together >= in_span)
         least = min(least, in_span)
-    if least <= 0:  # what has none of these words may become one
+    if least <= 0 or np.count_nonzero(likely) * FEW_OF > len(own):
         return None
-    if np.count_nonzero(likely) * FEW_OF > len(own):
-        return None
-    chosen = distinct(np.concatenate([also, some[likely], field.index.find(sorted(field.named))]))
+    chosen = distinct(np.concatenate([also, np.flatnonzero(likely), field.index.find(sorted(field.named))]))
     return chosen[(chosen >= 0) & (chosen < len(own))]
 
 
@@ -279,18 +277,13 @@ def _best(
     """Return the best by words, and the best of the times asked for."""
     if best[1] <= 0:
         return np.empty(0, np.int64)
-    some, together = _together(own, padded, best)
+    some = np.flatnonzero(padded > 0)
+    together = _relative(own[some], padded[some], best)
     found = [some[_top(together, max(CANDIDATES, depth))]]
     if spans:
         inside = field.index.within(spans)[some]
         found.append(some[inside][_top(together[inside], IN_SPAN)])
     return np.concatenate(found)
-
-
-def _together(own: Floats, padded: Floats, best: tuple[float, float]) -> tuple[Ints, Floats]:
-    """Return what has a word, or has it among its neighbours' words, and its scores, each relative to the best."""
-    some = np.flatnonzero(padded > 0)
-    return some, _relative(own[some], padded[some], best)
 
 
 def _relative(own: Floats, padded: Floats, best: tuple[float, float]) -> Floats:
