@@ -84,6 +84,11 @@ def _relay(machine: Machine, standing: dict[str, Any] | None) -> Iterator[Check]
         yield Check("relay", "warning", error.message, error.hint)
     else:
         yield Check("relay", "ok", f"{standing['url']} answers")
+    from crystal.app.sync.relay_state import unheard_devices  # noqa: PLC0415 - as above
+
+    for device in unheard_devices(machine.store, machine.now()):
+        words = f"nothing has arrived from {device.name} since it was paired; it may be off, or the relay keeps nothing"
+        yield Check("relay", "warning", words, "on that machine run: crystal relay status")
     since = standing["outbox"]["since"]
     if since is not None and machine.now() - since > LONG_UNHEARD_MS:
         words = f"{standing['outbox']['blobs']:,} sealed blobs wait for home, the oldest for more than a week"

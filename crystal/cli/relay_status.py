@@ -52,7 +52,7 @@ def code_of(state: RelayState) -> int:
         return DAMAGED
     behind = any((one.missing or one.known.state == "waiting") and not one.is_settled for one in state.streams)
     unsent = state.backlog is not None and (state.backlog.blobs > 0 or state.resting is not None)
-    return WAITS if behind or unsent else 0
+    return WAITS if behind or unsent or state.unheard else 0
 
 
 def code_of_streams(stuck: Sequence[StreamStatus]) -> int:
@@ -91,6 +91,7 @@ def _json(state: RelayState) -> dict[str, Any]:
             {"device": name, **json_row(one, "code", "streams", "blobs", first="first_at", last="last_at")}
             for name, one in state.refused
         ],
+        "unheard": [one.name for one in state.unheard],
         "lost": [json_row(one, "since", problem="message", times="tries") for one in state.lost],
     }
 
@@ -130,6 +131,11 @@ def _lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tuple[st
             ("lost", f"{problem.message} (since {ago(problem.since)}, found {count_words(problem.tries, 'time')})")
         )
         lines.append(("", "hint: check the relay's disk; if it happens again, use another relay"))
+    for peer in state.unheard:
+        lines.append(("unheard", f"{peer.name}: nothing has arrived since it was paired {ago(peer.paired_at)}"))
+        lines.append(
+            ("", "hint: on it run: crystal relay status; if it has sent something, the relay does not keep it")
+        )
     ids = short_ids([one.known.stream for one in state.streams] + [one.stream for one in state.skips])
     lines += [line for one in _shown(state.streams) for line in _stream_lines(one, ids[one.known.stream], ago)]
     hidden = sum(one.is_unproven for one in state.streams) - MAX_UNPROVEN_SHOWN

@@ -120,6 +120,26 @@ def test_the_device_names_it_in_its_status(pairs: Pairs, on: On) -> None:
     assert all(len(line) <= 200 for line in status.out.splitlines())
 
 
+def test_home_names_a_device_of_which_the_relay_has_kept_nothing_since_the_pairing(pairs: Pairs, on: On) -> None:
+    joined(pairs)
+    say(pairs, "note")
+    end = lie(pairs.device_way, BLOBS)
+    deliver(pairs)
+    poll(pairs)
+    assert on(pairs.home, "relay", "status").code == 0, "a machine that was just paired may be slow"
+    with pairs.home.open() as machine:
+        machine.store.execute("UPDATE relay_peers SET paired_at = paired_at - 3600000")
+    status = on(pairs.home, "relay", "status")
+    assert (status.code, "unheard    laptop: nothing has arrived since it was paired" in status.out) == (1, True)
+    told = check_json("crystal relay status", on(pairs.home, "relay", "status", "--json"))
+    assert told["unheard"] == ["laptop"]
+    assert "nothing has arrived from laptop" in on(pairs.home, "doctor").out
+    end()
+    deliver(pairs)
+    poll(pairs)
+    assert "unheard" not in on(pairs.home, "relay", "status").out
+
+
 def test_a_mirror_that_vanishes_is_named_and_uploaded_again(pairs: Pairs, on: On) -> None:
     joined(pairs)
     assert on(pairs.home, "remember", "the lamp is made of amber").code == 0

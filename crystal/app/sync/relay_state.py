@@ -25,6 +25,7 @@ from crystal.sync.losses import LOST_PARTS
 
 STUCK = ("fork", "wrong-key", "damaged", "revoked")
 """States of a stream that do not resolve with time."""
+UNHEARD_MS = 3_600_000
 MAX_PAGES = 20
 """Limit for counting the blobs at the relay, in thousands."""
 _ORDER = ("damaged", "wrong-key", "fork", "revoked", "waiting", "ok")
@@ -84,6 +85,7 @@ class RelayState:
         skips: Holes that were left on purpose.
         refused: What was refused, with the name of its device.
         lost: What the relay confirmed and does not have.
+        unheard: On home: devices from which nothing has arrived since they were paired, an hour ago or more.
         forgotten: What other machines have not confirmed of forgetting, see ``unconfirmed``.
     """
 
@@ -98,6 +100,7 @@ class RelayState:
     skips: tuple[Skip, ...]
     refused: tuple[tuple[str | None, RefusalCount], ...]
     lost: tuple[LastingProblem, ...]
+    unheard: tuple[Peer, ...]
     forgotten: dict[str, Any]
 
 
@@ -179,8 +182,18 @@ def relay_state(machine: Machine) -> RelayState:
         tuple(inbox.skips(store)),
         tuple(read_refused(store)),
         tuple(one for one in list_problems(store) if one.part in LOST_PARTS),
+        tuple(unheard_devices(store, machine.now())),
         unconfirmed(store),
     )
+
+
+def unheard_devices(store: Store, now: int) -> list[Peer]:
+    """Return devices of which nothing arrived in an hour or more after the pairing: a relay may keep nothing of them.
+
+    Home cannot notice a gap in a stream of which it has never seen anything.
+    """
+    devices = [one for one in all_peers(store, "device") if one.revoked_at is None and one.heard_at is None]
+    return [one for one in devices if now - one.paired_at >= UNHEARD_MS]
 
 
 def read_refused(store: Store, device: str | None = None) -> list[tuple[str | None, RefusalCount]]:
