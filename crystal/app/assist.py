@@ -125,10 +125,9 @@ def _cures(fixes: Iterable[KnownFix]) -> Iterator[Fact]:
     """Yield what cured errors, and for the files of these cures, which command failed when they were edited."""
     for fix in fixes:
         at, session, plain = fix.succeeded.at or 0, fix.failed.session_id, plain_error(fix.error)
-        done = list(dict.fromkeys(_step(one, fix.error) for one in fix.steps))
-        done = [one for one in done if not any(other.startswith(f"{one},") for other in done)]  # which says more
-        if plain:
-            yield cure_fact(plain, fix.command, done[:MAX_STEPS], at, session, _day(at))
+        done = dict.fromkeys(filter(None, (_step(one, fix.error) for one in fix.steps)))
+        if plain and done:
+            yield cure_fact(plain, fix.command, [*done][:MAX_STEPS], at, session, _day(at))
         for path in {one.file for one in fix.steps if one.file}:
             yield failure_fact(path, fix.command, at, session, _day(at))
 

@@ -36,8 +36,7 @@ FAILED = (
 CURED = (
     'An error like this one, of "{command}", was cured here on {day} (session {session}): {done}; then it succeeded.'
 )
-EDITED = "the agent edited {file}"
-ADDING = ', adding "{line}"'
+EDITED = 'the agent edited {file}, adding "{line}"'
 RAN = 'the agent ran "{command}"'
 SO_FAR = "of this session so far; the words of the user, and what the agent edited and ran"
 BEGUN = 'The user had asked first: "{said}".'
@@ -123,12 +122,14 @@ def cure_fact(error: str, command: str, done: Sequence[str], at: int, session: s
 
 
 def edited(file: str, lines: Iterable[str], error: str) -> str:
-    """Return the words for an edit, with the line it added that shares most words with the error, if any does."""
+    """Return the words for an edit, with the line it added that shares most words with the error.
+
+    Empty if none does: which file was edited then tells nothing of an error like this one.
+    """
     named = set(re.findall(r"\w{4,}", error.lower()))
     shared = [(len(named & set(re.findall(r"\w{4,}", line.lower()))), line.strip()) for line in lines]
     most, line = max(shared, default=(0, ""))
-    shown = EDITED.format(file=quote_line(file, MAX_LINE))
-    return shown + (ADDING.format(line=quote_line(line, MAX_LINE)) if most else "")
+    return EDITED.format(file=quote_line(file, MAX_LINE), line=quote_line(line, MAX_LINE)) if most else ""
 
 
 def ran(command: str) -> str:

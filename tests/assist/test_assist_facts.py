@@ -79,12 +79,12 @@ def make_ready(machine: Machine) -> None:
 
 def test_what_was_decided_failed_and_cured_is_ready_for_its_project(machine: Machine) -> None:
     decide(machine, "one", NOW)
-    cured(machine.store, "two", NOW + 1_000)
+    cured(machine.store, "two", NOW + 1_000, new="    total = int(a) + b")
     make_ready(machine)
     told = bodies(machine)
     assert any(REASON in text and "how often do we retry?" in text and "(session one)" in text for text in told)
     assert any("When cart.py had been edited" in text and "make test" in text for text in told)
-    assert any("the agent edited cart.py; then it succeeded" in text for text in told)
+    assert any('the agent edited cart.py, adding "total = int(a) + b"; then it succeeded' in text for text in told)
     assert any('the agent ran "pip install pyyaml"' in text for text in told)
     assert ERROR.format(NOW)[20:40] not in "".join(told)  # no output of a tool
     assert ready(machine).stat().st_mode & 0o777 == 0o600
@@ -301,7 +301,7 @@ def test_of_a_cure_the_line_that_has_words_of_the_error_is_told() -> None:
     assert edited("cart.py", lines, "cannot add str to int in total") == (
         'the agent edited cart.py, adding "total = float(total)"'
     )
-    assert edited("cart.py", [], "") == edited("cart.py", ["x"], "total") == "the agent edited cart.py"
+    assert edited("cart.py", [], "") == edited("cart.py", ["x"], "total") == "", "a file alone cures nothing"
 
 
 REASONS = {
