@@ -270,6 +270,9 @@ def finish(run: Callable[[], Any]) -> NoReturn:
             if known is None:
                 raise
             sys.exit(report(known))
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(words(), file=sys.stderr)
+            sys.exit(UsageError.exit_code)
         text = str(words()).replace("Value error, ", "").rstrip(".").partition(" Did you mean")[0].rstrip(".")
         sys.exit(report(UsageError(text[:1].lower() + text[1:], hint=_hint_for(text, asked))))
     sys.exit(code if isinstance(code, int) else 0)

@@ -271,6 +271,14 @@ def test_ctrl_c_before_the_import_says_what_is_done(home, monkeypatch):
 # ------------------------------------------------------------------------------------------------------------ guesses
 
 
+@each_row("group", ["access", "assist", "files", "recall", "vault"])
+def test_a_group_without_a_command_shows_its_help(group):
+    done = crystal(group)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Usage: crystal {group} [OPTIONS] COMMAND")
+    assert "\nCommands:\n" in done.err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
