@@ -213,6 +213,7 @@ def test_a_memory_is_edited_archived_and_brought_back(home):
     assert client.send_form(f"/memory/{ident}/edit", **fields).status_code == 303, "the same again changes nothing"
     stale = client.send_form(f"/memory/{ident}/edit", **{**fields, "text": "we deploy on Tuesdays"})
     assert (stale.status_code, "changed meanwhile" in stale.text) == (400, True)
+    assert f'<a href="/memory/{ident}">' in stale.text
     told = json.loads(crystal("memories", "history", ident, "--json").out)
     assert (told["memory"]["text"], told["memory"]["category"]) == ("we deploy on\nMondays", "preference")
     assert [was["text"] for was in told["history"]] == ["we deploy on Fridays"]
