@@ -278,11 +278,18 @@ def finish(run: Callable[[], Any]) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+LISTING = ("list", "ls")
+"""What a group is often asked to do, and does without a word."""
+
+
 def _hint_for(text: str, context: Any) -> str:
     """Return the next step after a usage error: the command that was probably meant, or the help."""
     path = str(getattr(context, "command_path", "crystal"))
     unknown = re.match(r"No such command '(.*)'", text, re.DOTALL)
-    names = list(getattr(getattr(context, "command", None), "list_commands", lambda _: [])(context))
+    group = getattr(context, "command", None)
+    names = list(getattr(group, "list_commands", lambda _: [])(context))
+    if unknown and unknown[1] in LISTING and path != "crystal" and getattr(group, "invoke_without_command", False):
+        return f"did you mean: {path}"
     near = difflib.get_close_matches(unknown[1].lower(), names, n=1) if unknown else []
     if near:
         return f"did you mean: {path} {near[0]}"

@@ -210,5 +210,5 @@ def _former(row: Any) -> FormerMemory:
 
 def _translated(error: OSError, path: Path) -> CrystalError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StoreFullError(f"{path}: no space left", hint="free some disk space; nothing was lost")
+        return StoreFullError(f"{path}: no space left", hint="free some disk space, then run the command again")
     return refused(error, path)

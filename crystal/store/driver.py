@@ -40,7 +40,7 @@ TRANSLATION: dict[type[CrystalError], tuple[type[apsw.Error], ...]] = {
 
 HINTS: dict[type[CrystalError], str] = {
     StoreBusyError: "another crystal process is writing; try again in a moment",
-    StoreFullError: "free some disk space; nothing was lost, capture continues by itself",
+    StoreFullError: "free some disk space, then run the command again; turns are captured by themselves",
     StoreDamagedError: upgrade.REPAIR_HINT,
     UnavailableError: "check that its disk is present and can be written",
     NotConfiguredError: "reinstall the package sqlite-vec",

@@ -284,6 +284,7 @@ def test_a_group_without_a_command_shows_its_help(group):
     ("words", "message", "hint"),
     [
         (["serach"], "no such command 'serach'", "did you mean: crystal search"),
+        (["projects", "list"], "no such command 'list'", "did you mean: crystal projects"),
         (["devices", "renam"], "no such command 'renam'", "did you mean: crystal devices rename"),
         (["why does it fail"], "no such command 'why does it fail'", 'to search: crystal search "why does it fail"'),
         (["xyzzy"], "no such command 'xyzzy'", "run: crystal --help"),

@@ -271,8 +271,9 @@ def test_a_full_disk_says_so(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             store.execute_many("INSERT INTO meta VALUES (?, ?)", rows)
         assert store.value("SELECT count(*) FROM meta") == 0
     monkeypatch.setattr(driver, "_is_full", lambda _: True)
-    with pytest.raises(StoreFullError, match=r"^the disk of "), driver.translated(path):
+    with pytest.raises(StoreFullError, match=r"^the disk of ") as refused, driver.translated(path):
         raise apsw.IOError("disk I/O error")
+    assert "then run the command again" in str(refused.value.hint)
 
 
 def _open(path: str) -> int:
