@@ -152,9 +152,10 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
     """Yield the lines for a learned memory: its confidence, its text and the words that taught it."""
     look, memory = look_of(sys.stdout), one.memory
     where = "everywhere" if memory.project is None else f"project {one_line(memory.project)}"
+    folder = "" if memory.cwd in (None, memory.project) else f", in {one_line(memory.cwd)}"
     times = "once" if one.confirmed == 1 else f"{one.confirmed} times"
     yield look.name(memory.id) + look.dim(f" · {one.kind} · {where} · {state_of(memory)}")
-    yield look.dim(f"  {one.confidence:.0%} sure, seen {times}, last {ago(one.last_at, moment)}")
+    yield look.dim(f"  {one.confidence:.0%} sure, seen {times}, last {ago(one.last_at, moment)}{folder}")
     yield f"  {harmless(memory.text)}"
     for other in one.replaces:
         yield look.dim(f"  replaces {other}")

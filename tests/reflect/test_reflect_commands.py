@@ -49,6 +49,7 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
     assert "hint: crystal memories review\n" in crystal("memories").err
     listed = crystal("memories", "review")
     assert all(text in listed.out for text in WORDS)
+    assert ", in /home/dev/quartz\n" in listed.out
     ids = {
         one["memory"]["text"]: one["memory"]["id"]
         for one in json.loads(crystal("memories", "review", "--json").out)["learned"]

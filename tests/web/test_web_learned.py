@@ -52,6 +52,7 @@ def test_what_was_learned_is_kept_with_other_words_or_rejected(learned):
     page = client.get("/review").text
     assert [text in page for text in WORDS[:3]] == [True] * 3
     assert "3 memories learned" in page
+    assert page.count('<span dir="auto">quartz</span><span dir="auto">/home/dev/quartz</span>') == 2
     assert decide(client, keep, verdict="nonsense").status_code == 400
     assert decide(client, keep, verdict="keep", text=" ").status_code == 400
     assert decide(client, keep, verdict="keep", text="Never mock\r\nany database.").status_code == 303
