@@ -75,9 +75,11 @@ def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
 def found_and_used(machine: Machine, since: int) -> list[Used]:
     """Return for each search of an agent how many hits the agent opened before its next search, and used.
 
-    Read are the latest sessions since a moment that have searches.
+    Read are the latest sessions since a moment that have searches, of this machine alone: the ids of hits are others
+    elsewhere.
     """
-    by_session = groupby(memory_calls(machine.store, since), key=lambda one: one.session_id)
+    calls_here = memory_calls(machine.store, since, machine.config.device)
+    by_session = groupby(calls_here, key=lambda one: one.session_id)
     sessions = filter(None, (_searches(machine, session, [*calls]) for session, calls in by_session))
     return list(chain.from_iterable(islice(sessions, MAX_SESSIONS)))
 

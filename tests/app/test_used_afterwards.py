@@ -63,6 +63,10 @@ def test_a_hit_counts_as_used_if_it_was_opened_and_something_new_of_it_is_named(
     assert "found     agents searched 10 times and opened 6 hits; names of 4 came up later" in crystal("usage").out
     assert "4 of 6" in Client().get("/usage").text
 
+    with open_machine() as machine:
+        machine.store.execute("UPDATE sessions SET device = 'laptop' WHERE session_id = 'only-searched'")
+        assert len(found_and_used(machine, NOW)) == len(found) - 1, "ids of hits are others on another machine"
+
     assert crystal("forget", "--session", "told", "--yes").code == 0
     with open_machine() as machine:
         assert {(one.known, one.used) for one in found_and_used(machine, NOW)} == {(0, 0)}

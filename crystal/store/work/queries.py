@@ -249,15 +249,15 @@ def moving_commands(
     )
 
 
-def memory_calls(store: Store, since: int) -> list[MemoryCall]:
-    """Return the calls of crystal's tools and commands since a moment (ms): latest session first, each by time."""
+def memory_calls(store: Store, since: int, device: str) -> list[MemoryCall]:
+    """Return a machine's calls of crystal's tools and commands since a moment (ms): latest session first, by time."""
     return store.all(
         MemoryCall,
         "SELECT t.id, s.session_id, t.ts, lower(t.tool), c.what FROM sessions s JOIN turns t ON t.session = s.id"
         " LEFT JOIN work_calls c ON c.turn = t.id AND NOT c.is_edit WHERE s.last_at >= ?1 AND t.ts >= ?1"
-        " AND t.role = 'tool_call' AND (t.tool LIKE '%crystal%' OR instr(c.what, 'crystal s'))"
+        " AND s.device = ?2 AND t.role = 'tool_call' AND (t.tool LIKE '%crystal%' OR instr(c.what, 'crystal s'))"
         " ORDER BY s.last_at DESC, s.id, t.ts, t.offset, t.part",
-        (since,),
+        (since, device),
     )
 
 
