@@ -33,6 +33,7 @@ def handoff(
 ) -> None:
     """Go on with a session in another agent: write it as a session of that agent, and print the command to type."""
     from crystal.app.handoff import brief_of, write_session_for
+    from crystal.config.harnesses import agent_named
     from crystal.errors import UsageError
     from crystal.handoff.brief import BRIEF_TOKENS
     from crystal.handoff.target import TARGETS
@@ -54,7 +55,7 @@ def handoff(
                 render.say(prompt)
             return
         folder = None if project is None else project.absolute()
-        done = write_session_for(machine, wanted, str(to), folder, dry_run=dry_run)
+        done = write_session_for(machine, wanted, agent_named(str(to), TARGETS), folder, dry_run=dry_run)
     if not dry_run:
         _capture(done.to)
     _print(done, dry_run=dry_run, as_json=as_json)

@@ -25,7 +25,7 @@ from crystal.cli.follow_up import enrich_here, follow_up
 from crystal.cli.options import flag, option
 from crystal.cli.render import count_words, hint, note, say, say_nothing, size_words, warn
 from crystal.config.edit import set_value
-from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
+from crystal.config.harnesses import CLAUDE_CODE, HARNESSES, agent_named
 from crystal.config.table import Config
 from crystal.errors import UsageError
 from crystal.install.claude_settings.claude_file import read_facts
@@ -148,6 +148,7 @@ def init(
 
     The hooks go into Claude Code, and with --agent or --all into other agents.
     """
+    agent_name = None if agent_name is None else [agent_named(name, AGENT_NAMES) for name in agent_name]
     _check_names(client, agent_name)
     if instructions or paste or "any" in (client or ()):
         _print_for_pasting(client or ["any"], instructions=instructions)

@@ -4,7 +4,7 @@ A new harness needs only a row here and a reader: docs/how-to/add-a-transcript-r
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -234,6 +234,12 @@ def reader_versions() -> dict[str, int]:
 def title_of(harness: str) -> str:
     """Return a harness's name for people; the given name if it is not in the table."""
     return HARNESSES[harness].title if harness in HARNESSES else harness
+
+
+def agent_named(wanted: str, known: Collection[str]) -> str:
+    """Return the agent that a person means by a short name, such as ``gemini``; any other name unchanged."""
+    longer = [name for name in known if name.startswith(f"{wanted}-")]
+    return longer[0] if wanted not in known and len(longer) == 1 else wanted
 
 
 class Root(NamedTuple):

@@ -257,6 +257,7 @@ def test_what_is_forgotten_is_forgotten_in_the_copies_too(home: Path, project: P
         ((SESSION, "--to", "codex", "--tokens", "9"), "--tokens goes with --brief", ""),
         ((SESSION, "--brief", "--tokens", "9"), "--tokens is 9", "use 100 or more"),
         (("ffff", "--to", "codex"), "ffff", "crystal sessions"),
+        (("ffff", "--to", "gemini"), "ffff", "crystal sessions"),
         (("@7", "--to", "codex"), "there is no hit @7", "crystal search"),
     ],
 )

@@ -283,7 +283,7 @@ def test_a_server_and_hooks_in_one_file_come_and_go_together(order: tuple[str, s
     names = {"--client": "gemini", "--agent": "gemini-cli"}
     for option in order:
         assert crystal("init", "--yes", "--no-import", option, names[option]).code == 0
-    assert crystal("init", "--yes", "--no-import", "--client", "gemini", "--agent", "gemini-cli").code == 0
+    assert crystal("init", "--yes", "--no-import", "--client", "gemini", "--agent", "gemini").code == 0
     assert '"mcpServers"' in path.read_text()
     assert '"AfterAgent"' in path.read_text()
     assert crystal("uninstall").code == 0
