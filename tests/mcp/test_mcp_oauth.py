@@ -43,7 +43,7 @@ class Assistant(Remote):
             "client_id": self.id, "redirect_uri": BACK, "response_type": "code", "code_challenge": CHALLENGE,
             "code_challenge_method": "S256", "state": "s1", "scope": "read", "resource": f"{BASE}/mcp", **other,
         }  # fmt: skip
-        return self.get(f"/authorize?{urlencode({name: value for name, value in asked.items() if value})}")
+        return self.get(f"/authorize?{urlencode({name: value for name, value in asked.items() if value is not None})}")
 
     def page(self, **other: str | None) -> str:
         """Begin; return where the page is that waits for the user."""
@@ -146,6 +146,8 @@ def test_a_client_on_this_machine_and_one_with_a_secret_may_register(told: Store
 @each_row(("other", "error"), [
     ({"client_id": "x"}, None), ({"client_id": "x.y"}, None), ({"redirect_uri": "https://evil.example/"}, None),
     ({"response_type": "token"}, "unsupported_response_type"), ({"code_challenge": None}, "invalid_request"),
+    ({"code_challenge": ""}, "invalid_request"), ({"code_challenge": CHALLENGE[:-1]}, "invalid_request"),
+    ({"code_challenge": f"{CHALLENGE}="}, "invalid_request"), ({"code_challenge": f"{CHALLENGE}\n"}, "invalid_request"),
     ({"code_challenge_method": "plain"}, "invalid_request"), ({"scope": "admin"}, "invalid_scope"),
     ({"resource": "https://other.example/mcp"}, "invalid_target"),
 ])  # fmt: skip

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import html
 import json
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ from crystal.serving.request_checks import LOCAL_NAMES, is_same
 
 CONSENT = "/consent"
 MAX_CLIENT, MAX_NAME, MAX_WAITING = 3_000, 60, 100
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, section 4.2: a SHA-256 in base64url, without padding
 PATHS = ("/.well-known/oauth-authorization-server", METADATA, "/authorize", "/token", "/register", CONSENT)
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta http-equiv="refresh" content="3"><title>crystal</title><h1>{name} wants to use your memory</h1>
@@ -143,6 +145,8 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         """Keep the request; return the address of the page that waits for the user."""
         if params.resource is not None and params.resource.rstrip("/") not in (self._url, f"{self._url}/mcp"):
             raise AuthorizeError("invalid_target", "this server has no such resource")
+        if not CHALLENGE.fullmatch(params.code_challenge):
+            raise AuthorizeError("invalid_request", "code_challenge is not a SHA-256 in base64url without padding")
         token = new_token()
         host = urlsplit(str(params.redirect_uri)).netloc
         asked = tuple(one for one in SCOPES if one in (params.scopes or ("read",)))
