@@ -24,13 +24,10 @@ def confirm(question: str, *, yes: bool, consequence: str) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"crystal must ask first, but there is no terminal: {consequence}",
-            hint="to agree, run it again with --yes",
-        )
     for line in consequence.splitlines():
         say_aside("", line)
+    if not sys.stdin.isatty():
+        raise UsageError("crystal must ask first, but there is no terminal", hint="to agree, run it again with --yes")
     ask(question)
 
 

@@ -171,7 +171,7 @@ def _origin(one: Remembered, now: int) -> str:
 
 def _former_lines(was: FormerMemory, now: int, look: Look) -> Iterator[str]:
     span = f"{clock(was.from_at, now)} to {clock(was.until_at, now)}"
-    yield look.dim(f"from {span}: {was.category}{'' if was.status == 'active' else ', deprecated'}")
+    yield look.dim(f"from {span}: {was.category}{'' if was.status == 'active' else ', not active'}")
     yield harmless(was.text)
 
 

@@ -21,7 +21,8 @@ from crystal.timewords.parse import ago, clock
 
 MAX_SOURCES = 10
 """Maximum lines that taught a memory, shown on a terminal."""
-QUOTE = 160
+QUOTE, BEFORE_QUOTE = 160, 33
+"""Characters of such a line that are shown, and on a terminal those before them."""
 
 
 def reflect(
@@ -161,8 +162,9 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
         yield look.dim(f"  replaces {other}")
     if one.replaced_at is not None:
         yield look.dim(f"  contradicted {clock(one.replaced_at, moment)} by {one.replaced_by}")
+    most = min(QUOTE, max(20, look.width - BEFORE_QUOTE)) if look.is_terminal else QUOTE
     for said in one.sources[:MAX_SOURCES]:
-        text = "(not stored any more)" if said.is_gone else one_line(said.text)[:QUOTE]
+        text = "(not stored any more)" if said.is_gone else one_line(said.text)[:most]
         role = said.role.replace("_", " ") or "a line"
         yield look.dim(f"  from {role} in {said.session_id[:8]}: {harmless(text)}")
     if more := len(one.sources[MAX_SOURCES:]):

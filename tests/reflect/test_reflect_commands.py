@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from crystal.app.context import open_machine
+from crystal.app.reflect import Learned, SourceLine
 from crystal.app.usage import Period
+from crystal.cli import reflect as reflecting
 from crystal.cli.render import Look, wrapped
 from crystal.cli.usage import _rows
+from crystal.model.recall import Remembered
 from crystal.store.capture.hook_runs import add_hook_runs
 from crystal.store.memories.learned import ReflectorRun
 from crystal.store.sessions.contexts import Injection, add_injection
@@ -179,3 +182,12 @@ def test_the_figures_of_years_fit_into_a_terminal() -> None:
     said = " ".join(" ".join(lines).split())
     assert "3,429 h: 12,345,678 new, 12,345,678 confirmed" in said
     assert "deep search $0.0012, embedding $1,234.57" in said
+
+
+def test_the_words_that_taught_a_memory_fit_into_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflecting, "look_of", lambda _: Look(80, False, True))
+    memory = Remembered("mem-0123456789ab", "x", "skill", None, "cli", "cli", "active", "learned", "a", "b", "s", 1, 1)
+    taught = SourceLine("line", "01234567-89ab", 1, "tool_result", "ok " * 90)
+    lines = [*reflecting.learned_lines(Learned(memory, "command", 0.99, 2, 1, 1, (taught,)), NOW)]
+    assert max(map(len, lines)) <= 80
+    assert any("ok ok ok" in shown for shown in lines)
