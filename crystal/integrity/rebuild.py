@@ -97,9 +97,11 @@ class Rebuild:
                         taken.turns += write_turns(
                             store, state, row.id, row.start, text, self.find_project, self.ldm_home
                         )
-                return
-            state = self._begin(state, path, name)
-            self._take_frames(state, path, 0, taken)
+                if self._is_recognised(state):
+                    return
+            else:
+                state = self._begin(state, path, name)
+                self._take_frames(state, path, 0, taken)
             if state.origin.device == self.capture.device:
                 taken.not_archived += self._compare_with_disk(state, path)
 
@@ -188,13 +190,26 @@ class Rebuild:
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
-    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
-        """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""
+    def _on_disk_of(self, state: ledger.TranscriptState) -> finder.TranscriptFile | None:
+        """Return the transcript on disk; None if it is gone."""
         if not self._on_disk:
             roots, folders = self.capture.roots, self.capture.folders
             for one in finder.all_transcripts(roots):
                 self._on_disk[identify(one.path, finder.root_of(one.path, folders).harness).key] = one
-        found = self._on_disk.get(state.mark.transcript)
+        return self._on_disk.get(state.mark.transcript)
+
+    def _is_recognised(self, state: ledger.TranscriptState) -> bool:
+        """Return False if capture would read a transcript again from its start: its watermark may be damaged, too."""
+        found = self._on_disk_of(state)
+        if found is None:
+            return True
+        with finder.opened(found.path) as file:
+            mark = tail.recognise(file, found, state.mark, self.capture.cleaner)
+        return mark.generation == state.mark.generation
+
+    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
+        """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""
+        found = self._on_disk_of(state)
         if found is None:
             return 0
         reader, cleaner = reader_of(state.origin.harness), self.capture.cleaner

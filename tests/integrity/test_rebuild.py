@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +131,21 @@ def test_nothing_private_or_forgotten_is_among_it(memory: Memory) -> None:
     assert crystal("backfill").code == 0
     assert _said_in(memory) == ["new four", "new one", "new three", "old one", "old two"]
     assert not memory.files_with("off the record")
+
+
+def test_a_damaged_watermark_has_nothing_archived_twice(memory: Memory) -> None:
+    """A bit flips in the hash before the watermark, and another where the damage is seen."""
+    database, transcript = memory.data / "crystal.db", next(memory.home.rglob(f"{SESSION}.jsonl"))
+    with closing(apsw.Connection(str(database))) as db:
+        ((mark,),) = db.execute("SELECT tail_hash FROM capture_state").fetchall()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = database.read_bytes()
+    assert data.count(mark) == 1
+    data = data.replace(mark, bytes([mark[0] ^ 1]) + mark[1:]).replace(b"CHECK (kind IN (", b"CHECK (kind IN$(", 1)
+    database.write_bytes(data)
+    with transcript.open("ab") as file:
+        file.write(_said("new four"))
+    assert crystal("verify", "--repair").code == 0
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two"]
+    archived = b"".join(frames_in(next(memory.home.rglob(f"{SESSION}.jsonl.zst"))))
+    assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three", b"four")] == [1, 1, 1, 1]
