@@ -1,4 +1,4 @@
-"""Arguments of a tool against the tool's schema: the part of JSON Schema that our schemas use. Pure."""
+"""Check the arguments of a tool against its schema, in the part of JSON Schema that crystal's schemas use. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from typing import Any
 
 from crystal.errors import UsageError
 
-KEYWORDS = frozenset(
-    "type enum minLength maxLength minimum maximum items minItems maxItems anyOf default description title".split()
-)
-"""Keywords that a property of an input schema may have."""
-
 
 def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are given, if they are valid; null stands for one that is left out.
+    """Check arguments and return them without those that are null, which counts as not given.
 
     Raises:
-        UsageError: One is unknown, missing, or out of range. The message names it and what is allowed.
+        UsageError: An argument is unknown, missing or invalid. The message names it and what is allowed.
     """
     properties: Mapping[str, Any] = schema["properties"]
     given = {name: value for name, value in arguments.items() if value is not None}

@@ -196,7 +196,7 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
         return answered(head, items, "items", data, more)
 
     shown = _alike(plan.items if client.is_reader else ())
-    return bounded([partial(_doomed_item, same[0], len(same), machine) for same in shown], compose, client.room)
+    return bounded([partial(_doomed_item, same[0], len(same), machine) for same in shown], compose, client.max_chars)
 
 
 def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:
@@ -208,7 +208,7 @@ def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:
     return groups.values()
 
 
-def _doomed_item(item: ForgetItem, copies: int, machine: Machine, room: int) -> AnswerItem:
+def _doomed_item(item: ForgetItem, copies: int, machine: Machine, max_chars: int) -> AnswerItem:
     """Return an item under its short id if it has one, how many read like it, and why it goes if nobody asked."""
     chunk = chunk_of_uuid(machine.store, item.uuid) if (item.kind, item.memory) == ("line", "local") else None
     by, times = "memory" if item.kind == "memory" else kind_of(item.role)[1], f"x{copies}" if copies > 1 else ""
@@ -218,6 +218,6 @@ def _doomed_item(item: ForgetItem, copies: int, machine: Machine, room: int) -> 
     if item.kind == "note":  # it has neither text nor day
         ident, place = "", ("",)
     head = " ".join(filter(None, (ident, by, times, because)))
-    text, _ = excerpt(" ".join(item.text.split()), min(room, SNIPPET))
+    text, _ = excerpt(" ".join(item.text.split()), min(max_chars, SNIPPET))
     names = {"kind": item.kind, "id": item.uuid, "because": item.because, "copies": copies}
     return AnswerItem(head, place, text, {**names, "text": text, "when": iso(item.timestamp)})

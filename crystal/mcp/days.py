@@ -9,7 +9,7 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.timeline import days
 from crystal.errors import UsageError
-from crystal.mcp.items import Make, ShortIds, label, memory_item, message_item, place_of
+from crystal.mcp.items import ItemMaker, ShortIds, label, memory_item, message_item, place_of
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
 from crystal.mcp.reading import session_data, title_of
@@ -45,7 +45,7 @@ def recent(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             makers = [_session_item(one, ids) for one in found if one.id != own][:count]
     data = {"what": what, "scope": scope, "offset": offset, "notes": noted([*notes, *why])}
     none = f"no {what} of {label(scope) if scope else 'all projects'}"
-    return one_page(makers, data, "items", client.room, none, lambda at: f"offset={at}", limit)
+    return one_page(makers, data, "items", client.max_chars, none, lambda at: f"offset={at}", limit)
 
 
 def _scope(
@@ -61,7 +61,7 @@ def _scope(
     return home[0], home[1], []
 
 
-def _session_item(session: SessionSummary, ids: ShortIds) -> Make:
+def _session_item(session: SessionSummary, ids: ShortIds) -> ItemMaker:
     place = place_of(session.last_at, session.project, session.device, ids.device)
     item = AnswerItem(f"{ids.session(session.id)} {session.turns}", place, title_of(session), session_data(session))
     return lambda _: item
@@ -80,7 +80,7 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             raise UsageError("since must be earlier than before", hint="swap them")
         found, why = days(machine, since=since, before=end, project=project, limit=MAX_ENTRIES)
         offset, limit = arguments.get("offset") or 0, arguments.get("limit") or 50
-        ids, makers, told = ShortIds(machine), list[Make](), set[str]()
+        ids, makers, told = ShortIds(machine), list[ItemMaker](), set[str]()
         for day in found:
             for one in day.sessions:
                 title = "" if one.session.id in told else title_of(one.session)
@@ -89,10 +89,10 @@ def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             makers += [_memory_item(day.date, one, ids) for one in day.memories]
     data = {"since": iso(since), "before": iso(end), "offset": offset, "notes": noted(why)}
     span = f"{local(since):%Y-%m-%d %H:%M} to {local(end):%Y-%m-%d %H:%M}"
-    return one_page(makers, data, "entries", client.room, f"nothing from {span}", lambda at: f"offset={at}", limit)
+    return one_page(makers, data, "entries", client.max_chars, f"nothing from {span}", lambda at: f"offset={at}", limit)
 
 
-def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) -> Make:
+def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) -> ItemMaker:
     session = stretch.session
     data = {
         "date": date, "kind": "session", "first_at": iso(stretch.first), "last_at": iso(stretch.last),
@@ -104,12 +104,12 @@ def _stretch_item(date: str, stretch: TimelineEntry, ids: ShortIds, title: str) 
     return lambda _: item
 
 
-def _memory_item(date: str, memory: Remembered, ids: ShortIds) -> Make:
+def _memory_item(date: str, memory: Remembered, ids: ShortIds) -> ItemMaker:
     make_memory, when = memory_item(memory, ids), iso(memory.updated_at)
     data = {"date": date, "kind": "memory", "first_at": when, "last_at": when, "turns": 0, "session": None}
 
-    def make(room: int) -> AnswerItem:
-        item = make_memory(room)
+    def make(max_chars: int) -> AnswerItem:
+        item = make_memory(max_chars)
         return replace(item, data={**data, "memory": item.data})
 
     return make

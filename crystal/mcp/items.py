@@ -20,7 +20,7 @@ from crystal.store.sessions.conversations import Message
 from crystal.text.quoting import quote, quote_line
 from crystal.timewords.parse import iso, local
 
-Make = Callable[[int], AnswerItem]
+ItemMaker = Callable[[int], AnswerItem]
 SHORT_SESSIONS = (5, 8, 12)
 """Lengths of short ids; one of digits alone would be that of a hit, now or later."""
 SHORT_MEMORY = 10
@@ -29,7 +29,7 @@ MAX_LABEL = 120
 AGES = ((365, "y"), (30, "mo"), (7, "w"), (1, "d"))
 
 WEB_TOOL = re.compile(r"WebFetch|WebSearch|(?:^|_)(?:fetch|crawl|scrape|browse)|web_?search|browser", re.IGNORECASE)
-"""The tools whose results come from the network: those of the client, and what servers of tools usually call theirs."""
+"""Names of tools whose results come from the network: the client's own, and usual names in MCP servers."""
 KINDS = ("user", "assistant", "tool", "web", "subagent", "summary", "file", "memory")
 
 
@@ -39,20 +39,20 @@ def label(text: str | None) -> str | None:
 
 
 def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> Place:
-    """Return the day, and where; the device only if it is another than ``here``."""
+    """Return the day, and the project with the device if it is another than ``here``."""
     day = "undated" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
     other = None if device == here else label(device)
     return day, " ".join(part for part in (label(project), other) if part) or "no project"
 
 
 def age_of(timestamp: int | None, now: int) -> str:
-    """Return how long ago something was, in its largest unit: days, weeks, months of 30 days, years."""
+    """Return the age of a time (both in ms) in its largest unit: ``3d``, ``2w``, ``5mo`` of 30 days, ``2y``."""
     days = max(0, now - (timestamp or 0)) // 86_400_000
     return next(f"{days // size}{unit}" for size, unit in AGES if days >= 2 * size or size == 1)
 
 
 def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> tuple[str, str]:
-    """Return whose words a text is: the kind, and in words."""
+    """Return who wrote a text: one of ``KINDS``, and the words that an answer shows, such as ``call Bash``."""
     name = label(tool)
     if role == "tool_result" and tool is not None and WEB_TOOL.search(tool):
         return "web", f"web {name}"
@@ -69,15 +69,15 @@ def kind_of(role: str, tool: str | None = None, subagent: str | None = None) -> 
 
 
 def _without_tool(by: str, text: str) -> str:
-    """Return whose words a text is, without the name of the called tool if the text begins with it."""
+    """Return the words of ``kind_of`` without the name of the called tool if the text begins with it."""
     called, _, tool = by.partition(" ")
     return called if called == "call" and tool and text.startswith(tool) else by
 
 
-def excerpt(text: str, room: int, start: int = 0) -> tuple[str, int]:
-    """Return a text quoted, from ``start`` on and at most ``room`` characters of it, and how many are left after it."""
+def excerpt(text: str, max_chars: int, start: int = 0) -> tuple[str, int]:
+    """Return up to ``max_chars`` characters of the quoted text from ``start`` on, and the number of those left."""
     whole = quote(text)
-    part = whole[start : start + max(1, room)]
+    part = whole[start : start + max(1, max_chars)]
     left = max(0, len(whole) - start - len(part))
     before, after = "[…] " if start else "", f" [… {left} more]" if left else ""
     return f"{before}{part}{after}", left
@@ -118,17 +118,17 @@ class ShortIds:
         return ident[:SHORT_MEMORY] if is_same else ident
 
 
-def quoted(head: str, place: Place, text: str, data: Json, start: int = 0) -> Make:
+def quoted(head: str, place: Place, text: str, data: Json, start: int = 0) -> ItemMaker:
     """Return the function that makes an item of a text, from ``start`` on."""
 
-    def make(room: int) -> AnswerItem:
-        shown, left = excerpt(text, room, start)
+    def make(max_chars: int) -> AnswerItem:
+        shown, left = excerpt(text, max_chars, start)
         return AnswerItem(head, place, shown, {**data, "text": shown, "characters_left": left})
 
     return make
 
 
-def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = None) -> Make:
+def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = None) -> ItemMaker:
     """Return the function that renders a search hit; ``around``: with what was said ``before`` and ``after`` it."""
     is_memory = hit.source == "memory"
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
@@ -140,8 +140,8 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
     head = f"{ids.memory(name) if is_memory else name} {_without_tool(by, hit.text)}{copies}{_since(hit.validity)}"
     beside = {where: (kind_of(one.role)[1], quote_line(one.text, AROUND)) for where, one in (around or {}).items()}
 
-    def make(room: int) -> AnswerItem:
-        text, left = excerpt(hit.text, room)
+    def make(max_chars: int) -> AnswerItem:
+        text, left = excerpt(hit.text, max_chars)
         data = {
             "id": name, "score": hit.score, "text": text, "origin": kind, "by": by, "when": iso(hit.timestamp),
             "project": label(hit.project), "branch": label(hit.branch), "device": label(hit.device),
@@ -157,7 +157,7 @@ def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = N
 
 
 def _file_words(place: FilePlace | None) -> Place:
-    """Return where in which file a text is, to be appended to when and where."""
+    """Return the file and lines of a text, to be appended to its ``Place``."""
     return () if place is None else (f"{label(place.name)}: {label(place.path)}:{place.lines}",)
 
 
@@ -169,7 +169,7 @@ def _file_data(place: FilePlace | None) -> Json:
 
 
 def _since(validity: Validity | None) -> str:
-    """Return what became of a file or a decision since, for the head of a text that names it; empty if nothing did."""
+    """Return how a file or decision has changed since a text named it, for that text's head; empty if unchanged."""
     if validity is None or validity.state == "unchanged":
         return ""
     if validity.state == "superseded":
@@ -189,7 +189,7 @@ def _memory_words(category: str | None, key: str | None) -> str:
     return " ".join(part for part in (category or "memory", f"key {label(key)}" if key else None) if part)
 
 
-def message_item(message: Message, ids: ShortIds) -> Make:
+def message_item(message: Message, ids: ShortIds) -> ItemMaker:
     """Return the function that renders a message of a conversation."""
     kind, by = kind_of(message.role)
     place = place_of(message.timestamp, message.project, message.device, ids.device)
@@ -201,14 +201,14 @@ def message_item(message: Message, ids: ShortIds) -> Make:
     return quoted(f"{name} {by}", place, message.text, data)
 
 
-def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: int | None = None) -> Make:
+def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: int | None = None) -> ItemMaker:
     """Return the function that renders a turn of a conversation; at most ``most`` characters of it are shown."""
     name = hit_name(turn.hit)
     kind, by = kind_of(turn.role, turn.tool, turn.subagent)
     place = ("", *_file_words(turn.file))
 
-    def make(room: int) -> AnswerItem:
-        text, left = excerpt(turn.text, min(room, most or room), start)
+    def make(max_chars: int) -> AnswerItem:
+        text, left = excerpt(turn.text, min(max_chars, most or max_chars), start)
         data = {
             "id": name, "number": number, "text": text, "origin": kind, "by": by,
             "when": iso(turn.timestamp), "focus": turn.focus, "characters_left": left,
@@ -221,7 +221,7 @@ def turn_item(turn: ShownTurn, number: int | None = None, start: int = 0, most: 
     return make
 
 
-def memory_item(memory: Remembered, ids: ShortIds, start: int = 0, validity: Validity | None = None) -> Make:
+def memory_item(memory: Remembered, ids: ShortIds, start: int = 0, validity: Validity | None = None) -> ItemMaker:
     """Return the function that renders a memory."""
     by = f"{_memory_words(memory.category, memory.key)} via {label(memory.source)}"
     place = place_of(memory.updated_at, memory.project, memory.device, ids.device)

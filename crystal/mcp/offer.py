@@ -44,7 +44,7 @@ class McpSettings:
     """The user's settings for this server."""
 
     aliases: bool = False
-    room: int = 20_000
+    max_chars: int = 20_000
 
 
 Settings = Callable[[], McpSettings]
@@ -58,7 +58,7 @@ class ClientContext:
     Attributes:
         session: Its session's id, if the client tells it: the agent already knows what was said there.
         folder: The folder that it works in.
-        room: How many characters an answer may have.
+        max_chars: How many characters an answer may have.
         previews: The plans of forgetting that it was shown, by their token.
         url: The address of this server, if the agent asks over HTTP.
         projects: The projects that it may see, and nothing else; empty: all of the memory.
@@ -69,7 +69,7 @@ class ClientContext:
 
     session: str | None = None
     folder: str | None = None
-    room: int = 20_000
+    max_chars: int = 20_000
     previews: dict[str, Any] = field(default_factory=dict)
     agent: str | None = None
     url: str = ""
@@ -197,7 +197,7 @@ class CrystalOffer:
         return {"content": [{"type": "text", "text": text}], "isError": False}
 
     def _run(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
-        client = replace(self._client, room=self._settings().room)
+        client = replace(self._client, max_chars=self._settings().max_chars)
         place, _, function = tool.run.partition(":")
         answer = getattr(_imported(place), function)
         given = {**tool.fixed, **{tool.renamed.get(name, name): value for name, value in arguments.items()}}
@@ -209,7 +209,7 @@ class CrystalOffer:
 
     def _read_resource(self, params: Mapping[str, Any]) -> Result:
         self._require("read")
-        client = replace(self._client, room=self._settings_or_usual().room)
+        client = replace(self._client, max_chars=self._settings_or_usual().max_chars)
         return {"contents": _imported("reading").contents(client, params["uri"], new_nonce())}
 
 

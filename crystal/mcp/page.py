@@ -54,7 +54,7 @@ class AnswerItem:
 
     @property
     def size(self) -> int:
-        """Return how many characters the item takes in the longer form."""
+        """Return the number of characters that the item takes in the longer form."""
         parts = (self.head, *self.place, self.text)
         markdown = sum(map(len, parts)) + 2 * len(parts) + NONCE_CHARACTERS + 10
         return max(markdown, len(_encoded(self.data)) + 2)
@@ -69,7 +69,7 @@ class ToolAnswer:
 
     @property
     def size(self) -> int:
-        """Return how many characters the longer form has."""
+        """Return the number of characters of the longer form."""
         return max(len(self.markdown("-" * NONCE_CHARACTERS)), len(self.json("-" * NONCE_CHARACTERS)))
 
     def markdown(self, nonce: str) -> str:
@@ -89,7 +89,7 @@ def _encoded(data: Json) -> str:
 def bounded(
     makers: Iterable[Callable[[int], AnswerItem]],
     compose: Callable[[Sequence[AnswerItem]], ToolAnswer],
-    room: int,
+    max_chars: int,
     longest: int = MAX_LENGTH,
 ) -> ToolAnswer:
     """Return an answer with the first of some items, as many as fit; the first one is shortened as needed.
@@ -97,13 +97,13 @@ def bounded(
     Args:
         makers: Each makes its item, given how many characters of its text may be shown.
         compose: Combines the items with the text around them, and says how to get the rest.
-        room: Maximum number of characters of the answer, in either form.
+        max_chars: Maximum number of characters of the answer, in either form.
         longest: Maximum number of characters shown of one text.
     """
     items: list[AnswerItem] = []
-    left = room - compose(items).size - SPARE
+    left = max_chars - compose(items).size - SPARE
     for make in makers:
-        allowed = max(MIN_LENGTH, min(longest, room))
+        allowed = max(MIN_LENGTH, min(longest, max_chars))
         item = make(allowed)
         while not items and item.size > left and allowed > MIN_LENGTH:
             allowed = max(MIN_LENGTH, allowed * 2 // 3)
@@ -113,7 +113,7 @@ def bounded(
         items.append(item)
         left -= item.size
     answer = compose(items)
-    while items and answer.size > room:
+    while items and answer.size > max_chars:
         items.pop()
         answer = compose(items)
     return answer
@@ -150,7 +150,7 @@ def answered(
 
 
 def new_parts(place: Place, before: Place) -> str:
-    """Return what of a place is not as in the place before; of a day in the same year the month and the day."""
+    """Return the parts of a place that differ from the previous place; a day of the same year without its year."""
     pairs = list(zip_longest(place, before[: len(place)], fillvalue=""))
     new = [now for now, last in pairs if now != last]
     if new and pairs[0][0] != pairs[0][1] and pairs[0][0][:5] == pairs[0][1][:5]:
@@ -162,7 +162,7 @@ def one_page(
     makers: Sequence[Callable[[int], AnswerItem]],
     data: Mapping[str, Any],
     name: str,
-    room: int,
+    max_chars: int,
     none: str,
     more: Callable[[int], str],
     limit: int | None = None,
@@ -173,7 +173,7 @@ def one_page(
         makers: Each makes its item; all of the list, or one more than is shown.
         data: The rest of the JSON; ``offset`` is where the page begins.
         name: The JSON field of the items.
-        room: Maximum number of characters of the answer.
+        max_chars: Maximum number of characters of the answer.
         none: The first line of a page without items.
         more: Returns how to ask for the next page, given its offset.
         limit: Maximum number of items, None for all that fit.
@@ -186,7 +186,7 @@ def one_page(
         whole = {**data, "next_offset": None if is_last else at}
         return answered("" if items else none, items, name, whole, None if is_last else f"more: {more(at)}")
 
-    return bounded(makers[offset:][:limit], compose, room)
+    return bounded(makers[offset:][:limit], compose, max_chars)
 
 
 def _is_cut(data: Mapping[str, Any]) -> bool:
@@ -194,12 +194,12 @@ def _is_cut(data: Mapping[str, Any]) -> bool:
 
 
 def noted(notes: Iterable[str]) -> list[str]:
-    """Return notes for the reader, few and short; they may contain stored names."""
+    """Return the first ``MAX_NOTES`` notes, each quoted and cut: they may contain stored names."""
     return [quote_line(note, MAX_NOTE) for note in notes][:MAX_NOTES]
 
 
 def hint_for_agent(hint: str) -> str:
-    """Return a hint for somebody who has tools and no terminal: the tool that does it, else whom to ask."""
+    """Return a hint for an agent, which has no terminal: the tool that does the same, else to ask the user."""
     command = hint.removeprefix("run: ")
     tool = next((tool for words, tool in _TOOL_OF_COMMAND.items() if command.startswith(words)), None)
     if tool is not None:

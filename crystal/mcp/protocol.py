@@ -1,4 +1,4 @@
-"""The protocol: JSON-RPC messages, greetings, errors, and requests in threads. It knows no tool by name.
+"""Implement the protocol: JSON-RPC messages, greetings, errors, and requests in threads. No tool is named here.
 
 Two eras of the protocol are spoken on the same wire. Up to 2025-11-25 a client greets with ``initialize``; from
 2026-07-28 on each request carries its version, and ``server/discover`` tells what there is. The greetings are answered
@@ -32,7 +32,7 @@ SERVER_KEY = "io.modelcontextprotocol/serverInfo"
 
 CAPABILITIES = {"tools": {"listChanged": False}, "resources": {"listChanged": False, "subscribe": False}}
 GREETINGS = ("initialize", "server/discover", "ping")
-"""Methods that tell nothing of the memory."""
+"""Methods that read nothing from the memory."""
 WITHOUT_PARAMS = ("tools/list", "resources/list", "resources/templates/list")
 """Methods that need no parameters."""
 
@@ -57,7 +57,7 @@ Result = dict[str, Any]
 
 
 class McpError(Exception):
-    """A message is answered by an error of the protocol; ``ident`` is the id of its request, if that is known."""
+    """Error of the protocol that answers a message; ``ident`` is the id of its request, None if unknown."""
 
     def __init__(self, code: int, message: str, data: Any = None, *, ident: Id | None = None) -> None:
         super().__init__(message)
@@ -71,9 +71,9 @@ class McpError(Exception):
 
 @dataclass(slots=True)
 class RpcMessage:
-    """A request, or a notification, which has no id and wants no answer.
+    """A request, or a notification, which has no id and gets no answer.
 
-    ``is_cancelled``: nobody waits for the answer any more.
+    ``is_cancelled``: the client no longer waits for the answer.
     """
 
     id: Id | None
@@ -140,11 +140,11 @@ class Dispatcher:
         self._offer = offer
 
     def knows(self, method: str) -> bool:
-        """Return whether there is such a method, besides the greetings."""
+        """Return True if the server has this method; greetings do not count."""
         return method in self._offer.methods
 
     def answer(self, message: RpcMessage, version: str) -> Result:
-        """Return the response to a request, whatever happens."""
+        """Return the response to a request; an exception becomes an error response."""
         try:
             _check(message, version)
             result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
@@ -160,7 +160,7 @@ class Dispatcher:
         """Return the result of a greeting.
 
         Raises:
-            McpError: It lacks something.
+            McpError: The request lacks the protocol version.
         """
         if request.method == "ping":
             return {} if version is None else self._stamped("ping", version, {})
@@ -258,12 +258,16 @@ def response(ident: Id | None, result: Result) -> Result:
 
 
 def unsupported(message: RpcMessage) -> McpError:
-    """Return the error for a method that there is not."""
+    """Return the error for an unknown method."""
     return McpError(METHOD_NOT_FOUND, f"method {message.method[:100]!r} is not supported")
 
 
 def version_of(request: RpcMessage) -> str | None:
-    """Return the version that a request names for itself; None if it leaves that to ``initialize``."""
+    """Return the protocol version in a request's ``_meta``; None if it has none, and for ``initialize``.
+
+    Raises:
+        McpError: The fields are malformed, or the version is not supported.
+    """
     meta = request.params.get("_meta")
     if request.method == "initialize" or not isinstance(meta, dict) or VERSION_KEY not in meta:
         return None

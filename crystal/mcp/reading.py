@@ -54,15 +54,15 @@ def get(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             found = by_key(machine, key)
             if found is None:
                 raise NotFoundError(f"nothing is remembered under the key {key!r}", hint="look with crystal_search")
-            return _of_memory(machine, found, client.room, start, client.folder)
+            return _of_memory(machine, found, client.max_chars, start, client.folder)
         assert ident is not None
         if ident.strip().lower().startswith("mem-"):
-            return _of_memory(machine, memory_of(machine, ident), client.room, start, client.folder)
+            return _of_memory(machine, memory_of(machine, ident), client.max_chars, start, client.folder)
         return _of_conversation(machine, client, ident, arguments)
 
 
 def _of_memory(
-    machine: Machine, memory: Remembered, room: int, start: int = 0, folder: str | None = None
+    machine: Machine, memory: Remembered, max_chars: int, start: int = 0, folder: str | None = None
 ) -> ToolAnswer:
     """Return a memory as an answer."""
     ids, validity = ShortIds(machine), memory_validity(machine, memory, folder)
@@ -75,7 +75,7 @@ def _of_memory(
         answer = answered("", items, "turns", data, more)
         return ToolAnswer(answer.text, {**answer.data, "turns": []})
 
-    return bounded([memory_item(memory, ids, start, validity)], compose, room, longest=room)
+    return bounded([memory_item(memory, ids, start, validity)], compose, max_chars, longest=max_chars)
 
 
 def _of_conversation(machine: Machine, client: ClientContext, ident: str, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -85,17 +85,17 @@ def _of_conversation(machine: Machine, client: ClientContext, ident: str, argume
             if arguments.get(name):
                 raise UsageError(f"{name} goes with a hit, not with a session", hint="leave it out, or use offset")
         offset = arguments.get("offset") or 0
-        return _of_session(machine, read(machine.stores, target), client.room, offset)
+        return _of_session(machine, read(machine.stores, target), client.max_chars, offset)
     if arguments.get("offset"):
         raise UsageError("offset goes with a session, not with a hit", hint="leave it out, or use start")
     conversation = read(machine.stores, target, context=int(arguments.get("context", CONTEXT)))
     if "context" not in arguments and sum(len(turn.text) for turn in conversation.turns) < SHORT:
         conversation = read(machine.stores, target, context=3 * CONTEXT)
     conversation = turns_with_validity(machine, conversation, client.folder)
-    return _of_hit(machine, conversation, client.room, arguments.get("start") or 0)
+    return _of_hit(machine, conversation, client.max_chars, arguments.get("start") or 0)
 
 
-def _of_session(machine: Machine, conversation: Conversation, room: int, offset: int) -> ToolAnswer:
+def _of_session(machine: Machine, conversation: Conversation, max_chars: int, offset: int) -> ToolAnswer:
     """Return a page of a session."""
     turns = conversation.turns
     name, about, data = _head(conversation, ShortIds(machine), "session")
@@ -115,13 +115,13 @@ def _of_session(machine: Machine, conversation: Conversation, room: int, offset:
             head += "; the whole of a turn: crystal_get with its id"
         return answered(head, _counted(items), "turns", {**data, "next_offset": next_offset}, more)
 
-    return bounded(makers, compose, room)
+    return bounded(makers, compose, max_chars)
 
 
-def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int) -> ToolAnswer:
+def _of_hit(machine: Machine, conversation: Conversation, max_chars: int, start: int) -> ToolAnswer:
     turns = conversation.turns
     _, about, data = _head(conversation, ShortIds(machine), "hit")
-    around = max(200, room // (3 * max(1, len(turns))))
+    around = max(200, max_chars // (3 * max(1, len(turns))))
     # The requested turn is rendered first, because it gets the most characters. It is shown in its place.
     at = next((at for at, turn in enumerate(turns) if turn.focus), 0)
     order = [at, *range(at - 1, -1, -1), *range(at + 1, len(turns))]
@@ -134,7 +134,7 @@ def _of_hit(machine: Machine, conversation: Conversation, room: int, start: int)
         shown = [item for _, item in sorted(zip(order, items, strict=False), key=lambda pair: pair[0])]
         return answered(about, _counted(shown), "turns", data, None)
 
-    return bounded(makers, compose, room, longest=max(200, room // 2))
+    return bounded(makers, compose, max_chars, longest=max(200, max_chars // 2))
 
 
 def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
@@ -226,7 +226,7 @@ def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
     kind, ident = match[1], unquote(match[2], errors="replace")
     try:
         with damage_explained(), client.reader() as machine:
-            answer = _read_resource(machine, kind, ident, client.room)
+            answer = _read_resource(machine, kind, ident, client.max_chars)
     except CrystalError as error:
         if error.exit_code <= 2:  # it is not there, or the id cannot be one
             raise McpError(RESOURCE_NOT_FOUND, error.message, {"uri": uri[:300]}) from error
@@ -235,10 +235,10 @@ def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
     return [{"uri": uri, "mimeType": MARKDOWN, "text": answer.markdown(nonce)}]
 
 
-def _read_resource(machine: Machine, kind: str, ident: str, room: int) -> ToolAnswer:
+def _read_resource(machine: Machine, kind: str, ident: str, max_chars: int) -> ToolAnswer:
     if kind == "memory":
-        return _of_memory(machine, memory_of(machine, ident), room)
+        return _of_memory(machine, memory_of(machine, ident), max_chars)
     target = find_target(machine.stores, ident)
     if target.chunk is not None:
         raise McpError(RESOURCE_NOT_FOUND, "this is the id of a hit, not of a session", {"hint": "use crystal_get"})
-    return _of_session(machine, read(machine.stores, target), room, 0)
+    return _of_session(machine, read(machine.stores, target), max_chars, 0)

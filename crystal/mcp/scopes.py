@@ -34,7 +34,7 @@ def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             head = f"{len(found)} {'memory holds' if len(found) == 1 else 'memories hold'} {where}"
             return answered(head, items, "memories", {"memories_in_all": len(found)}, more)
 
-        return bounded([memory_item(one, ids) for one in found[:MAX_READ]], compose, client.room)
+        return bounded([memory_item(one, ids) for one in found[:MAX_READ]], compose, client.max_chars)
 
 
 def write(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:

@@ -10,7 +10,7 @@ from crystal.app.context import Machine
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.app.validity import with_validity
 from crystal.errors import UsageError
-from crystal.mcp.items import Make, ShortIds, hit_item
+from crystal.mcp.items import ItemMaker, ShortIds, hit_item
 from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded, noted, one_page
 from crystal.model.recall import Filters, Hit, Neighbour
@@ -55,7 +55,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     if found.own:
         notes.append(f"{found.own} of this session left out; include_current=true shows them")
     data = {"mode": found.result.mode, "offset": offset, "notes": noted(notes)}
-    return one_page(makers, data, "hits", client.room, "nothing found", lambda at: f"offset={at}", limit)
+    return one_page(makers, data, "hits", client.max_chars, "nothing found", lambda at: f"offset={at}", limit)
 
 
 def said_around(hit: Hit, told: set[str], is_asked: bool = False) -> dict[str, Neighbour]:
@@ -83,14 +83,14 @@ def search_by_similarity(client: ClientContext, arguments: Mapping[str, Any]) ->
         head = f"{len(items)} hits by similarity, best first" if items else "nothing found"
         return answered(head, items, "results", {"notes": noted(found.result.notes)}, more)
 
-    return bounded(makers, compose, client.room)
+    return bounded(makers, compose, client.max_chars)
 
 
-def _similar_item(hit: Hit, ids: ShortIds) -> Make:
+def _similar_item(hit: Hit, ids: ShortIds) -> ItemMaker:
     make_hit = hit_item(hit, ids)
 
-    def make(room: int) -> AnswerItem:
-        item = make_hit(room)
+    def make(max_chars: int) -> AnswerItem:
+        item = make_hit(max_chars)
         data = {name: item.data[name] for name in SIMILAR_FIELDS}
         return replace(item, head=f"{item.head} {hit.score:.2f}", data=data)
 

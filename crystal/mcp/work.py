@@ -47,7 +47,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             partial(_file_item, one, above, ids, session is None) for one, above in zip(found, folders, strict=True)
         ]
         data = {"offset": offset, "notes": _notes(machine)}
-        return one_page(makers, data, "files", client.room, "no known edit", lambda at: f"offset={at}")
+        return one_page(makers, data, "files", client.max_chars, "no known edit", lambda at: f"offset={at}")
 
 
 def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bool, _: int) -> AnswerItem:
@@ -104,7 +104,7 @@ def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         notes = [*[f"{missing} lines of no known session"] * (missing > 0), *found.notes, *_notes(machine)]
         data = {"file": quote_line(path, MAX_PATH), "has_git": found.has_git, "unknown_lines": missing, "offset": 0,
                 "notes": notes}  # fmt: skip
-        return one_page(makers, data, "lines", client.room, "", lambda _: "ask for fewer lines: first, last")
+        return one_page(makers, data, "lines", client.max_chars, "", lambda _: "ask for fewer lines: first, last")
 
 
 def _inside(client: ClientContext, machine: Machine, path: str) -> Path:
@@ -119,7 +119,9 @@ def _inside(client: ClientContext, machine: Machine, path: str) -> Path:
     return place
 
 
-def _lines_item(group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, asked_at: int, room: int) -> AnswerItem:
+def _lines_item(
+    group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, asked_at: int, max_chars: int
+) -> AnswerItem:
     """Return lines that were written for one reason, and what was said before.
 
     A request that is told with other lines, which begin at ``asked_at``, is not told twice.
@@ -127,7 +129,7 @@ def _lines_item(group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, as
     call, ranges = group[0][1], [(one.first, one.last) for one, _ in group]
     session, device = ids.session(call.session_id), ids.device
     said = [(who, text) for who, text in (("asked", call.request), ("agent", call.reason)) if text]
-    texts = {who: excerpt(text, min(room // 2, SAID))[0] for who, text in said}
+    texts = {who: excerpt(text, min(max_chars // 2, SAID))[0] for who, text in said}
     data: Json = {
         "ranges": ranges, "session": session, "line": call.uuid,
         "at": iso(call.at), "project": label(call.project), "device": label(call.device),
@@ -148,12 +150,12 @@ def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         ids = ShortIds(machine)
         makers = [partial(_command_item, one, ids) for one in found]
         data, none = {"offset": 0, "notes": _notes(machine)}, "no known command did this"
-        return one_page(makers, data, "commands", client.room, none, lambda _: "ask with other words")
+        return one_page(makers, data, "commands", client.max_chars, none, lambda _: "ask with other words")
 
 
-def _command_item(one: KnownCommand, ids: ShortIds, room: int) -> AnswerItem:
+def _command_item(one: KnownCommand, ids: ShortIds, max_chars: int) -> AnswerItem:
     session, device = ids.session(one.call.session_id), ids.device
-    command, about = excerpt(one.command, room)[0], quote_line(one.about, SAID)
+    command, about = excerpt(one.command, max_chars)[0], quote_line(one.about, SAID)
     data: Json = {
         "command": command, "about": about, "certainty": one.certainty, "runs": one.runs, "sessions": one.sessions,
         "session": session, "line": one.call.uuid, "at": iso(one.call.at), "project": label(one.call.project),
@@ -175,7 +177,7 @@ def fix(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         found = known_fixes(machine, arguments["error"], project=project, is_only=is_only)
         makers = [partial(_fix_item, one, ShortIds(machine)) for one in found]
         data, none = {"offset": 0, "notes": _notes(machine)}, "no known cure of this error"
-        return one_page(makers, data, "fixes", client.room, none, lambda _: "search for the error's words")
+        return one_page(makers, data, "fixes", client.max_chars, none, lambda _: "search for the error's words")
 
 
 def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -192,12 +194,12 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         data = {"offset": offset, "kind": found.kind, "sessions": found.sessions,
                 "notes": [*_notes(machine), *found.notes],
                 "related": [quote_line(one.file, MAX_PATH) for one in found.related]}  # fmt: skip
-        return one_page(makers, data, "events", client.room, "nothing is known of it", lambda at: f"offset={at}")
+        return one_page(makers, data, "events", client.max_chars, "nothing is known of it", lambda at: f"offset={at}")
 
 
-def _event_item(one: Event, ids: ShortIds, told: set[str], folder_before: str, room: int) -> AnswerItem:
+def _event_item(one: Event, ids: ShortIds, told: set[str], folder_before: str, max_chars: int) -> AnswerItem:
     """Return an event; why it happened is left out of the text if it is the text of an event, too."""
-    session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, room)[0]
+    session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, max_chars)[0]
     why = quote_line(one.why, SAID) if one.why else None
     data: Json = {
         "what": one.what, "text": text, "why": why, "at": iso(one.at), "session": session,
@@ -225,10 +227,10 @@ def _notes(machine: Machine) -> list[str]:
     return [f"answers may be missing: {behind} calls and results are not indexed yet"] if behind else []
 
 
-def _fix_item(one: KnownFix, ids: ShortIds, room: int) -> AnswerItem:
+def _fix_item(one: KnownFix, ids: ShortIds, max_chars: int) -> AnswerItem:
     session, device = ids.session(one.failed.session_id), ids.device
     error, command = quote_line(one.error, SAID), quote_line(one.command, SAID)
-    steps = [_step_text(step, room // 2 // len(one.steps)) for step in one.steps]
+    steps = [_step_text(step, max_chars // 2 // len(one.steps)) for step in one.steps]
     data: Json = {
         "error": error, "failures": one.failures, "command": command, "steps": steps, "session": session,
         "line": one.failed.uuid, "succeeded": one.succeeded.uuid, "at": iso(one.failed.at),
@@ -239,8 +241,8 @@ def _fix_item(one: KnownFix, ids: ShortIds, room: int) -> AnswerItem:
     return AnswerItem(f"session {session}", place, words, data)
 
 
-def _step_text(step: FixStep, room: int) -> str:
+def _step_text(step: FixStep, max_chars: int) -> str:
     if step.command is not None:
-        return f"then: {excerpt(step.command, room)[0]}"
+        return f"then: {excerpt(step.command, max_chars)[0]}"
     lines = [*(f"- {line}" for line in step.removed), *(f"+ {line}" for line in step.added)]
-    return "\n".join([f"then: edited {quote_line(step.file or '', MAX_PATH)}", excerpt("\n".join(lines), room)[0]])
+    return "\n".join([f"then: edited {quote_line(step.file or '', MAX_PATH)}", excerpt("\n".join(lines), max_chars)[0]])

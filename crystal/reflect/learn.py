@@ -45,7 +45,7 @@ class Learner:
         agent, device: Of this machine.
         is_auto: Whether sure memories are kept without a review.
         key: Key of the ids of commands, which are not named by a line.
-        clean: Takes secrets out.
+        clean: Redacts secrets.
         similarity: Compares two texts by their vectors.
         isolated: Agents whose conversations others may not see: what they teach is compared with theirs alone.
         projects: Sessions of isolated projects, each with the folder: the same.
@@ -90,7 +90,7 @@ class Learner:
         return self._known_run(lesson) if lesson.is_run else self._find_same(new)
 
     def _memory(self, uid: str, text: str, session: DueSession, lesson: Lesson, now: int) -> Remembered:
-        """Return what a lesson would be as a memory."""
+        """Return the memory for a lesson; it is not stored yet."""
         is_kept, place = self._is_sure(lesson.confidence), _place_of(lesson)
         source = source_via(LEARNED if is_kept else PROPOSED, session.harness)
         at = max(0, min(lesson.at or now, now))

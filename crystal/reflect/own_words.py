@@ -60,14 +60,14 @@ def own_sentences(message: str) -> Iterator[str]:
 
 
 def _is_plain_line(message: str) -> bool:
-    """Return True for one line of a bearable length without the marks of what was pasted."""
+    """Return True for a single line of at most ``MAX_CHARACTERS`` without marks of pasted text."""
     line = message.strip()
     is_short = len(message) <= MAX_CHARACTERS and len(line.splitlines()) == 1
     return is_short and _MARKED.search(_SPAN.sub("`", line)) is None
 
 
 def _is_of_others(sentence: str) -> bool:
-    """Return True if a sentence is a list's, or is labelled or quoted as somebody else's."""
+    """Return True if a sentence begins like a list or a quotation, has a label such as ``Bob:``, or quotes others."""
     label = _LABEL.match(sentence)
     is_labelled = label is not None and _OWN_LABEL.match(label[1]) is None
     return is_labelled or _SIGN.match(sentence) is not None or is_quoting(sentence)

@@ -23,7 +23,7 @@ Embed = Callable[[Sequence[str]], list[bytes]]
 def reflect_sessions(
     learner: Learner, model: ModelExtractor | None, now: Callable[[], int], should_stop: Callable[[], bool]
 ) -> ReflectorRun:
-    """Read the sessions with new turns, oldest first, until none is left, one has to wait, or ``should_stop``.
+    """Read the sessions with new turns, oldest first; stop if a session has to wait, or ``should_stop`` returns True.
 
     Idempotent: a cursor moves in the transaction that writes what was learned up to it.
 

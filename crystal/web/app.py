@@ -1,4 +1,4 @@
-"""The application: its addresses, the memory that each page reads, and the pages for errors."""
+"""Build the web application: its routes, the memory that each page reads, and the pages for errors."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp
 
 @contextmanager
 def _open_writer() -> Iterator[Machine]:
-    """Open the memory for writing where there is one."""
+    """Open the memory for writing. Raises NotConfiguredError if there is none, instead of creating it."""
     with open_reader():
         pass
     with open_machine() as machine:
@@ -111,7 +111,7 @@ def _open_writer() -> Iterator[Machine]:
 
 
 def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return what answers one address, one request at a time; each opens the memory for itself, in a thread."""
+    """Return the endpoint of one route. It answers one request at a time; each opens the memory in a thread."""
     lock = asyncio.Lock()
 
     def answer(asked: RequestValues, *, is_part: bool) -> Response:

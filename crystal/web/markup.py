@@ -1,4 +1,4 @@
-"""Stored text as HTML: Markdown, code, changes of files, marked words. Each is escaped; none loads anything."""
+"""Render stored text as HTML: Markdown, code, changes of files, marked words. All is escaped; nothing is loaded."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ _PATCH = re.compile(r"\*\*\* Begin Patch|diff --git |--- \S+\n\+\+\+ ")
 
 @dataclass(slots=True)
 class TimeBudget:
-    """The time that the markup of one page may still take: a page of hostile texts is shown as soon as any other."""
+    """Time left for the markup of one page, so that a page of hostile texts is not slower than any other."""
 
     end: float = field(default_factory=lambda: time.monotonic() + PAGE_SECONDS)
 
     @property
     def is_over(self) -> bool:
-        """Return True if texts are shown as they are written from now on."""
+        """Return True if no time is left: texts are shown without markup."""
         return time.monotonic() > self.end
 
 
-def _code(text: str, language: str, patience: TimeBudget) -> str:
+def _code(text: str, language: str, budget: TimeBudget) -> str:
     """Return code as HTML; coloured if its language is known, it is not too long, and there is time."""
     if language and len(text) <= MAX_CODE:
         try:
             lexer = find_lexer_class_by_name(language)(stripnl=False, ensurenl=False)
         except ClassNotFound:
             return str(escape(text))
-        end, tokens = min(patience.end, time.monotonic() + BLOCK_SECONDS), []
+        end, tokens = min(budget.end, time.monotonic() + BLOCK_SECONDS), []
         for token in lexer.get_tokens(text):
             if time.monotonic() > end:
                 return str(escape(text))
@@ -60,7 +60,7 @@ def _code(text: str, language: str, patience: TimeBudget) -> str:
 
 def _fence(_renderer: object, tokens: Sequence[Token], at: int, _options: object, env: dict[str, TimeBudget]) -> str:
     language = (tokens[at].info.split() or [""])[0][:30]
-    code = _code(tokens[at].content, language, env["patience"])
+    code = _code(tokens[at].content, language, env["budget"])
     return f'<pre class="code" tabindex="0"><code>{code}</code></pre>\n'
 
 
@@ -95,17 +95,17 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-def markdown(text: str, patience: TimeBudget) -> Markup:
+def markdown(text: str, budget: TimeBudget) -> Markup:
     """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
-    if patience.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
+    if budget.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
         return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text)
-    return Markup(_MARKDOWN.render(text, {"patience": patience}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
+    return Markup(_MARKDOWN.render(text, {"budget": budget}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
 
 
-def code_of_file(text: str, name: str, patience: TimeBudget) -> Markup:
+def code_of_file(text: str, name: str, budget: TimeBudget) -> Markup:
     """Return the content of a file as HTML, coloured by the file's name."""
     found = find_lexer_class_for_filename(name) if len(text) <= MAX_CODE else None
-    return Markup(_code(text, found.aliases[0] if found and found.aliases else "", patience))  # noqa: S704 - escaped there
+    return Markup(_code(text, found.aliases[0] if found and found.aliases else "", budget))  # noqa: S704 - escaped there
 
 
 def marked(text: str, spans: Iterable[tuple[int, int]], start: int, end: int) -> Markup:
@@ -130,7 +130,7 @@ class DiffLine:
     text: str
 
 
-def changes_of(text: str, patience: TimeBudget) -> tuple[str, list[DiffLine]] | None:
+def changes_of(text: str, budget: TimeBudget) -> tuple[str, list[DiffLine]] | None:
     """Return the first line of a tool's call and the change that it makes, or None if it makes none to show."""
     if _PATCH.search(text, 0, 2_000):
         return text.partition("\n")[0], [_patch_line(line) for line in text.splitlines()]
@@ -140,7 +140,7 @@ def changes_of(text: str, patience: TimeBudget) -> tuple[str, list[DiffLine]] | 
     news = [value.rstrip("\n") for name, value in values if name == "new_string"]
     if not olds or len(olds) != len(news):
         return None
-    found = [line for old, new in zip(olds, news, strict=True) for line in _difference(old, new, patience)]
+    found = [line for old, new in zip(olds, news, strict=True) for line in _difference(old, new, budget)]
     return parts[0].strip().partition("\n")[0], found
 
 
@@ -150,10 +150,10 @@ def _patch_line(line: str) -> DiffLine:
     return DiffLine(line[0], line[1:]) if line[:1] in ("+", "-", " ") else DiffLine(" ", line)
 
 
-def _difference(old: str, new: str, patience: TimeBudget) -> Iterator[DiffLine]:
+def _difference(old: str, new: str, budget: TimeBudget) -> Iterator[DiffLine]:
     before, after = old.split("\n") if old else [], new.split("\n") if new else []
     steps = [("replace", 0, len(before), 0, len(after))]
-    if len(before) + len(after) <= MAX_DIFF_LINES and not patience.is_over:  # the comparison is not linear
+    if len(before) + len(after) <= MAX_DIFF_LINES and not budget.is_over:  # the comparison is not linear
         steps = list(difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes())
     for step, first, last, start, end in steps:
         yield from (DiffLine(" " if step == "equal" else "-", line) for line in before[first:last])

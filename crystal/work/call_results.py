@@ -1,7 +1,7 @@
 """Pair the calls of a conversation with their results, by their order: turns keep no ids of calls.
 
-A result without a word is no turn. So a call without a result succeeded once the next message begins; and where
-some calls of a tool in one message have results and others have none, nobody knows whose they are.
+An empty result is not stored as a turn. So a call without a result counts as successful once the next message begins.
+If only some calls of a tool in one message have results, it is unknown which: none is paired.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Pair(NamedTuple):
     Attributes:
         call: The call's turn.
         result: The result's, None if there is none or it may be another call's.
-        is_silent: Whether the call succeeded without a word.
-        settled: The newest turn that this follows from.
+        is_silent: The call succeeded without output.
+        settled: Id of the newest turn from which this is known; 0 for the end of the turns.
     """
 
     call: int

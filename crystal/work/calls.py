@@ -117,9 +117,9 @@ def calls_of(tool: str | None, text: str) -> list[ToolCall]:
 
 
 def unread_arguments(tool: str | None, text: str) -> str | None:
-    """Return how a call has other arguments than its tool is known to have, or an unknown tool those of an editor.
+    """Return a label for a call whose arguments are unknown here, or for an unknown tool with an editor's arguments.
 
-    None if it has not: so it is for every call whose work is indexed, and for those that have no arguments.
+    None for every call whose work is indexed, and for calls without arguments.
     """
     name = tool_name(tool)
     if name not in SHELLS and name not in PATCHES and name not in FILE_TOOLS:
@@ -136,7 +136,7 @@ def command_text(argument: str) -> str:
 
 
 def command_key(line: str) -> str:
-    """Return a command without the folder it goes to first, and without what only shapes its output."""
+    """Return a command without a leading ``cd``, and without redirections, ``| tail`` and the like at its end."""
     key = _MOVES.sub("", line, count=1) if line.startswith("cd ") else line
     while any(sign in key for sign in "|>;") and (shorter := _TRIMMED.sub("", key)) != key:
         key = shorter
@@ -144,7 +144,7 @@ def command_key(line: str) -> str:
 
 
 def file_name(path: str) -> str:
-    """Return the last part of a path, of either system."""
+    """Return the last part of a path with slashes or backslashes."""
     return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 

@@ -35,7 +35,7 @@ class Cure(NamedTuple):
 
 
 def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after: Iterable[WorkStep]) -> Cure | None:
-    """Return what cured an error of a command; None if nothing is known to.
+    """Return the cure of a command's error; None if none is known.
 
     The error is cured once the command succeeds, or a command that ends with it, or the last part of it alone.
 
@@ -72,7 +72,7 @@ def find_right_usage(failed: WorkStep, after: Iterable[WorkStep]) -> Cure | None
 
 
 def _is_same_program(one: str, other: str) -> bool:
-    """Return whether two commands begin with the same program and subcommands."""
+    """Return True if the program and subcommands of one command begin with those of the other."""
     some, more = sorted((_program(one), _program(other)), key=len)
     return bool(some) and more[: len(some)] == some
 
@@ -82,7 +82,7 @@ def _program(key: str) -> list[str]:
 
 
 def _runs_at_last(step: WorkStep, last: WorkStep) -> bool:
-    """Return whether a command runs others, and then the last one if they succeeded."""
+    """Return True if a command ends in ``&& LAST``, where LAST is the other command."""
     is_whole = not (step.is_edit or last.is_edit) and len(last.what) < MAX_COMMAND
     return is_whole and command_key(step.what).endswith(f" && {command_key(last.what)}")
 

@@ -31,13 +31,13 @@ def kind_of_name(thing: str) -> ThingKind:
 
 
 def words_of(thing: str) -> list[str]:
-    """Return the words that a text has which names a thing, to be searched for: the number of ``#12``."""
+    """Return the words to search for to find texts that name a thing: ``12`` for ``#12``."""
     number = _NUMBERED.fullmatch(thing)
     return [number[1]] if number else re.findall(r"\S+", thing)
 
 
 def mentions(thing: str) -> re.Pattern[str]:
-    """Return what finds a thing's name in a text: not inside of a longer word, small and capital letters alike."""
+    """Return the pattern of a thing's name as a whole word, without regard to case."""
     number = _NUMBERED.fullmatch(thing)
     if number:
         return re.compile(

@@ -1,4 +1,4 @@
-"""Read from a command line which files it gave another name, and which working trees it made. Pure."""
+"""Find the files that a command line renames, and the working trees that it makes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEXT = re.compile(r"\s*(?:&&|\|\||;)\s*")
 _WITH_VALUE = ("-b", "-B", "--reason")
 """Options of ``git worktree add`` that take a value."""
 _UNCERTAIN = re.compile(r"[$*?`{\[<>|&]|(?:^|\s)[~#(]|\)(?:\s|$)|\s(?:-t|--target-directory)")
-"""Pattern of what a shell or ``mv`` reads in its own way."""
+"""Pattern of what a shell expands or redirects, or an option of ``mv`` that changes the order of its paths."""
 
 
 def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
@@ -46,7 +46,7 @@ def _commands(command: str, folder: str) -> Iterator[tuple[str, list[str]]]:
             continue
         if words[:1] in (["cd"], ["(cd"], ["pushd"], ["popd"]):
             if len(words) != 2 or words[0] != "cd" or words[1] == "-" or _UNCERTAIN.search(part):
-                return  # nobody knows where it goes on
+                return  # the next commands run in an unknown folder
             folder = posixpath.join(folder, words[1])
         elif words and not _UNCERTAIN.search(part):
             is_elsewhere = words[0] == "-C" and len(words) > 2

@@ -1,4 +1,4 @@
-"""Judge what a text says of a file against the file as it is now: by lines for an edit, by commits for a mention."""
+"""Judge whether a file has changed since a text named it: by lines for an edit, by commits for a mention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crystal.work.calls import ToolCall
 
 Lines = AbstractSet[bytes]
 MAX_NAMES = 8
-"""Files of one text that are looked at."""
+"""Maximum number of names that are taken from one text."""
 _NAME = re.compile(
     r"(?<![\w.:/\\@+-])(?:[A-Za-z]:)?[/\\]?(?:[\w.@+-]+[/\\])*[\w@+-][\w.@+-]*\.[A-Za-z]\w{0,7}(?![\w/\\])"
 )
@@ -60,13 +60,13 @@ class FileNow(NamedTuple):
 
 
 def named_files(text: str) -> list[str]:
-    """Return what looks like the name of a file in a text, each once, without the number of a line."""
+    """Return the first ``MAX_NAMES`` words of a text that look like file names, each once, without line numbers."""
     names = (without_tree(name.replace("\\", "/").removeprefix("./")) for name in _NAME.findall(text))
     return list(dict.fromkeys(names))[:MAX_NAMES]
 
 
 def named_symbols(text: str) -> list[str]:
-    """Return what a text names in backticks that may be a function, a class or a variable."""
+    """Return the first ``MAX_NAMES`` names in backticks that may be a function, a class or a variable."""
     return list(dict.fromkeys(_SYMBOL.findall(text)))[:MAX_NAMES]
 
 
@@ -77,9 +77,9 @@ def find_path(name: str, known: Collection[str]) -> str | None:
 
 
 class PathInProject(NamedTuple):
-    """Where a file is in its project; ``tree`` is the linked working tree in which a tool named it, None if it did not.
+    """Path of a file below its project's folder.
 
-    Where the agent worked is no such tree.
+    ``tree`` is the linked working tree that a tool's path was in; None for the project's folder and the agent's own.
     """
 
     path: str
@@ -109,13 +109,13 @@ def path_below(path: str, cwd: str, folder: str, trees: Iterable[str] = ()) -> P
 
 
 def is_unchanged(call: ToolCall, text: bytes) -> bool:
-    """Return whether all lines that an edit added are in a text."""
+    """Return True if an edit added lines, and all of them are in a text."""
     added = plain_lines(call.added)
     return bool(added) and added <= lines_in(text)
 
 
 def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion], now: FileNow) -> Validity | None:
-    """Return what became of the lines that an edit added; None if that is not sure.
+    """Return whether a file still has the lines that an edit added; None if that is uncertain.
 
     Args:
         call: The edit.
@@ -136,7 +136,7 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
 def _judge_lost_lines(
     call: ToolCall, added: Lines, lines: Lines, *, is_here: bool, versions: Sequence[FileVersion], path: str
 ) -> Validity | None:
-    """Return what became of an edit of whose lines some are not in the file any more."""
+    """Return the state of an edit that lost lines in the file since: changed or reverted; None if uncertain."""
     known = [(one, lines_in(one.text)) for one in versions if one.text is not None]
     best = max((has for _, has in known), key=lambda has: len(added & has), default=frozenset[bytes]())
     if not (is_here or added & best):
@@ -150,13 +150,13 @@ def _judge_lost_lines(
 
 
 def has_made(done: ToolCall, call: ToolCall | None, before: bytes, after: bytes) -> bool:
-    """Return whether lines of an edit are new in a text, and with ``call`` whether it replaced lines of that one."""
+    """Return True if ``done`` added lines that only ``after`` has, and removed lines that ``call`` added, if given."""
     is_new = bool(plain_lines(done.added) & (lines_in(after) - lines_in(before)))
     return is_new and (call is None or bool(plain_lines(done.removed) & plain_lines(call.added)))
 
 
 def _first_gain(added: Lines, known: Sequence[tuple[FileVersion, Lines]]) -> FileVersion | None:
-    """Return the first version that brought in lines of an edit."""
+    """Return the first version that has more lines of an edit than its predecessor."""
     return next((one for one, has in known if len(added & has) > len(added & lines_in(one.old or b""))), None)
 
 
@@ -171,7 +171,7 @@ def _last_loss(added: Lines, known: Sequence[tuple[FileVersion, Lines]], lines: 
 
 
 def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten: bool) -> Validity | None:
-    """Return what became of a file since a text named it; None if nothing is known.
+    """Return how a file has changed since a text named it; None if no change is known.
 
     Args:
         versions: The file in the commits since then, oldest first.
@@ -206,7 +206,7 @@ def _gone(path: str, versions: Sequence[FileVersion]) -> Validity:
 
 
 def _caused(state: ValidityState, what: str, by: FileVersion | None) -> Validity:
-    """Return what became of a file or a name, by a commit that is known, or by one that is not."""
+    """Return a validity with the commit that caused it, or without one if ``by`` is None."""
     return Validity(what, state) if by is None else Validity(what, state, by.commit, at=by.at)
 
 
@@ -220,16 +220,16 @@ def edits_before(
 
 
 def worst(found: Iterable[Validity]) -> Validity | None:
-    """Return the one of several that matters most."""
+    """Return the validity with the most serious state, by ``_WORST``; None if there are none."""
     return min(found, key=lambda one: _WORST.index(one.state), default=None)
 
 
 def plain_lines(lines: Iterable[str]) -> set[bytes]:
-    """Return lines as they are compared, without those that are too short."""
+    """Return lines in the form in which they are compared, without those that are too short."""
     return {plain.encode("utf-8", "surrogatepass") for line in lines if (plain := plain_line(line))}
 
 
 @lru_cache(maxsize=16)
 def lines_in(text: bytes) -> frozenset[bytes]:
-    """Return the lines of a whole file as they are compared, all of them; much faster."""
+    """Return all lines of a file in the form of ``plain_lines``, short ones included; much faster."""
     return frozenset({line.rstrip(b",;") for line in text.translate(_QUOTES, _SPACES).split(b"\n")})

@@ -115,12 +115,12 @@ def test_what_is_plain_stays_plain_and_imitates_nothing(text: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [2_000, 20_000])
-def test_no_answer_is_longer_than_its_room(store: Store, room: int) -> None:
+@pytest.mark.parametrize("max_chars", [2_000, 20_000])
+def test_no_answer_is_longer_than_its_limit(store: Store, max_chars: int) -> None:
     for number in range(40):
         text = f"zebra {number} " + '"\\\n\t' * 700 * (number % 3) + "斑马 \U0001f993" * 200
         add_turn(store, text, session=f"{number % 4}" * 8, ts=NOW - number * HOUR, title='"\\' * 400, branch="b" * 400)
-    tools = Tools(room=room)
+    tools = Tools(max_chars=max_chars)
     tools.data("crystal_remember", text="zebra " + '"\\' * 3_000, key="k" * 150)
     for name, arguments in [
         ("crystal_search", {"query": "zebra", "limit": 50}), ("crystal_get", {"id": "0" * 8}), ("crystal_get", {"id": "1"}),
@@ -131,9 +131,9 @@ def test_no_answer_is_longer_than_its_room(store: Store, room: int) -> None:
         result = tools.call(name, **arguments)
         assert not result["isError"], result
         text, data = result["content"][0]["text"], tools.data(name, **arguments)
-        assert len(text) <= room, (name, arguments)
+        assert len(text) <= max_chars, (name, arguments)
         if name != "memory_search":
-            assert len(tools.text(name, **arguments, response_format="json")) <= room, (name, arguments)
+            assert len(tools.text(name, **arguments, response_format="json")) <= max_chars, (name, arguments)
         shown = next(data[part] for part in ("hits", "turns", "items", "entries", "results") if part in data)
         assert shown or data.get("memory") or name == "memory_search", (name, arguments)  # it needs vectors
         if data.get("next_offset") is not None:

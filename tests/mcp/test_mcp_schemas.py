@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.errors import UsageError
-from crystal.mcp import arguments as arguments_room
 from crystal.mcp import scopes
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, TOOLS
@@ -18,6 +17,11 @@ from crystal.mcp.offer import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.store import Store
 from tests.support.mcp_client import Tools
+
+CHECKED_KEYWORDS = frozenset(
+    "type enum minLength maxLength minimum maximum items minItems maxItems anyOf default description title".split()
+)
+"""Keywords of JSON Schema that ``crystal.mcp.arguments`` checks, or that only describe."""
 
 
 def test_every_tool_says_all_of_itself() -> None:
@@ -34,7 +38,7 @@ def test_every_tool_says_all_of_itself() -> None:
         # It takes folders inside of the agent's own alone: tests/sources/test_sources_command.py
         assert places == (["path"] if tool.name == "crystal_sources_add" else [])
         for name, rule in told["inputSchema"]["properties"].items():
-            assert set(rule) <= arguments_room.KEYWORDS, name
+            assert set(rule) <= CHECKED_KEYWORDS, name
             assert rule.get("type") != "string" or "maxLength" in rule or "enum" in rule, (
                 f"{tool.name} {name}: no limit"
             )

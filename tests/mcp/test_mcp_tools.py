@@ -158,7 +158,7 @@ def test_a_session_is_read_page_by_page(store: Store) -> None:
     texts = [f"zebra {number} " + "word " * (number * 9) for number in range(120)]
     for number, text in enumerate(texts):
         add_turn(store, text.strip(), session=SHOP, ts=NOW - DAY + number * 1000)
-    tools, seen, offset = Tools(room=4_000), [], 0
+    tools, seen, offset = Tools(max_chars=4_000), [], 0
     while offset is not None:
         page = tools.data("crystal_get", id=SHOP, offset=offset)
         assert page["turns"]
@@ -172,7 +172,7 @@ def test_a_session_is_read_page_by_page(store: Store) -> None:
 def test_a_long_text_is_read_to_its_end(store: Store) -> None:
     text = "".join(f"zebra {number}\n" for number in range(4_000)).strip()
     add_turn(store, text, session=SHOP, role="tool_result", tool="Bash")
-    tools, read, start = Tools(room=5_000), "", 0
+    tools, read, start = Tools(max_chars=5_000), "", 0
     while True:
         turn = next(turn for turn in tools.data("crystal_get", id="1", start=start)["turns"] if turn["focus"])
         part = re.sub(r" \[… \d+ more\]$", "", turn["text"].removeprefix("[…] "))
@@ -197,7 +197,7 @@ def test_the_preview_of_forgetting_shows_an_equal_text_once(store: Store) -> Non
 def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> None:
     text = "".join(f"zebra\u200b {number}\n" for number in range(4_000)).strip()
     add_turn(store, text, session=SHOP, role="tool_result", tool="Bash")
-    tools = Tools(room=5_000)
+    tools = Tools(max_chars=5_000)
     kept = tools.data("crystal_remember", text="".join(f"pony\u200b {number}, " for number in range(700)))
     for ident, wanted in (("1", text), (kept["id"], None)):
         read, start = "", 0
@@ -216,7 +216,7 @@ def test_each_page_of_a_long_text_says_where_the_next_begins(store: Store) -> No
 
 def test_what_is_cut_off_says_how_to_read_it(store: Store) -> None:
     add_turn(store, "zebra " + "pony " * 2_000, session=SHOP)
-    tools = Tools(room=2_000)
+    tools = Tools(max_chars=2_000)
     for name, asked in (
         ("crystal_search", {"query": "zebra"}),
         ("search_memory", {"query": "zebra"}),

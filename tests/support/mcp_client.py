@@ -135,10 +135,10 @@ class Tools:
         asker: ClientContext | None = None,
         *,
         aliases: bool = True,
-        room: int = 20_000,
+        max_chars: int = 20_000,
         scopes: tuple[str, ...] | None = None,
     ) -> None:
-        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, room), scopes)
+        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, max_chars), scopes)
         self.methods = self.tools.offer().methods
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({})["tools"]}
 

@@ -92,8 +92,8 @@ def test_no_code_takes_long_to_colour():
 @pytest.mark.slow
 def test_a_page_of_hostile_code_takes_as_long_as_its_time():
     for text in (f"```java\n{'a ' * 1_990}\n```", f"```go\n{chr(34) * 3_990}\n```", "[" * 770, "a*_" * 9_000):
-        patience, begin = TimeBudget(), time.monotonic()
-        shown = [str(markdown(text, patience)) for _ in range(100)]
+        budget, begin = TimeBudget(), time.monotonic()
+        shown = [str(markdown(text, budget)) for _ in range(100)]
         assert time.monotonic() - begin < 5 * PAGE_SECONDS, text[:20]
         assert all(check(one).text.strip() for one in shown)
 

@@ -182,7 +182,7 @@ class Finisher:
     def _end(self) -> None:
         """Close the tombstones if no other file holds anything: empty the logs of the databases, and clear the files.
 
-        The logs of all of them come first: no database is cleared in vain while another one is being read.
+        All logs are emptied first: clearing one database is useless while another is being read.
         """
         clear = partial(clear_database, progress=partial(self._context.progress, "clearing the database"))
         for step in (empty_log, clear):

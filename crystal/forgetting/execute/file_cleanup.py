@@ -56,7 +56,7 @@ def _copies(ldm_home: Path, data_dir: Path, made_at: int, now: int) -> Iterator[
 
     Copies of the store that an upgrade left, complete or not; damaged databases kept by a repair before something was
     forgotten (ms); contexts; what a recovery left; transcripts linked for a hook whose note is gone; damaged lines of
-    the record of memories, of which nobody knows what they hold.
+    the record of memories, whose content is unknown.
     """
     for name in ("crystal.db", "mirror.db"):
         yield from data_dir.glob(f"{name}.v*.backup*")

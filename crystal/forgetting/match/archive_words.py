@@ -22,19 +22,19 @@ from crystal.store.forget import word_blocks
 from crystal.store.forget.forgotten_rows import KeptRow
 
 EDGE = 4
-"""Characters of the beginning and of the end of a word that are kept, too: a phrase may begin and end within words."""
+"""Characters of both ends of a word that are also entries: a phrase may begin and end within words."""
 BITS, HASHES = 5, 3
-"""Bits for each entry of a filter, and how many of them it sets: 9 % of what is not in it seems to be."""
+"""Bits of the filter for each entry, and bits that an entry sets: 9 % false positives."""
 FORM = b"\x01"
-"""Begins each filter; another one is made again. Change it when a line is read in another way, or split."""
+"""First byte of each filter; filters with another are rebuilt. Change it if lines are read or split differently."""
 UNKNOWN = FORM
-"""A filter that may have every word: its lines could not be read."""
+"""Filter of lines that could not be read: every word may be in them."""
 
 _ODD, _HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 def bring_up_to_date(store: Store, ldm_home: Path, should_stop: Callable[[], bool]) -> None:
-    """Keep the words of the archived lines that have no filter yet, block by block."""
+    """Make the filters of archived lines that have none yet, block by block."""
     if any(not block.words.startswith(FORM) for block in word_blocks.all_blocks(store)):
         with store.transaction():
             word_blocks.drop_blocks(store, FORM)
@@ -85,7 +85,7 @@ def _edges(word: str) -> tuple[str, str]:
 
 
 def _entries_of(terms: Terms) -> Iterator[str]:
-    """Yield what the filter of each text with all words and phrases has."""
+    """Yield the entries that the filter of every matching text contains."""
     for word in terms.words:
         yield from RUN.findall(word)
     for phrase in terms.phrases:
@@ -100,7 +100,7 @@ def _entries_of(terms: Terms) -> Iterator[str]:
 
 
 def _places(entries: Collection[str], size: int) -> npt.NDArray[np.int64]:
-    """Return which bits of a filter of so many bits some entries set."""
+    """Return the numbers of the bits that some entries set in a filter of ``size`` bits."""
     mixed = np.array([zlib.crc32(entry.encode("utf-8", "replace")) for entry in entries], np.uint64)
     places = []
     for _ in range(HASHES):

@@ -115,7 +115,7 @@ class Candidates:
 
 
 def _common(found: Iterable[Turns | None]) -> Turns | None:
-    """Return the turns in all of some results, or in the first of them if they are few; None if none is known."""
+    """Return the turns that all known results share; stop at ``FEW``. None if no result is known."""
     common: Turns | None = None
     for turns in found:
         if turns is not None:

@@ -32,8 +32,8 @@ class WindowHashes:
         strings: Each string and its number; of equal strings the first one counts. None is shorter than the words, or
             with ``is_fast`` than seven bytes more.
         words: How many words of eight bytes are hashed first.
-        is_fast: Hash eight stretches of each string, one of which is found wherever only every eighth byte is looked
-            at. Takes an eighth of the time, and eight times the memory.
+        is_fast: Hash each string from each of its first eight bytes on, so that a search compares only at every
+            eighth byte. Takes an eighth of the time, and eight times the memory.
     """
 
     def __init__(self, strings: Iterable[tuple[bytes, int]], words: int = 2, *, is_fast: bool = False) -> None:
@@ -87,7 +87,7 @@ class WindowHashes:
                     yield at, at + length, number
 
     def _found(self, block: bytes, first: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return places, so far from one before which lie whole words, each with a string that may begin there."""
+        """Return places that are ``first`` bytes after a multiple of eight, each with a string that may begin there."""
         words = np.frombuffer(block, "<u8", (len(block) - first) // WORD, first)
         count = len(words) - self._words + 1
         hashes = _hashed([words[at : at + count] for at in range(self._words)])

@@ -303,7 +303,7 @@ class _Search:
 
     @cached_property
     def _texts_with(self) -> dict[Source, list[frozenset[str]]]:
-        """The stretches of each text that has a stretch."""
+        """Map each stretch to the texts that have it, each as the set of its stretches."""
         found: dict[Source, list[frozenset[str]]] = {}
         for text in map(frozenset, map(_stretches, (*self.forgotten.texts, *self.forgotten.asked))):
             for stretch in text:

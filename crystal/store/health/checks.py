@@ -39,12 +39,11 @@ class LedgerRow(NamedTuple):
     offset: int
     length: int
     clean_hash: bytes | None
-    clean_length: int
 
 
 LEDGER_ROW = (
     "id, generation, start, stop, state, rule, raw_hash, coalesce(archive_offset, 0), coalesce(archive_length, 0),"
-    " clean_hash, coalesce(clean_length, 0)"
+    " clean_hash"
 )
 """The columns of a ``LedgerRow`` in ``segments``."""
 

@@ -102,31 +102,31 @@ def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
     """Return turns as they are shown: those of a subagent together, where it begins."""
     found: list[tuple[str | None, list[Block]]] = []
     inside: dict[str, list[Block]] = {}
-    patience = TimeBudget()
+    budget = TimeBudget()
     for turn in turns:
         if turn.subagent in inside:
-            inside[turn.subagent].append(_block(turn, patience))
+            inside[turn.subagent].append(_block(turn, budget))
         elif found and turn.subagent is None and found[-1][0] is None:
-            found[-1][1].append(_block(turn, patience))
+            found[-1][1].append(_block(turn, budget))
         else:
-            found.append((turn.subagent, [_block(turn, patience)]))
+            found.append((turn.subagent, [_block(turn, budget)]))
             if turn.subagent is not None:
                 inside[turn.subagent] = found[-1][1]
     return [Thread(subagent, blocks) for subagent, blocks in found]
 
 
-def _block(turn: ShownTurn, patience: TimeBudget) -> Block:
+def _block(turn: ShownTurn, budget: TimeBudget) -> Block:
     text = harmless(turn.text)
     if turn.role not in FOLDED:
-        said = markdown(text, patience) if turn.file is None else code_of_file(text, turn.file.path, patience)
+        said = markdown(text, budget) if turn.file is None else code_of_file(text, turn.file.path, budget)
         return Block(turn, body=said)
     head = text.strip().partition("\n")[0]
     if turn.tool and head.startswith(f"{turn.tool}: "):
         head = head[len(turn.tool) + 2 :]
-    changed = changes_of(text, patience) if turn.role == "tool_call" else None
+    changed = changes_of(text, budget) if turn.role == "tool_call" else None
     if changed is not None:
         return Block(turn, head[:HEAD], change=changed[1])
     first, mark, content = text.partition("\ncontent: ")
     if turn.role == "tool_call" and mark and "\n" not in first:  # a file that is written
-        return Block(turn, head[:HEAD], code_of_file(content, first, patience))
+        return Block(turn, head[:HEAD], code_of_file(content, first, budget))
     return Block(turn, head[:HEAD], Markup("{}").format(text))
