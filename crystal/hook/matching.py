@@ -137,13 +137,23 @@ def _is_enough(lines: "list[str]", replaced: int, path: str, folder: str) -> boo
 
 
 def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
-    """Return the cure of the first error with a known cure in a failed command's output."""
+    """Return the cure of the first error with a known cure in a failed command's output, or in a prompt."""
     for line in output.splitlines()[:MAX_LINES]:
-        plain = plain_error(line)
-        fact = find("error", plain) if plain else None
-        if fact:
-            return [fact]
+        for plain in (plain_error(line), plain_error(_from_error(line))):
+            fact = find("error", plain) if plain else None
+            if fact:
+                return [fact]
     return []
+
+
+def _from_error(line: str) -> str:
+    """Return the rest of a line from the place of an error on, or its name; empty if it begins with it or has none."""
+    words = line.split() if ":" in line and len(line) <= MAX_LINES else []
+    for at, word in enumerate(words):
+        name, colon, number = word.partition(":")
+        if colon and (("." in name and number[:1].isdigit()) or name[-5:].lower() == "error"):
+            return " ".join(words[at:]) if at else ""
+    return ""
 
 
 def _replaced(given: "dict[str, Any]", path: str, folder: str) -> "list[str]":

@@ -20,9 +20,10 @@ from crystal.context.prepared import Rules, take_told, write_contexts
 from crystal.hook import assist
 from crystal.hook import event as hook
 from crystal.hook.assist import KEY_BYTES, key_of
-from crystal.hook.matching import plain_error, plain_line
+from crystal.hook.matching import facts_for_failure, plain_error, plain_line
 from crystal.hook.session_start import context_file
 from tests.support.copied_hook import SESSION, Hook, unfenced
+from tests.support.table import each_row
 
 SHOP = "/home/dev/shop"
 LINE = "RETRIES = 3  # attempts for each message"
@@ -101,6 +102,17 @@ def test_a_prompt_is_told_a_known_cure_of_an_error_in_it_once(door: Hook) -> Non
     for said in (PROMPT, AFTER, {**PROMPT, "session_id": "three", "prompt": f"make lint {LINE} no such file"}):
         assert door.run(said) is None
     assert door.notes == [], "nobody is started for it"
+
+
+@each_row("form", ["I get {}", "fix this: {}", "lint fails with `{}`", "- {}"])
+def test_an_error_inside_a_sentence_is_the_same_error(form: str) -> None:
+    error = "src/cart.py:3:3: error is not nil but it returns nil (nilerr)"
+
+    def find(*parts: str) -> dict[str, str] | None:
+        return {"body": "cured"} if parts == ("error", plain_error(error)) else None
+
+    assert facts_for_failure(form.format(error), find) == [{"body": "cured"}]
+    assert facts_for_failure("nothing: 3 files are fine here today", find) == []
 
 
 def test_other_shapes_of_edits_are_known_and_other_files_lines_and_errors_are_not(tmp_path: Path, tell: Tell) -> None:
