@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from crystal.model.quick_dataclass import dataclass
-from crystal.search.index.index_files import Array
+from crystal.search.index.array_types import Array
 from crystal.store.search.index_source import DocumentRow
 
 NO_TIME = -(2**63)

@@ -17,13 +17,10 @@ from itertools import pairwise
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
-from crystal.search.index.index_files import Array
+from crystal.search.index.array_types import Array, Floats, Mask
 from crystal.search.index.index_parts import IndexPart
 
-Floats = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
 Terms = Sequence[tuple[Sequence[bytes], float]]
 """For each word its alternatives, counted together, and its weight."""
 Best = Callable[[Floats, Floats, float], "Array | None"]

@@ -6,15 +6,13 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from crystal.search.index.array_types import Mask
 from crystal.search.index.attributes import NAMES, NO_TIME
 from crystal.search.index.index_parts import IndexPart
 from crystal.store import Store
 from crystal.store.search import index_source
 from crystal.store.search.scope import ScopeCondition
-
-Mask = npt.NDArray[np.bool_]
 
 
 def allowed(store: Store, parts: Sequence[IndexPart], conditions: Sequence[ScopeCondition]) -> list[Mask]:

@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, ParamSpec, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
+from crystal.search.index.array_types import Array
 from crystal.store.search.index_log import SUFFIX, PartFile
 
-Array = npt.NDArray[Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 

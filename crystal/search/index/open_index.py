@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
 from crystal.search.index import why_unready
+from crystal.search.index.array_types import Array, Floats, Mask, Ordinals
 from crystal.search.index.attributes import NAMES, distinct, within
 from crystal.search.index.bm25 import Best, Scorer, scorer_of
 from crystal.search.index.filtering import allowed
@@ -35,11 +34,6 @@ from crystal.store.search import index_log, index_source
 from crystal.store.search.index_log import Log, PartFile, State
 from crystal.store.search.scope import SearchScope
 from crystal.store.vector_bytes import turned
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float32]
-Ordinals = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 MIN_BEGINNINGS, MAX_BEGINNINGS = 512, 20_000
 """Limits of the words with a prefix that are counted: least in each part, and where a reader sees not all documents."""

@@ -25,14 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crystal.model.quick_dataclass import dataclass
+from crystal.search.index.array_types import Array, Floats, Mask, Ordinals
 from crystal.store.vector_bytes import MAX_SIZE
 
-Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
-Array = npt.NDArray[Any]
 Wide = npt.NDArray[np.float64]
-Ordinals = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, Array]
 Rows = Iterable[tuple[int, bytes]]
 """Ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from crystal.search.index.array_types import Array
 from crystal.search.index.index_files import (
     SYMPTOMS,
-    Array,
     IndexDamagedError,
     IndexFileContents,
     files_in,

@@ -12,13 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
+from crystal.search.index.array_types import Array, Keys, Mask
 from crystal.search.index.attributes import MAX_WORDS
-from crystal.search.index.index_files import Array
 
-Mask = npt.NDArray[np.bool_]
-Keys = npt.NDArray[np.uint64]
 Filters = tuple[Array, Array]
 
 BITS, HASHES = 3, 2

@@ -18,11 +18,8 @@ from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from crystal.search.index.index_files import Array
-
-Keys = npt.NDArray[np.uint64]
+from crystal.search.index.array_types import Array, Keys
 
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)

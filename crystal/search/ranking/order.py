@@ -11,10 +11,11 @@ import numpy as np
 from crystal.embedding.late import LiteralComparer
 from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass, replace
-from crystal.search.index.open_index import Index, Mask
+from crystal.search.index.array_types import Floats, Mask
+from crystal.search.index.open_index import Index
 from crystal.search.index.terms import query_terms
 from crystal.search.ranking.late import LATE_CHARACTERS, late_scores, looked_at, weights_of
-from crystal.search.ranking.pool import Field, Floats, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
+from crystal.search.ranking.pool import Field, Pool, WeightedTerm, frequency, pool_of, rarity, sought_words
 from crystal.search.ranking.scoring import (
     Preferences,
     base_scores,
@@ -77,7 +78,7 @@ def fields_of(
     written: list[dict[int, int]] = [{} for _ in places]
     if asked.phrases:
         stems = query_terms(places[0].source.store, " ".join((*asked.phrases, *asked.terms)))
-        terms = [(word.stems, word.weight) for word in sought_words(indexes, stems)[0]]
+        terms = sought_words(indexes, stems)[0]
         phrased = [
             with_phrases(place.source.store, index, asked.phrases, mask, terms, 4 * limit)
             for place, index, mask in zip(places, indexes, masks, strict=True)

@@ -16,14 +16,12 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from crystal.model.named_tuple import NamedTuple
 from crystal.model.quick_dataclass import dataclass
+from crystal.search.index.array_types import Floats, Ints, Mask
 from crystal.search.index.attributes import distinct
 from crystal.search.index.open_index import Index
 from crystal.text.query import UNSPACED
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 CANDIDATES = 1000
 """Minimum number of chunks that are proposed for their words."""
@@ -74,7 +72,7 @@ class Field:
     """
 
     index: Index
-    mask: Flags | None
+    mask: Mask | None
     generation: int
     vector: Floats | None
     floor: float
@@ -92,7 +90,7 @@ class Pool:
     session: Ints
     turn: Ints
     ts: Ints
-    is_user: Flags
+    is_user: Mask
     own: Floats
     padded: Floats
     cosine: Floats
@@ -104,8 +102,7 @@ class Pool:
         return len(self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
+class WeightedTerm(NamedTuple):
     """A word of the question: the stems that stand for it, and what it weighs."""
 
     stems: tuple[str, ...]
@@ -212,10 +209,9 @@ def pool_of(
         depth: At least so many candidates, if there are as many.
         by_meaning: Whether what has none of the words may answer.
     """
-    terms = [(word.stems, word.weight) for word in words]
     others = [_others(field, depth, by_meaning=by_meaning) for field in fields]
     scored = [
-        field.index.scores(terms, field.mask, partial(_worth_more, field, spans, depth, also))
+        field.index.scores(words, field.mask, partial(_worth_more, field, spans, depth, also))
         for field, also in zip(fields, others, strict=True)
     ]
     for (own, _), field in zip(scored, fields, strict=True):

@@ -12,8 +12,9 @@ import numpy as np
 
 from crystal.model.capture import Fusion, Recency
 from crystal.model.quick_dataclass import dataclass
+from crystal.search.index.array_types import Floats, Ints
 from crystal.search.index.attributes import NO_TIME, within
-from crystal.search.ranking.pool import PADDED, Floats, Ints, Pool
+from crystal.search.ranking.pool import PADDED, Pool
 
 RRF_K = 60
 """Constant of reciprocal rank fusion: the larger it is, the less the first ranks differ."""
