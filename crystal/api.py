@@ -329,15 +329,15 @@ class Crystal:
 
     def forget(self, plan: ForgetPlan) -> Forgotten:
         """Delete permanently what a plan lists. It cannot be restored."""
-        from crystal.app.forget import carry_out
+        from crystal.app.forget import execute_plan
 
-        return carry_out(self._machine, plan)
+        return execute_plan(self._machine, plan)
 
     def forget_and_prove(self, plan: ForgetPlan) -> tuple[Forgotten, ForgetProof]:
         """Forget what a plan lists, then search every byte of crystal's files for what is left of it."""
-        from crystal.app.forget import carry_out_and_prove
+        from crystal.app.forget import execute_and_prove
 
-        return carry_out_and_prove(self._machine, plan)
+        return execute_and_prove(self._machine, plan)
 
     def on(self, session: str | None = None) -> None:
         """Capture again from here on."""

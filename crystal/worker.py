@@ -104,14 +104,14 @@ def _open_machine() -> AbstractContextManager[Machine]:
 def _enrich(machine: Machine) -> None:
     from crystal.app.background import Throttle, enrich
     from crystal.app.session_context import refresh_unless_changed
-    from crystal.app.start_worker import WORK_SHARE, be_polite
+    from crystal.app.start_worker import WORK_SHARE, lower_priority
 
     refresh_unless_changed(machine)
     if machine.config.role == "device":
         from crystal.app.sync.device import deliver_soon
 
         deliver_soon(machine, seconds=DELIVER_SECONDS)
-    be_polite()
+    lower_priority()
     enrich(machine, budget_seconds=ENRICH_SECONDS, pause=Throttle(WORK_SHARE))
 
 

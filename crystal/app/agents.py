@@ -32,8 +32,8 @@ from crystal.store.health.stats import NO_COUNTS, HarnessCounts, counts_by_harne
 from crystal.transcript.framing import end_of_lines
 
 LOOK_SECONDS, MAX_LOOK_BYTES = 1.0, 8 << 20
-"""After so long, a rewritten file that changed counts with its size, unread, as a large one does that must be read
-whole: nobody waits for a number."""
+"""Limits for reading files that agents rewrite: once the time is over, and for larger documents, all bytes of a
+changed file count as not captured."""
 REST_MS = 3_600_000
 """A file in which nothing was written for so long is not being written."""
 

@@ -25,7 +25,7 @@ from crystal.store.work.queries import steps_of_session
 RUNNING_MS = 3_600_000
 MAX_SESSIONS = 8
 SESSION_ID = r"[\w.:-]{1,128}"
-"""The hook asks for the packet of no other: a transcript may name its session as it likes, and this names a file."""
+"""Pattern of the session ids that get a packet: the id becomes a file name, and a transcript may contain any id."""
 INDEX_SECONDS = 1.0
 """Time for the work index; a session that it does not know yet has only requests."""
 

@@ -11,7 +11,7 @@ from crystal.app.assist import facts_in
 from crystal.app.assist_packet import packet_of
 from crystal.app.context import Machine
 from crystal.app.file_paths import FilePaths
-from crystal.app.session_context_content import tellable
+from crystal.app.session_context_content import context_sources
 from crystal.app.used_afterwards import is_used, said_words, words_around, words_of
 from crystal.assist import facts as wording
 from crystal.assist.facts import Fact, Known
@@ -66,7 +66,7 @@ def replay(machine: Machine, is_wanted: Callable[[str], bool] = lambda _: True) 
 
 def _projects(machine: Machine) -> Iterator[list[int]]:
     """Yield the rows of each project, in the store of this machine."""
-    sources, known = tellable(machine, None), set[int]()
+    sources, known = context_sources(machine, None), set[int]()
     for row, project in sources.projects[0][1]:
         if row not in known:
             rows = next(iter(sources.rows_of(project)))[1]

@@ -207,7 +207,7 @@ def embed_soon(machine: Machine) -> None:
         return
     if not 0 < vectors.count_pending(machine.store, serving.id if serving else 0) <= SOON:
         return
-    # What was stored is stored: a lock that cannot be used is told by ``status`` and ``doctor``.
+    # The text is stored already; ``status`` and ``doctor`` report a lock that cannot be used.
     with contextlib.suppress(CrystalError), try_lock(machine.places.data_dir / ENRICH_LOCK) as held:
         if held:
             _embed(machine, Round(time.monotonic() + SOON_SECONDS, lambda *_: None))

@@ -13,7 +13,7 @@ from pathlib import Path
 from crystal.app.context import Machine
 from crystal.app.git_files import filter_settings, run_git, shallow_commits
 from crystal.app.projects import find_home
-from crystal.app.renames import names_now
+from crystal.app.renames import current_names
 from crystal.config.paths import system_errors
 from crystal.errors import CrystalError, NotFoundError, UsageError
 from crystal.model.capture import Memory
@@ -33,7 +33,7 @@ AROUND = 60
 """Lines read before and after those that are asked for: an edit is known by the lines that it wrote together."""
 GIT_SECONDS = 20
 NO_AGE = -WINDOW_MS
-"""When a commit was made that tells nothing of the age of its lines: no edit is so early."""
+"""Time (ms) of a commit whose date says nothing of the age of its lines; every edit is later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _not_there(machine: Machine, wanted: str, path: Path) -> CrystalError:
     """Return the error for what is no file; it may have another name now."""
     if os.path.isdir(path):  # noqa: PTH112 - as above
         return UsageError(f"{path} is a folder", hint="give a file, FILE:LINE or FILE:LINE-LINE")
-    now = new_name(machine, path)
+    now = current_name(machine, path)
     place = shlex.quote(f"{now}{wanted[len(wanted.rpartition(path.name)[0] + path.name) :]}")
     hint = f"it has another name now: crystal blame {place}" if now else "give a file, FILE:LINE or FILE:LINE-LINE"
     return NotFoundError(f"there is no file {path}", hint=hint)
@@ -153,14 +153,14 @@ def _target(wanted: str) -> tuple[Path, int, int | None]:
     return Path(os.path.abspath(wanted)), 1, None  # noqa: PTH100 - the same
 
 
-def new_name(machine: Machine, path: Path) -> Path | None:
+def current_name(machine: Machine, path: Path) -> Path | None:
     """Return where a file is now that is not there any more; None if nobody knows."""
     folder = next((str(one) for one in path.parents if one.is_dir()), "/")
     root = Path(find_project(folder).git_root or folder)
     if not path.is_relative_to(root):
         return None
     name = str(path.relative_to(root))
-    now = names_now(machine.stores, str(root), {name: 0}).get(name)
+    now = current_names(machine.stores, str(root), {name: 0}).get(name)
     return root / now if now else None
 
 
@@ -206,7 +206,7 @@ def _grouped(first: int, found: Sequence[_Wrote | None], commits: Sequence[str |
 
 
 def _call(found: _Wrote | None) -> tuple[Memory, int] | None:
-    """Return what tells calls apart: two stores may give the same number to different ones."""
+    """Return the identity of a call: its memory and its turn, because two stores may use one number for two turns."""
     return found and (found[1].memory, found[0].turn)
 
 

@@ -85,10 +85,11 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
 
 
 def is_meant(config: Config, folder: Path, left_out: list[str] | None) -> bool:
-    """Return True if a client is to be captured at each turn: not where a person set up only other agents.
+    """Return True if Claude Code with this configuration folder should run the hooks.
 
-    One that is not here is not missed on a machine that only serves others, or only other clients, or has no agent.
-    ``left_out`` is what ``left_out_folders`` says.
+    An existing folder should, unless the user left it out to set up other agents only. For a folder that does not
+    exist, True only if another agent keeps conversations here, ``init`` set up no other client or agent, and this
+    machine is not a home. ``left_out`` is the result of ``left_out_folders``.
     """
     if os.path.isdir(folder):
         return str(folder) not in (left_out or ())

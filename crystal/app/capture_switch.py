@@ -31,28 +31,26 @@ def turn_off(machine: Machine, session: str | None) -> None:
     Raises:
         UsageError: It is neither: closing it would protect nothing.
     """
-    _settle(machine)
-    run_capture(machine, lambda capture: _swept(capture, capture.turn_off, session))
-    _tell(machine)
+    _switch(machine, session, Capture.turn_off)
 
 
 def turn_on(machine: Machine, session: str | None) -> None:
     """Capture again. What was said until now is marked private first. ``session`` is as for ``turn_off``."""
+    _switch(machine, session, Capture.turn_on)
+
+
+def _switch(machine: Machine, session: str | None, turn: Callable[[Capture, str | None], bool]) -> None:
+    """Sweep, switch, then update what new sessions are told of capture."""
+
+    def sweep_and_turn(capture: Capture) -> Tally:
+        tally = capture.sweep()
+        turn(capture, None if session is None else _whole_id(capture.store, session))
+        return tally
+
     _settle(machine)
-    run_capture(machine, lambda capture: _swept(capture, capture.turn_on, session))
-    _tell(machine)
-
-
-def _tell(machine: Machine) -> None:
-    """Update the session-start notice with the state of capture."""
+    run_capture(machine, sweep_and_turn)
     refresh_notice(machine)
     refresh(machine)
-
-
-def _swept(capture: Capture, turn: Callable[[str | None], bool], session: str | None) -> Tally:
-    tally = capture.sweep()
-    turn(None if session is None else _whole_id(capture.store, session))
-    return tally
 
 
 def _whole_id(store: Store, session: str) -> str:

@@ -30,7 +30,7 @@ from crystal.search.engine import search
 from crystal.store import Store
 from crystal.store.forget.forgetting import Tombstone
 from crystal.store.sync import mirror_apply
-from crystal.store.sync.relay_peers import all_peers, home_peer
+from crystal.store.sync.relay_peers import all_peers, devices_in_use, home_peer
 from crystal.sync.cleaning import SealedOutbox
 from crystal.sync.forgotten import put_forgotten
 from crystal.sync.sending import Link
@@ -102,28 +102,28 @@ def plan_forget_for(machine: Machine, seen: Machine, request: ForgetRequest) -> 
     return complete_plan(seen, plan(forget_context(seen), request))
 
 
-def carry_out(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
+def execute_plan(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
     """Forget what a plan lists, on this machine now, in its vault too, and on the others when they hear of it."""
-    done = forget_planned(machine, plan, progress)
+    done = execute_without_vault(machine, plan, progress)
     problem = write_after_forgetting(machine)
     return done if problem is None else replace(done, is_done=False, pending=(*done.pending, problem))
 
 
-def forget_planned(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
+def execute_without_vault(machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None) -> Forgotten:
     """Forget what a plan lists everywhere but in the files of the vault."""
     done = forget(forget_context(machine, progress), plan, machine.now())
     refresh(machine)
     return done
 
 
-def carry_out_and_prove(
+def execute_and_prove(
     machine: Machine, plan: ForgetPlan, progress: Progress = lambda *_: None
 ) -> tuple[Forgotten, ForgetProof]:
     """Forget what a plan lists, then look at every byte of crystal's for what is left of it."""
     context = forget_context(machine, progress)
     plan = complete(context, plan)
     forgotten = forgotten_text(context, plan)
-    done = carry_out(machine, plan, progress)
+    done = execute_plan(machine, plan, progress)
     return done, prove(context, forgotten)
 
 
@@ -201,5 +201,5 @@ def _machines_to_tell(store: Store) -> list[str]:
     """Return the other machines that are to forget what is forgotten here: home, or home's devices."""
     home = home_peer(store)
     if home is not None:
-        return [str(home.told.get("home") or home.name)]
-    return [peer.name for peer in all_peers(store, "device") if peer.revoked_at is None]
+        return [home.own_name]
+    return [peer.name for peer in devices_in_use(store)]

@@ -55,7 +55,7 @@ def bytes_to_prove(machine: Machine) -> int:
 
 @contextlib.contextmanager
 def open_to_prove() -> Iterator[Machine]:
-    """Open this machine's memory for writing, which keeps writers out where it must; where that fails, for reading."""
+    """Open this machine's memory for writing, so that other writers can be locked out; if that fails, for reading."""
     with contextlib.ExitStack() as stack:
         try:
             machine = stack.enter_context(open_kept_machine())
@@ -213,7 +213,7 @@ def _refuse_mirrored(machine: Machine, session: str, cause: Exception) -> None:
         except CrystalError:
             return
     home = home_peer(machine.store)
-    name = "the home machine" if home is None else str(home.told.get("home") or home.name)
+    name = "the home machine" if home is None else home.own_name
     raise NotConfiguredError(
         f"the archive of session {found[:8]} is on {name}", hint=f"run there: crystal restore {found}"
     ) from cause

@@ -10,7 +10,6 @@ from crystal.app import status
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files, unfinished_lines
 from crystal.app.check_result import HOOK_REASONS, Check
 from crystal.app.context import Machine, open_reader
-from crystal.app.mirror import open_mirror
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names
 from crystal.app.transcript_formats import describe_formats
@@ -46,9 +45,8 @@ def check_memory(*, deep: bool) -> Iterator[Check]:
             yield Check("redaction", "ok", f"{unexamined} ({status.FIND_UNEXAMINED})")
         yield _embedding(machine, status.count_without_vector(machine))
         yield _index(machine.store, "search index")
-        with open_mirror(machine.places, machine.config.role) as mirrored:
-            if mirrored is not None and mirrored.store is not None:
-                yield _index(mirrored.store, "search index of the mirror")
+        if machine.mirror_store is not None:
+            yield _index(machine.mirror_store, "search index of the mirror")
         relay = list(_relay(machine, found["relay"]))
         yield from relay
         known = {check.name for check in relay if check.verdict != "ok"}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from crystal.app.context import Machine
 from crystal.capture.privacy import policy_of
 from crystal.config.providers import runs_here
-from crystal.config.table import Config
 from crystal.embedding.embedder import Embedder
 from crystal.errors import UnavailableError
 from crystal.model.named_tuple import NamedTuple
@@ -56,7 +55,7 @@ class SendingRule(NamedTuple):
         from crystal.store.search.isolated import isolated_projects, isolated_sessions  # noqa: PLC0415
         from crystal.store.search.text_places import places_of  # noqa: PLC0415
 
-        store, config = store or self.machine.store, _present(self.machine.config)
+        store, config = store or self.machine.store, self.machine.config.reload()
         policy, found = policy_of(self.machine.store, config), places_of(store, kind, ids)
         sessions = isolated_sessions(store, config.isolated_projects, {one.session_id for one in found})
         projects = isolated_projects([store], config.isolated_projects)
@@ -94,7 +93,7 @@ class SendingRule(NamedTuple):
         store = self.machine.store
         keeps: tuple[Any, ...] = ()
         if not self.is_here:  # a model here may be sent everything: nothing has to be read at each turn
-            config, open_marks = _present(self.machine.config), [one for one in marks(store) if one.until_at is None]
+            config, open_marks = self.machine.config.reload(), [one for one in marks(store) if one.until_at is None]
             named = config.private_projects, config.private_sessions, config.isolated_projects, sorted(config.isolated)
             keeps = open_marks, named
         rule = hashlib.blake2b(repr(keeps).encode(), key=store_key(store), digest_size=16).hexdigest()
@@ -124,11 +123,6 @@ def count_kept_here(machine: Machine) -> int:
     rule, serving = sending_rule(machine, "embedding"), serving_generation(machine.store)
     idents = [] if rule.is_here or serving is None else refused_chunks(machine.store, serving.id)
     return len(idents) - len(rule.sendable(idents))
-
-
-def _present(config: Config) -> Config:
-    """Return the settings as they are now, also in a process that runs for hours."""
-    return config.reload()
 
 
 def _chunks_of(sample: Sequence[Sampled]) -> set[int]:

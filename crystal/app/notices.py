@@ -27,7 +27,7 @@ def refresh_notice(machine: Machine) -> None:
         if not file.is_file() or file.read_bytes() != data:
             write_private(file, data)
         else:
-            file.touch()  # it was looked at, see ``contexts.refresh``
+            file.touch()  # ``session_context.refresh`` reads its time: the notice was checked now
 
 
 def notice_line(state: CaptureState) -> str | None:

@@ -88,7 +88,7 @@ def _renames(
                 yield at, paths.inside(old, cwd, top), paths.inside(new, cwd, top)
 
 
-def names_now(stores: Sequence[Store], folder: str, edited: Mapping[str, int]) -> dict[str, str]:
+def current_names(stores: Sequence[Store], folder: str, edited: Mapping[str, int]) -> dict[str, str]:
     """Return the paths that files have now which are not at theirs any more, all below a project's folder.
 
     ``edited`` says when each file was edited, ms: one that was renamed long before was another file.

@@ -41,13 +41,13 @@ def apply_retention(machine: Machine) -> int:
     days, now = machine.config.retention_days, machine.now()
     if not days or machine.config.role == "device" or not _is_due(machine, days, now):
         return 0
-    from crystal.app.forget import carry_out, forget_context  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
+    from crystal.app.forget import execute_plan, forget_context  # noqa: PLC0415 - brings NumPy, 0.4 s: once a day at most
     from crystal.forgetting.plan.planner import plan  # noqa: PLC0415 - the same
     from crystal.forgetting.request import ForgetRequest  # noqa: PLC0415 - the same
 
     request = ForgetRequest(before=now - days * DAY_MS, keep_memories=True)
     found = plan(forget_context(machine), request)
-    gone = 0 if found.is_empty else carry_out(machine, found).lines
+    gone = 0 if found.is_empty else execute_plan(machine, found).lines
     _note_next(machine, days, now)
     return gone
 

@@ -63,7 +63,7 @@ def prepare_search(  # noqa: PLR0913 - what a search needs, by name
         filters, now = replace(filters, before=end), min(now, then - 1)  # the end of a day is the next one
     config = machine.config
     how = SearchOptions(
-        recency=recency or config.search_recency,  # type: ignore[arg-type] # How refuses what is no choice
+        recency=recency or config.search_recency,  # type: ignore[arg-type] # SearchOptions refuses other values
         fusion=fusion or config.search_fusion,  # type: ignore[arg-type]
         deep=deep_search(machine, now=now) if deep else None,
         late=lambda: _late(own.embedder),

@@ -63,16 +63,16 @@ def refresh_unless_changed(machine: Machine) -> None:
 def _refresh(machine: Machine) -> None:
     data_dir = machine.places.data_dir
     if any(data_dir.glob("told/*")):
-        from crystal.app.session_context_content import note_told  # noqa: PLC0415 - 60 ms; telling is off by default
+        from crystal.app.session_context_content import record_injections  # noqa: PLC0415 - 60 ms; telling is off by default
 
-        note_told(machine)
+        record_injections(machine)
     _mark_privacy(machine)
     config = machine.config
     if not config.tells_at_start and not config.assist_moments and not (data_dir / "context").exists():
         return
-    from crystal.app.session_context_content import make_ready  # noqa: PLC0415 - the same
+    from crystal.app.session_context_content import write_session_contexts  # noqa: PLC0415 - the same
 
-    make_ready(machine)
+    write_session_contexts(machine)
     if config.assist_moments:
         from crystal.app.assist_packet import refresh_packets  # noqa: PLC0415 - the same
 

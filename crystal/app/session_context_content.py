@@ -24,7 +24,7 @@ from crystal.context.choosing import (
     rank,
     user_title,
 )
-from crystal.context.prepared import PreparedContext, Rules, clear_contexts, settle_told, take_told, write_contexts
+from crystal.context.prepared import PreparedContext, Rules, clear_contexts, empty_mark, read_marks, write_contexts
 from crystal.hook.assist import MOMENTS
 from crystal.hook.event import truthy
 from crystal.model.capture import Project
@@ -58,23 +58,23 @@ class ContextSources:
     """Sources of all contexts: active memories that were stored on request, each with its project."""
 
     machine: Machine
-    sides: Sequence[Store]
+    stores: Sequence[Store]
     memories: list[tuple[Remembered, Project | None]]
     projects: list[tuple[Store, list[tuple[int, Project]]]]
-    made: dict[str | None, SessionContext] = field(default_factory=dict)
-    sure: dict[str, float] = field(default_factory=dict)
+    contexts: dict[str | None, SessionContext] = field(default_factory=dict)
+    confidences: dict[str, float] = field(default_factory=dict)
 
-    def told(self, here: Project | None) -> SessionContext:
+    def context_for(self, here: Project | None) -> SessionContext:
         """Return the context for a project's folder; ``here`` is None for a folder that nothing is known of."""
         place = None if here is None else here.git_root or here.cwd
-        if place not in self.made:
-            self.made[place] = self._made(here)
-        return self.made[place]
+        if place not in self.contexts:
+            self.contexts[place] = self._build(here)
+        return self.contexts[place]
 
     def folders(self) -> list[Project]:
         """Return this machine's folders with recent work or memories of their own, with their repositories."""
         device, found = self.machine.config.device, dict[str, Project]()
-        known = [one for side in self.sides for one in working_folders(side, device, MAX_FOLDERS)]
+        known = [one for side in self.stores for one in working_folders(side, device, MAX_FOLDERS)]
         places = {one.cwd: one for memory, one in self.memories if one is not None and memory.device == device}
         known += list(places.values())[:MAX_FOLDERS]
         for one in known:
@@ -83,12 +83,12 @@ class ContextSources:
                 found.setdefault(one.git_root, Project(one.git_root, one.git_root, one.remote, one.name))
         return list(found.values())
 
-    def _made(self, here: Project | None) -> SessionContext:
+    def _build(self, here: Project | None) -> SessionContext:
         candidates = []
         for memory, project in self.memories:
             is_here = here is not None and project is not None and self.is_same(here, project, memory.device)
             if is_here or project is None:
-                candidates.append(MemoryCandidate(memory, is_here, self.sure.get(memory.id, 1.0)))
+                candidates.append(MemoryCandidate(memory, is_here, self.confidences.get(memory.id, 1.0)))
         sessions = [] if here is None else self._sessions(here)
         where = f"project {here.name}" if here is not None else "for every project"
         origin = f"crystal, {where}, words of the user and the assistant"
@@ -134,7 +134,7 @@ class ContextSources:
         return sorted(found.values(), key=lambda one: (one.at is None, -(one.at or 0)))[:MAX_SESSIONS]
 
 
-def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
+def context_sources(machine: Machine, mirror: Store | None) -> ContextSources:
     """Gather the sources of all contexts."""
     sides = [machine.store, *filter(None, [mirror])]
     projects = [(side, project_rows(side)) for side in sides]
@@ -147,8 +147,8 @@ def tellable(machine: Machine, mirror: Store | None) -> ContextSources:
     ]
     unreviewed = [one.id for one, _ in memories if one.source.startswith("learned")]
     evidence = {uid: known for side in sides for uid, known in evidence_for(side, unreviewed).items()}
-    sure = {uid: confidence_of(known) for uid, known in evidence.items()}
-    return ContextSources(machine, sides, memories, projects, sure=sure)
+    confidences = {uid: confidence_of(known) for uid, known in evidence.items()}
+    return ContextSources(machine, sides, memories, projects, confidences=confidences)
 
 
 def _place_of(memory: Remembered, known: Mapping[str, Project]) -> Project | None:
@@ -176,10 +176,10 @@ def seen_by(machine: Machine, agent: str | None, folder: str | None) -> Iterator
     """Yield what an agent sees in a folder; None is one that is not known."""
     if not machine.config.hidden_from(agent) and not machine.config.isolated_projects:
         with mirror_of(machine) as mirror:
-            yield tellable(machine, mirror)
+            yield context_sources(machine, mirror)
         return
     with open_reader_for(agent, folder, {"data_dir": machine.places.data_dir}) as seen:
-        yield tellable(seen, seen.mirror_store)
+        yield context_sources(seen, seen.mirror_store)
 
 
 def seen_folders(machine: Machine) -> Iterator[tuple[str | None, ContextSources, list[Project]]]:
@@ -196,12 +196,12 @@ def _contexts(machine: Machine) -> list[PreparedContext]:
     """Make the contexts of all folders."""
     ready = []
     for where, here, folders in seen_folders(machine) if machine.config.tells_at_start else ():
-        told = [PreparedContext(one.cwd, here.told(one)) for one in folders]
-        ready += told if where else [PreparedContext(None, here.told(None)), *told]
+        told = [PreparedContext(one.cwd, here.context_for(one)) for one in folders]
+        ready += told if where else [PreparedContext(None, here.context_for(None)), *told]
     return ready
 
 
-def make_ready(machine: Machine) -> None:
+def write_session_contexts(machine: Machine) -> None:
     """Write the contexts for session starts; remove them if the setting or capture is off."""
     data_dir = machine.places.data_dir
     with await_lock(data_dir / LOCK, seconds=LOCK_SECONDS) as held:
@@ -218,12 +218,12 @@ def make_ready(machine: Machine) -> None:
         clear_contexts(data_dir)  # what was forgotten meanwhile may be in it; the next call rebuilds it
 
 
-def note_told(machine: Machine) -> None:
+def record_injections(machine: Machine) -> None:
     """Move the hook's marks of given contexts since the last call into the store."""
-    for path, injection in take_told(machine.places.data_dir, machine.now()):
+    for path, injection in read_marks(machine.places.data_dir, machine.now()):
         if injection is not None:
             add_injection(machine.store, injection)
-        settle_told(path)
+        empty_mark(path)
 
 
 def _rules(machine: Machine) -> Rules:
@@ -233,8 +233,8 @@ def _rules(machine: Machine) -> Rules:
         config=file,
         stamp=config.stamp,
         variables={name: os.environ.get(name, "") for name in VARIABLES},
-        private_sessions=tuple(map(beginning, config.private_sessions)),
-        private_folders=tuple(map(beginning, config.private_projects)),
+        private_sessions=tuple(map(literal_prefix, config.private_sessions)),
+        private_folders=tuple(map(literal_prefix, config.private_projects)),
         off=tuple(sorted({str(mark.session_id) for mark in open_marks})),
         moments=config.assist_moments,
         assist_tokens=str(config.assist_tokens),
@@ -242,7 +242,7 @@ def _rules(machine: Machine) -> Rules:
     )
 
 
-def beginning(pattern: str) -> str:
+def literal_prefix(pattern: str) -> str:
     """Return the literal prefix of everything that a pattern matches."""
     return pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]
 
@@ -264,7 +264,7 @@ def preview(machine: Machine, folder: str) -> Preview:
     policy, config = policy_of(machine.store, machine.config), machine.config
     with seen_by(machine, CLAUDE_CODE, folder) as found:
         here = next((one for one in found.folders() if one.cwd == folder), None)
-        told = found.told(here)
+        told = found.context_for(here)
     notes = [] if here else ["no session was captured in this folder yet: the context has only what applies everywhere"]
     refusals = []
     if not config.tells_at_start:
@@ -273,7 +273,7 @@ def preview(machine: Machine, folder: str) -> Preview:
         refusals.append("CRYSTAL_PRIVATE is set")
     if policy.is_off:
         refusals.append("capture is off: crystal --on")
-    beginnings = tuple(map(beginning, config.private_projects))
+    beginnings = tuple(map(literal_prefix, config.private_projects))
     if policy.is_private_folder(folder):
         refusals.append("the folder is private")
     elif here is None and folder.startswith(beginnings):
@@ -281,10 +281,10 @@ def preview(machine: Machine, folder: str) -> Preview:
     return Preview(folder, here.name if here else None, config.context_tokens, told, tuple(refusals), tuple(notes))
 
 
-def told_log(machine: Machine, limit: int) -> list[Injection]:
+def injection_log(machine: Machine, limit: int) -> list[Injection]:
     """Return the log of injected contexts, latest first; with the marks that no worker has moved to the store yet."""
     noted = injections(machine.store, limit)
     known = {(one.session_id, one.source) for one in noted}
-    waiting = [one for _, one in take_told(machine.places.data_dir, machine.now()) if one is not None]
+    waiting = [one for _, one in read_marks(machine.places.data_dir, machine.now()) if one is not None]
     fresh = [one for one in waiting if (one.session_id, one.source) not in known]
     return sorted([*fresh, *noted], key=lambda one: -one.at)[:limit]

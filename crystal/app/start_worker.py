@@ -43,7 +43,7 @@ def start_worker(places: Places) -> None:
     worker.returncode = 0  # no code waits for it: without this Python warns that it still runs
 
 
-def be_polite() -> None:
+def lower_priority() -> None:
     """Lower this process's priority below everything else. Only for a separate process; cannot be undone."""
     os.environ.update(ONE_THREAD)  # read when NumPy and onnxruntime are loaded
     if hasattr(os, "nice"):

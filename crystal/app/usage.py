@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crystal.app.context import Machine
 from crystal.app.memory_queries import list_memories
-from crystal.app.session_context_content import told_log
+from crystal.app.session_context_content import injection_log
 from crystal.app.used_afterwards import Used, found_and_used, told_and_used
 from crystal.model.recall import Remembered
 from crystal.reflect.learn import LEARNED, LOW_CONFIDENCE, PROPOSED, is_known
@@ -73,7 +73,7 @@ def usage(machine: Machine) -> UsageReport:
     now = machine.now()
     waiting = len(learned.sessions_to_reflect(machine.store, MAX_LISTED))
     every = list_memories(machine, status=None, limit=MAX_LISTED)
-    log = [one for one in told_log(machine, MAX_LISTED) if one.at >= now - max(PERIODS.values())]
+    log = [one for one in injection_log(machine, MAX_LISTED) if one.at >= now - max(PERIODS.values())]
     used = told_and_used(machine.store, log, {one.id: one.text for one in every})
     found = found_and_used(machine, now - max(PERIODS.values()))
     hook_runs = last_runs(machine.store, KEEP)

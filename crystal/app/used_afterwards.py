@@ -54,11 +54,11 @@ def told_and_used(store: Store, log: Sequence[Injection], texts: Mapping[str, st
         if told and len(found) < MAX_SESSIONS:
             said = [text for _, text in said_after(store, one.session_id, one.at, MAX_TURNS)]
             if said:
-                found.append(Used(one.at, len(told), len(used_of(told, said))))
+                found.append(Used(one.at, len(told), len(find_used(told, said))))
     return found
 
 
-def used_of(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
+def find_used(told: Mapping[str, str], said: Iterable[str]) -> list[str]:
     """Return the ids of the memories of which a text says one name, such as a file's, or two other words.
 
     Only words count that no other of the memories has.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from crystal.app.context import Machine
-from crystal.app.forget import forget_planned, plan_forget
+from crystal.app.forget import execute_without_vault, plan_forget
 from crystal.app.memories import project_of_words, remember
 from crystal.app.memory_changes import edit
 from crystal.app.memory_queries import find_by_key, find_by_words, list_memories, mirror_of
@@ -332,7 +332,7 @@ class VaultSync:
             elif not self.vault.is_there(path):
                 ids.append(one.id)
         if ids:
-            done = forget_planned(self._machine, plan_forget(self._machine, ForgetRequest(tuple(ids))))
+            done = execute_without_vault(self._machine, plan_forget(self._machine, ForgetRequest(tuple(ids))))
             self.report.forgotten = len(ids)
             self.report.failed += [SkippedFile(self.report.folder, why) for why in done.pending]
 

@@ -43,7 +43,7 @@ def watch_places(
         begin()
         while not stop.is_set():
             act(places, None)
-            is_new = True  # what was written just before watching began is not told: look at all once it is quiet
+            is_new = True  # changes just before watching began are not reported: act on everything once after it
             for changed in changed_paths(map(Path, watched), stop):
                 if changed or is_new:
                     act(places, changed or None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from crystal.app.context import Machine
 from crystal.app.file_paths import FilePaths
-from crystal.app.renames import names_now
+from crystal.app.renames import current_names
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.search.scope import project_ids
@@ -130,7 +130,7 @@ def _names_now(
     for (known, folder), paths in edited.items():
         if time.monotonic() >= until:
             break
-        moved |= {(known, path): now for path, now in names_now(machine.stores, folder, paths).items()}
+        moved |= {(known, path): now for path, now in current_names(machine.stores, folder, paths).items()}
     return moved
 
 

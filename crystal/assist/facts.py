@@ -55,7 +55,7 @@ class Fact:
         keys: The parts of the keys that find it.
         at: When it became true, ms.
         session: The session that it is from; it is never told in that one.
-        body: What is told; empty: nothing, and what is known from before holds no longer.
+        body: The words to tell; empty if nothing is told, and older facts with these keys hold no longer.
         topic: What it is about; of facts with one topic, a session is told one. Empty: its words.
         is_worth_telling: Whether a packet is worth telling for it: a decision, or something that fails.
         file: The whole path of the file whose lines are its keys.
@@ -70,7 +70,7 @@ class Fact:
     file: str = ""
 
     def told(self, secret: bytes = b"") -> dict[str, str]:
-        """Return it as the hook reads it, which reads no numbers; its id is the same for the same topic and secret."""
+        """Return the fact for the hook: all values are strings. Its id is the same for the same topic and secret."""
         tokens = str(len(self.body.encode("utf-8", "surrogatepass")) // 3 + 1)
         fields = {
             "id": id_of(self.topic or self.body, secret),
@@ -92,7 +92,10 @@ def reason_topic(session: str, reason: str) -> str:
 
 
 def written(file: str, lines: Iterable[str], at: int, session: str) -> Fact:
-    """Return that an edit wrote lines of a file, of which nothing is told; they are as ``plain_line`` returns them."""
+    """Return a fact without words: an edit wrote these lines, so older facts about them hold no longer.
+
+    ``lines`` are as ``plain_line`` returns them.
+    """
     keys = tuple(("line", tail_of(file), line) for line in dict.fromkeys(lines))
     return Fact(keys, at, session, "", file=file)
 

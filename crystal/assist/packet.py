@@ -14,7 +14,7 @@ from crystal.work.cures import WorkStep
 MAX_TOKENS = 500
 MAX_STATED, MAX_FILES, MAX_COMMANDS = 5, 12, 4
 MIN_RUNS = 2
-"""A command that ran once may have been a look at something; one that ran again is a check or a step of the work."""
+"""Minimum runs of a command that is told: one that ran once may only have looked something up."""
 
 
 def packet_facts(asked: Sequence[str], stated: Sequence[str], done: Iterable[WorkStep], folder: str) -> list[Fact]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
-from crystal.app.session_context_content import Preview, preview, told_log
+from crystal.app.session_context_content import Preview, injection_log, preview
 from crystal.cli import render
 from crystal.cli.json_output import print_json, record
 from crystal.cli.options import AsJson, flag, option
@@ -35,7 +35,7 @@ def context(
     with open_reader() as machine:
         now = machine.now()
         if log:
-            told = told_log(machine, count)
+            told = injection_log(machine, count)
         else:
             shown = preview(machine, here)
             notes = (*shown.notes, *mirror_notes(machine.mirror, now))

@@ -62,7 +62,7 @@ def forget(
     Exit code 0: forgotten here (or, with --dry-run, something would be). 1: nothing was found. 6: --prove found
     something that is left.
     """
-    from crystal.app.forget import carry_out, carry_out_and_prove, complete_plan, plan_forget
+    from crystal.app.forget import complete_plan, execute_and_prove, execute_plan, plan_forget
 
     with open_reader():  # raises if there is no memory yet, instead of creating one
         pass
@@ -97,9 +97,9 @@ def forget(
         plan, proof = whole, None
         with steps_shown() as progress:
             if prove:
-                done, proof = carry_out_and_prove(machine, plan, progress)
+                done, proof = execute_and_prove(machine, plan, progress)
             else:
-                done = carry_out(machine, plan, progress)
+                done = execute_plan(machine, plan, progress)
         _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
     if proof is not None and not proof.proved:
         from crystal.forgetting.prove.prove import NotProvedError

@@ -13,7 +13,7 @@ from crystal.app.migrate.found import (
     FoundStore,
     find_stores,
     legacy_is_own,
-    make_way,
+    move_aside,
     named_store,
     open_or_empty,
 )
@@ -80,7 +80,7 @@ def _move_own(*, dry_run: bool, yes: bool, as_json: bool) -> None:
 
 def _run(found: FoundStore, *, moves: bool, as_json: bool) -> None:
     config = this_config()
-    found = make_way(config, found)
+    found = move_aside(config, found)
     with open_machine() as machine:
         with found.opened(machine) as container:
             migration = Migration(machine, found, container)

@@ -15,7 +15,6 @@ from crystal.cli.json_output import iso_times, json_row, print_json
 from crystal.cli.options import AsJson
 from crystal.cli.render import count_words, one_line, say, size_words
 from crystal.store.sync.refusal_counts import RefusalCount
-from crystal.store.sync.relay_peers import Peer
 from crystal.timewords.parse import ago
 
 WAITS, REFUSED, DAMAGED = 1, 5, 6
@@ -62,15 +61,10 @@ def code_of_streams(stuck: Sequence[StreamStatus]) -> int:
     return DAMAGED if all(one.known.state == "damaged" for one in stuck) else REFUSED
 
 
-def _home_name(home: Peer) -> str:
-    """Return the name that home uses for itself, which may have changed since the pairing."""
-    return str(home.told.get("home") or home.name)
-
-
 def _json(state: RelayState) -> dict[str, Any]:
     home, outbox = None, None
     if state.home is not None:
-        home = {"name": _home_name(state.home), **json_row(state.home, "generation", last_heard="heard_at")}
+        home = {"name": state.home.own_name, **json_row(state.home, "generation", last_heard="heard_at")}
     if state.backlog is not None:
         resting = None if state.resting is None else json_row(state.resting, "retry_at", problem="message")
         outbox = json_row(state.backlog, "blobs", "bytes", "unsent", "since")
@@ -118,7 +112,7 @@ def _relay_lines(state: RelayState, ago: Callable[[int | None], str]) -> list[tu
         lines += [("", f"hint: {state.problem.hint}")] if state.problem.hint else []
     if state.home is not None:
         heard = "never heard yet" if state.home.heard_at is None else f"last heard {ago(state.home.heard_at)}"
-        lines.append(("home", f"{_home_name(state.home)}, {heard}"))
+        lines.append(("home", f"{state.home.own_name}, {heard}"))
     return lines
 
 

@@ -96,7 +96,8 @@ def search(
         if as_json:
             print_json(_as_json(result, scope, explain=explain))
         elif not result.hits and is_memory_empty(machine):
-            _say_empty(machine.store)
+            say(EMPTY_MEMORY, stream=sys.stderr)
+            _hint_at_past(machine.store)
         else:
             _show(machine, result, request, scope, explain=explain)
             if not result.hits:
@@ -223,11 +224,6 @@ def _headline(hit: Hit, look: Look, now: int, width: int, *, here: str) -> str:
         parts.append(f"from {hit.device}")
     rest = " · ".join(one_line(part) for part in parts if part)
     return look.name(who) + look.dim(clipped(" · " + rest, max(0, width - cells(who))))
-
-
-def _say_empty(store: Store) -> None:
-    say(EMPTY_MEMORY, stream=sys.stderr)
-    _hint_at_past(store)
 
 
 def _hint_at_past(store: Store) -> None:

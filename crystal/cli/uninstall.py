@@ -64,10 +64,10 @@ def _confirm_purge(plan: RemovalPlan, *, yes: bool) -> None:
         UsageError: Standard input is no terminal.
         typer.Abort: The answer is no.
     """
-    from crystal.app.sync.roles import only_here
+    from crystal.app.sync.roles import describe_unshared
 
     with suppress(CrystalError), open_reader() as machine:
-        warn(*only_here(machine))
+        warn(*describe_unshared(machine))
     if plan.data:
         files = "\n  ".join(map(str, plan.data))
         confirm("delete all of this for good?", yes=yes, consequence=f"--purge deletes the memory:\n  {files}")

@@ -106,8 +106,8 @@ def clear_contexts(data_dir: Path) -> None:
         raise refused(error, data_dir / "context") from error
 
 
-def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
-    """Return the marks left by the hook since the last call; call ``settle_told`` for each once it is recorded.
+def read_marks(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
+    """Return the marks left by the hook since the last call; call ``empty_mark`` for each once it is recorded.
 
     A malformed mark has no injection. Old, recorded marks are deleted.
     """
@@ -126,7 +126,7 @@ def take_told(data_dir: Path, now: int) -> list[tuple[Path, Injection | None]]:
     return found
 
 
-def settle_told(path: Path) -> None:
+def empty_mark(path: Path) -> None:
     """Empty a mark that is recorded in the store: its name still prevents a second delivery.
 
     The facts of assist stay, because their ids prevent a second delivery.

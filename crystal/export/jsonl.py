@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from crystal.export.archived import ArchivedLine, ArchivedStretch, states_by_session, stretches
+from crystal.export.archived import ArchivedLine, states_by_session, stretches
 from crystal.export.form import FORMAT, VERSION
 from crystal.export.whole_folder import new_file
 from crystal.model.capture import Turn
@@ -58,7 +58,8 @@ def _write_transcript(file: BinaryIO, store: Store, state: TranscriptState, ldm_
     })  # fmt: skip
     for stretch in stretches(store, state, ldm_home):
         if stretch.lines:
-            _put(file, _stretch(stretch))
+            place = {"generation": stretch.generation, "start": stretch.start, "stop": stretch.stop}
+            _put(file, {"type": "stretch", **place})
         for line in stretch.lines:
             _put(file, _line(line, origin.session_id, origin.subagent))
         lines += len(stretch.lines)
@@ -71,10 +72,6 @@ def _session(one: SessionSummary) -> dict[str, Any]:
         "device": one.device, "project": one.project, "cwd": one.cwd, "branch": one.branch,
         "started_at": iso(one.started_at), "last_at": iso(one.last_at), "turns": one.turns,
     }  # fmt: skip
-
-
-def _stretch(one: ArchivedStretch) -> dict[str, Any]:
-    return {"type": "stretch", "generation": one.generation, "start": one.start, "stop": one.stop}
 
 
 def _line(line: ArchivedLine, session: str, subagent: str | None) -> dict[str, Any]:

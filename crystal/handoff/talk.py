@@ -71,7 +71,7 @@ class Talk:
     messages: tuple[HandoffMessage, ...]
 
     def ident(self, number: int) -> str:
-        """Return the id of a message, a UUID: the same whenever it is asked for."""
+        """Return the id of a message, a UUID derived from the session and the number."""
         return str(uuid5(UUID(self.session), str(number)))
 
 
@@ -110,7 +110,8 @@ def _split(said: Sequence[ShownTurn]) -> tuple[Sequence[ShownTurn], Sequence[Sho
     """
     used, first, asked = 0, len(said), None
     for at in range(len(said) - 1, -1, -1):
-        used += len(said[at].text) if said[at].role in ("user", "assistant") else _shown_length(said[at])
+        length = len(said[at].text)
+        used += length if said[at].role in ("user", "assistant") else min(length, TOOL_CHARACTERS)
         if used > MAX_CHARACTERS:
             break
         first = at
@@ -119,10 +120,6 @@ def _split(said: Sequence[ShownTurn]) -> tuple[Sequence[ShownTurn], Sequence[Sho
     if first > 0 and asked is not None:
         first = asked
     return said[:first], said[first:]
-
-
-def _shown_length(turn: ShownTurn) -> int:
-    return min(len(turn.text), TOOL_CHARACTERS)
 
 
 def _messages(begin: Text, turns: Sequence[ShownTurn], nonce: str, now: int) -> Iterator[HandoffMessage]:

@@ -1,6 +1,6 @@
 """Interface of session writers, and the lookup of a harness's writer.
 
-A writer knows how one agent keeps a session, and how it goes on with one. It is pure but for looking where a folder is.
+A writer knows the form of one agent's sessions, and the command that resumes one. It writes no file itself.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from crystal.app.background import embed_soon
 from crystal.app.context import Machine, open_machine
-from crystal.app.forget import carry_out, complete_plan, plan_forget_for
+from crystal.app.forget import complete_plan, execute_plan, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
@@ -89,13 +89,13 @@ def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
         now = seen.now()
     request = _request(arguments, now) if token is None or any(name in arguments for name in NAMING) else None
     if token is not None:
-        return _carry_out(client, request, token)
+        return _execute(client, request, token)
     assert request is not None
     with open_machine() as machine:
         return _preview(client, machine, _planned(client, machine, request))
 
 
-def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
+def _execute(client: ClientContext, given: ForgetRequest | None, token: str) -> ToolAnswer:
     previewed: ForgetPlan | None = client.previews.get(token)
     request = given if previewed is None else previewed.request
     if request is None:
@@ -114,7 +114,7 @@ def _carry_out(client: ClientContext, given: ForgetRequest | None, token: str) -
         if more := whole.lines_beyond(plan):
             note = f"{len(more)} more lines have the words; show the user, and confirm again"
             return _preview(client, machine, whole, note)
-        done = carry_out(machine, whole)
+        done = execute_plan(machine, whole)
     client.previews.pop(token, None)
     data = _data(whole, (), done)
     lines = [f"forgotten: {done.lines} lines, {done.memories} memories, {done.notes} notes"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from crystal.app.about import Event
 from crystal.app.about import about as history
-from crystal.app.blame import BlamedLines, new_name
+from crystal.app.blame import BlamedLines, current_name
 from crystal.app.blame import blame as blame_lines
 from crystal.app.context import Machine
 from crystal.app.file_paths import FilePaths
@@ -112,7 +112,7 @@ def _inside(client: ClientContext, machine: Machine, path: str) -> Path:
     if place is None:
         raise UsageError("this tool reads only files inside your working folder", hint="give a path inside it")
     if look_at(place) is None:
-        now = new_name(machine, place)
+        now = current_name(machine, place)
         other = quote_line(str(now), MAX_PATH) if now and client.inside(str(now)) else None
         hint = f"it has another name now: {other}" if other else "give a path below your folder, first and last"
         raise NotFoundError(f"there is no file {path[:200]!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""The list of sources, in a small file beside the archive: it says what is to be indexed, the database what is.
+"""Read and write the list of sources, a small file beside the archive: it says which folders to index.
 
 So the list survives the loss of the database, and an interrupted removal is finished by the next sync: what is not in
 the list has no rows. A list that is lost is written again from the database.

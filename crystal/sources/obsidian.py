@@ -1,4 +1,4 @@
-"""Notes of Obsidian: what names a note counts in all of its sections.
+"""Read the title, aliases and tags of an Obsidian note; the titles of all its sections contain them.
 
 The title of each section begins with the note's own title (or its file name) and its aliases, and ends with its tags.
 Properties, links and embeds stay in the text, where they are words as any others. Front matter is read for three keys

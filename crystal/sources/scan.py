@@ -1,7 +1,7 @@
 """Find the files of a source: what its ignore files leave, without following links.
 
-A link inside the folder leads to something that is read under its own name, or to something outside, which is not
-ours to read. So no link is followed, and nothing is lost. ``.gitignore`` files count also where there is no
+No link is followed: its target is either inside the folder, and read under its own name, or outside, where nothing
+is read. ``.gitignore`` files count also where there is no
 repository: notes have none, and a watcher must judge a single path (docs/adr/0006-libraries.md).
 """
 
@@ -179,7 +179,7 @@ def stamp_of(status: os.stat_result, now_ns: int) -> str:
 
 
 def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
-    """Return True if the deepest folder whose ignore files say anything of a path says so."""
+    """Return True if a path is ignored: the deepest folder with a pattern that matches it decides."""
     plain = path.replace(os.sep, "/")
     for one in reversed(rules):
         below = plain[one.base :]
@@ -190,7 +190,7 @@ def _is_ignored(path: str, rules: tuple[_Rules, ...]) -> bool:
 
 
 def _is_meant(regex: re.Pattern[str], path: str) -> bool:
-    """Return True if a pattern means a path itself: its folders were judged before it."""
+    """Return True if a pattern matches the path itself; the folders above it were tested before."""
     matches = regex.finditer(path)
     if "ps_d" in regex.groupindex:  # the slash that ends the name of a folder
         return any(one.end("ps_d") in {-1, len(path)} for one in matches)

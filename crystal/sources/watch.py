@@ -44,7 +44,7 @@ def present(paths: Iterable[Path]) -> Watched:
     return found
 
 
-def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[set[str]]:
+def changed_paths(roots: Iterable[Path], stop: Event) -> Iterator[set[str]]:
     """Yield the files that have changed in some folders; none if nothing has for a while, or a folder is gone.
 
     Raises:
@@ -53,7 +53,7 @@ def changed_paths(roots: Iterable[Path], stop: Event | None = None) -> Iterator[
     """
     watchfiles, folders = load_watchfiles(), list(roots)
     if not folders:
-        if not (stop or Event()).wait(LOOK_MS / 1000):
+        if not stop.wait(LOOK_MS / 1000):
             yield set()
         return
     try:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.assist.facts import HEAD, Fact, cure_fact, encode_facts, failure_fact, reason_fact, written
-from crystal.context.prepared import Rules, take_told, write_contexts
+from crystal.context.prepared import Rules, read_marks, write_contexts
 from crystal.hook import assist
 from crystal.hook import event as hook
 from crystal.hook.assist import KEY_BYTES, key_of
@@ -86,10 +86,10 @@ def test_the_real_hook_tells_it_before_an_edit_and_after_a_failure_once(door: Ho
     assert door.run(AFTER) is None
     assert door.run({**AFTER, "session_id": "three"}) is not None
     assert door.notes == []  # nobody is started for it
-    for path, injection in take_told(door.data, 0):
+    for path, injection in read_marks(door.data, 0):
         assert injection is not None
         assert (injection.session_id, injection.source) == (path.stem, "assist")
-    assert take_told(door.data, 0)[0][1].why == {"edit": 2, "failure": 1}
+    assert read_marks(door.data, 0)[0][1].why == {"edit": 2, "failure": 1}
 
 
 def test_a_prompt_is_told_a_known_cure_of_an_error_in_it_once(door: Hook) -> None:

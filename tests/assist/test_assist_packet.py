@@ -18,7 +18,7 @@ from crystal.app.context import Machine, open_machine
 from crystal.app.session_context import refresh
 from crystal.assist.facts import SO_FAR, encode_facts
 from crystal.assist.packet import MAX_TOKENS, packet_facts
-from crystal.context.prepared import Rules, take_told, write_contexts
+from crystal.context.prepared import Rules, read_marks, write_contexts
 from crystal.hook.assist import WORTH, is_in_summary, worth_telling
 from crystal.reflect.statement_patterns import find_statement
 from crystal.store.work.index import make_again
@@ -115,7 +115,7 @@ def test_after_a_compaction_it_is_told_once_without_what_the_summary_says(door: 
     said = "Summary: the mill was to be built, and now the dam; `make test` ran, worker.py changed."
     assert door.run({**SUMMARY, "last_assistant_message": said}) is None
     assert tell(door, COMPACT) == [BODIES[2], BODIES[3]]
-    (_, told), *_ = take_told(door.data, 0)
+    (_, told), *_ = read_marks(door.data, 0)
     assert told is not None
     assert (told.why, len(told.chosen)) == ({"compaction": 2}, 2)
     assert tell(door, COMPACT) == []

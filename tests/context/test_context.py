@@ -31,7 +31,7 @@ from crystal.context.choosing import (
     is_trusted,
     rank,
 )
-from crystal.context.prepared import KEPT_MS, take_told
+from crystal.context.prepared import KEPT_MS, read_marks
 from crystal.hook.session_start import GROWTH_NS, NOTICE_FILE
 from crystal.model.capture import MemoryStatus, Project
 from crystal.model.recall import Remembered
@@ -355,9 +355,9 @@ def test_what_was_told_gets_into_the_log_and_is_not_told_again(machine: Machine)
     (mark.parent / "s9.elsewhere").write_text('5 {"candidates":1,"chosen":[],"omitted":0,"tokens":1}')
     refresh(machine)
     assert len(injections(machine.store, 10)) == 1
-    assert take_told(machine.places.data_dir, machine.now()) == []
+    assert read_marks(machine.places.data_dir, machine.now()) == []
     assert mark.exists()
-    assert take_told(machine.places.data_dir, machine.now() + 2 * KEPT_MS) == []
+    assert read_marks(machine.places.data_dir, machine.now() + 2 * KEPT_MS) == []
     assert not mark.exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 from crystal import worker
 from crystal.app.capture_switch import turn_off, turn_on
 from crystal.app.context import Machine, open_machine
-from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget import execute_plan, plan_forget
 from crystal.app.memories import remember
 from crystal.app.memory_changes import edit
 from crystal.app.session_context import refresh
@@ -63,7 +63,7 @@ def test_two_hooks_and_a_second_time_make_one_memory(machine: Machine) -> None:
         assert crystal("memories", "deprecate", ident).code == 0
         assert crystal("memories", "restore", ident).code == 0
     (one,) = memories.all_memories(machine.store)
-    carry_out(machine, plan_forget(machine, ForgetRequest(targets=(one.id,))))
+    execute_plan(machine, plan_forget(machine, ForgetRequest(targets=(one.id,))))
     assert machine.store.rows("SELECT key FROM meta WHERE value = ?", (one.id,)) == []
 
 
@@ -176,7 +176,7 @@ def test_what_is_forgotten_is_told_no_more_at_once(machine: Machine) -> None:
     remember(machine, "marble is white", project=QUARTZ)
     refresh(machine)
     for wish in (ForgetRequest(targets=(one.id,)), ForgetRequest(session="s1")):
-        carry_out(machine, plan_forget(machine, wish))
+        execute_plan(machine, plan_forget(machine, wish))
     text = told(machine) or ""
     assert "marble" in text
     assert "paint the door" in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.forget import carry_out_and_prove, finish_left, plan_forget
+from crystal.app.forget import execute_and_prove, finish_left, plan_forget
 from crystal.app.integrity import prove, repair_all
 from crystal.errors import NotFoundError, UsageError
 from crystal.forgetting.request import ForgetRequest, Forgotten
@@ -94,7 +94,7 @@ def test_a_moved_archive_that_cannot_be_deleted_is_named_until_it_is_gone(
 
     with monkeypatch.context() as patch, desk.open() as machine:
         patch.setattr(Path, "unlink", refusing)
-        done, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(query="quokka")))
+        done, proof = execute_and_prove(machine, plan_forget(machine, ForgetRequest(query="quokka")))
     assert not done.is_done
     assert any(str(moved) in reason for reason in done.pending), done.pending
     assert not proof.proved

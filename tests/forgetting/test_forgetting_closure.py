@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, plan_forget
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
 from crystal.errors import NotFoundError, UsageError
@@ -142,7 +142,7 @@ def test_notes_copies_quotes_and_summaries_go_and_the_rest_stays(desk: Desk) -> 
         plan = plan_forget(machine, ForgetRequest(targets=(str(uuid_),)))
         reasons = {item.because for item in plan.items}
         assert reasons == {"asked", "quote", "summary", "bookkeeping"}
-        done, proof = carry_out_and_prove(machine, plan)
+        done, proof = execute_and_prove(machine, plan)
         assert done.is_done
         assert proof.proved, proof.traces
         assert not prove(machine, lambda _: None).faults
@@ -268,7 +268,7 @@ def test_any_real_line_can_be_forgotten(real: Desk, role: str) -> None:
         )
         uuid_, text = rows[len(rows) // 2]
         plan = plan_forget(machine, ForgetRequest(targets=(uuid_,)))
-        done, proof = carry_out_and_prove(machine, plan)
+        done, proof = execute_and_prove(machine, plan)
         assert done.is_done, done.pending
         assert proof.proved, (proof.traces, proof.unread)
         assert not prove(machine, lambda _: None).damaged

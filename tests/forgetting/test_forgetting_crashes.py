@@ -13,7 +13,7 @@ import pytest
 
 from crystal.app.background import enrich
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget import execute_plan, plan_forget
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.integrity import prove
 from crystal.app.memories import remember
@@ -121,7 +121,7 @@ def statements(template: Path, folder: Path) -> int:
     with desk.open() as machine:
         plan = plan_forget(machine, ForgetRequest(query="quokka"))
         with killed_at(machine.store) as run:
-            assert carry_out(machine, plan).is_done
+            assert execute_plan(machine, plan).is_done
     finished(desk)
     return run.statements
 
@@ -131,7 +131,7 @@ def run_killed_at_statement(template: Path, folder: Path, number: int) -> None:
     with desk.open() as machine:
         plan = plan_forget(machine, ForgetRequest(query="quokka"))
         with killed_at(machine.store, number):
-            carry_out(machine, plan)
+            execute_plan(machine, plan)
     with desk.open() as machine:
         begun = machine.store.value("SELECT count(*) FROM tombstones")
     if begun:
@@ -163,7 +163,7 @@ def test_killed_at_a_change_of_a_file_the_next_run_finishes_it(template: Path, t
             plan = plan_forget(machine, ForgetRequest(query="quokka"))
             try:
                 with killed_at_file(number) as count:
-                    carry_out(machine, plan)
+                    execute_plan(machine, plan)
             except Killed:
                 pass
             else:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, plan_forget
 from crystal.cli.forget import _preview_lines
 from crystal.forgetting.match.query_terms import Terms
 from crystal.forgetting.plan import planner
@@ -50,7 +50,7 @@ def test_a_common_word_is_counted_between_two_bounds_and_forgotten_whole(desk: D
         read = "3 messages among those read so far; 6 more are read after you confirm"
         assert head == f"will be forgotten: every message with these words ({read})"
         assert "after you confirm, crystal looks for repetitions and deletes them too" in rest
-        done, proof = carry_out_and_prove(machine, plan)
+        done, proof = execute_and_prove(machine, plan)
     assert (done.lines, done.is_done) == (10, True)
     assert proof.proved, proof
     assert desk.texts() == ["this one stays"]
@@ -74,7 +74,7 @@ def test_a_phrase_that_the_index_cannot_look_up_is_not_searched_for_in_every_tex
     assert all(turns is not None and len(turns) <= 3 for turns in read), read
     assert (plan.unread, plan.is_brief, named.is_brief) == (7, True, True)
     with desk.open() as machine:
-        assert carry_out_and_prove(machine, plan)[1].proved
+        assert execute_and_prove(machine, plan)[1].proved
     assert desk.texts() == ["this stays"]
 
 

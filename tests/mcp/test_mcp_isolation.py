@@ -16,7 +16,7 @@ from crystal import Crystal
 from crystal.app.background import embed_soon
 from crystal.app.context import open_machine
 from crystal.app.memories import remember
-from crystal.app.session_context_content import make_ready, preview
+from crystal.app.session_context_content import preview, write_session_contexts
 from crystal.config.edit import set_value, unset_value
 from crystal.config.load import load_config
 from crystal.errors import CrystalError, UsageError
@@ -236,7 +236,7 @@ def test_the_context_of_another_agent_leaves_it_out(planted: Planted, settings: 
     set_value(settings, "context.enabled", "true")
     set_value(settings, "device", "desk")  # contexts are prepared for the folders of this machine
     with open_machine() as machine:
-        make_ready(machine)
+        write_session_contexts(machine)
         found = [json.loads(path.read_text()) for path in (machine.places.data_dir / "context").glob("*.json")]
         ready = {one["cwd"]: json.dumps(one) for one in found if "cwd" in one}
     assert any("zebra" in one for one in ready.values())

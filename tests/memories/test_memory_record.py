@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from crystal.app import memories as remembering
 from crystal.app import memory_changes
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, plan_forget
 from crystal.errors import NotFoundError, StoreFullError, UsageError
 from crystal.forgetting.request import ForgetRequest
 from crystal.memories.reconcile import find_faults, reconcile, restore_memories
@@ -80,7 +80,7 @@ def act(machine: Machine, change: Change) -> None:
         elif kind == "key":
             memory_changes.edit(machine, uid, key=KEYS[what % len(KEYS)] or "")
         elif known:
-            _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=(uid,))))
+            _, proof = execute_and_prove(machine, plan_forget(machine, ForgetRequest(targets=(uid,))))
             assert proof.proved, proof
     except (NotFoundError, UsageError):
         pass
@@ -265,7 +265,7 @@ def test_what_is_forgotten_is_in_no_record_and_in_no_damaged_line(box: Box) -> N
         other.write_bytes(path.read_bytes())
         path.with_name("memories.jsonl.damaged").write_bytes(b'{"text":"the xyzzyplugh is blue"\n')
         stale = path.read_bytes()
-        _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=(one.id,))))
+        _, proof = execute_and_prove(machine, plan_forget(machine, ForgetRequest(targets=(one.id,))))
         assert proof.proved, proof
         files = [found for found in box.home.rglob("*") if found.is_file()]
         assert not [found for found in files if b"xyzzyplugh" in found.read_bytes()]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crystal.app.background import is_reflection_due
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, execute_plan, plan_forget
 from crystal.app.reflect import reflect, unreviewed
 from crystal.app.usage import usage
 from crystal.forgetting.request import ForgetRequest
@@ -328,18 +328,18 @@ def test_the_answers_about_a_forgotten_session_go_with_it_and_the_proof_looks_fo
             write_note(machine.store, f"{MODEL_ANSWER}{row}:{'0' * 128}", "1")
         assert entries_alone(machine.store) == 1
         plan = plan_forget(machine, ForgetRequest(session="s1"))
-        assert carry_out_and_prove(machine, plan)[1].proved
+        assert execute_and_prove(machine, plan)[1].proved
         assert [key.partition(":")[0] for key, _ in kept_answers(machine)] == [
             f"{MODEL_ANSWER}{rows[name]}" for name in ("s2", "s3")
         ]
         line_of_s2 = machine.store.value("SELECT uuid FROM turns WHERE session = ? LIMIT 1", (rows["s2"],))
-        carry_out(machine, plan_forget(machine, ForgetRequest((line_of_s2,))))
+        execute_plan(machine, plan_forget(machine, ForgetRequest((line_of_s2,))))
         assert [key.partition(":")[0] for key, _ in kept_answers(machine)] == [f"{MODEL_ANSWER}{rows['s3']}"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(forgotten_work, "drop_notes", lambda *_: None)
             patch.setattr(forgotten_work, "ANSWER_ALONE", "?1 IS NULL")
             plan = plan_forget(machine, ForgetRequest(session="s3"))
-            assert [one.kind for one in carry_out_and_prove(machine, plan)[1].traces] == ["index"]
+            assert [one.kind for one in execute_and_prove(machine, plan)[1].traces] == ["index"]
 
 
 @pytest.mark.slow

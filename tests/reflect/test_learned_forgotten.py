@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, plan_forget
 from crystal.app.integrity import prove, repair_all
 from crystal.app.memories import remember
 from crystal.app.memory_queries import list_memories
@@ -28,7 +28,7 @@ def test_forgetting_a_turn_forgets_what_only_it_taught(desk: Desk) -> None:
         ids = {one.memory.text: one.memory.id for one in unreviewed(machine)}
         plan = plan_forget(machine, ForgetRequest(targets=("line-1",)))
         assert {(item.uuid, item.because) for item in plan.items} == {("line-1", "asked"), (ids[taught], "learned")}
-        done, proof = carry_out_and_prove(machine, plan)
+        done, proof = execute_and_prove(machine, plan)
         assert done.is_done
         assert proof.proved, proof
         assert done.memories == 1
@@ -73,7 +73,7 @@ def test_nothing_is_left_of_what_was_learned(desk: Desk, by: str, is_rebuilt: bo
         if is_rebuilt:
             machine.store.execute("DELETE FROM learned_from")
             machine.store.execute("UPDATE sessions SET reflected_turn = 0")
-        done, proof = carry_out_and_prove(machine, plan_forget(machine, wish))
+        done, proof = execute_and_prove(machine, plan_forget(machine, wish))
         assert done.is_done
         assert proof.proved, proof
         assert done.memories == 1
@@ -100,7 +100,7 @@ def test_a_memory_that_the_user_edited_goes_with_the_only_line_that_taught_it(
         plan = plan_forget(machine, ForgetRequest(targets=("a1",)))
         taught = [] if is_said_again else [(one.memory.id, "learned")]
         assert [(item.uuid, item.because) for item in plan.items] == [("a1", "asked"), *taught]
-        _, proof = carry_out_and_prove(machine, plan)
+        _, proof = execute_and_prove(machine, plan)
         assert proof.proved, proof
         found = [learned_facts(machine, one) for one in list_memories(machine, status=None)]
         assert [[source.line for source in one.sources] for one in found if one] == [["a2", "ua2"]] * is_said_again
@@ -113,15 +113,15 @@ def test_a_command_outlives_a_line_that_ran_it_but_not_all_of_them(desk: Desk) -
             runs = [*run_of("make docs", f"s{number}", ident=f"call-{number}"), *run_of("make docs -B", f"s{number}")]
             said(desk, machine, f"s{number}", *runs)
         assert texts(machine) == both
-        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(session="s1")))
+        execute_and_prove(machine, plan_forget(machine, ForgetRequest(session="s1")))
         assert texts(machine) == both
         assert {one.confirmed for one in unreviewed(machine)} == {3}
         (one,) = (one for one in unreviewed(machine) if one.memory.text == docs)
         assert [source.role for source in one.sources] == ["tool_call", "tool_result"] * 3
-        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-0", "call-2"))))
+        execute_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-0", "call-2"))))
         assert texts(machine) == both
         assert {one.memory.text: one.confirmed for one in unreviewed(machine)} == {both[0]: 3, docs: 1}
-        _, proof = carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-3",))))
+        _, proof = execute_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("call-3",))))
         assert proof.proved, proof
         assert texts(machine) == both[:1]
 

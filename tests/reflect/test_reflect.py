@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.app.background import is_reflection_due
-from crystal.app.forget import carry_out_and_prove, plan_forget
+from crystal.app.forget import execute_and_prove, plan_forget
 from crystal.app.memories import remember
 from crystal.app.memory_queries import list_memories
 from crystal.app.reflect import call_wrong, keep_learned, learned_facts, never_learn, reflect, state_of, unreviewed
@@ -162,7 +162,7 @@ def test_what_the_user_accepts_or_corrects_in_an_answer_is_learned_and_forgotten
         opened = {one.memory.text: [source.line for source in one.sources] for one in unreviewed(machine)}
         assert list(opened.values()).count(["a0", "u0"]) == 1
         assert opened["No, use pnpm"] == ["u10"], "these are his own words"
-        carry_out_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("a0", "u2"))))
+        execute_and_prove(machine, plan_forget(machine, ForgetRequest(targets=("a0", "u2"))))
         assert texts(machine, None) == ["No, use pnpm"]
 
 

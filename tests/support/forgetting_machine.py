@@ -12,7 +12,7 @@ from crystal.app.background import enrich
 from crystal.app.capture import run_capture
 from crystal.app.capture_engine import make_capture
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget import execute_plan, plan_forget
 from crystal.app.import_past import import_sessions, plan_import
 from crystal.forgetting.request import ForgetPlan, ForgetRequest, Forgotten
 from tests.support.archive_frames import frames_in
@@ -73,7 +73,7 @@ class Desk(Box):
     def forget(self, **wish: object) -> Forgotten:
         """Plan and carry out."""
         with self.open() as machine:
-            return carry_out(machine, plan_forget(machine, ForgetRequest(**wish)))  # type: ignore[arg-type]
+            return execute_plan(machine, plan_forget(machine, ForgetRequest(**wish)))  # type: ignore[arg-type]
 
     def texts(self) -> list[str]:
         """What the memory says, sorted."""

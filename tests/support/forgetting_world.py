@@ -22,7 +22,7 @@ from pathlib import Path
 from crystal.app.background import enrich
 from crystal.app.capture import run_capture
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out, plan_forget
+from crystal.app.forget import execute_plan, plan_forget
 from crystal.app.forget_rest import finish_forgetting
 from crystal.app.import_past import import_sessions, plan_import
 from crystal.app.integrity import prove, repair_all, restore_session
@@ -201,7 +201,7 @@ class World(Machines):
             return None
         words = self._listed(plan) | self._meant(plan)
         before = self._tombstones(place)
-        done = self.do(f"forget {sorted(words)}", place, lambda machine: carry_out(machine, plan))
+        done = self.do(f"forget {sorted(words)}", place, lambda machine: execute_plan(machine, plan))
         if done is None and not self._is_noted(place, plan):
             return None  # killed before anything was noted
         self.gone |= words

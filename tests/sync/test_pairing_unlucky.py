@@ -280,7 +280,7 @@ def test_after_a_crash_at_any_step_joining_again_works(pairs, monkeypatch, step,
             patch.setattr("crystal.store.sync.past.begin", crashing(past.begin, lambda *_: True))
         else:
             patch.setattr(pair_device, "_write_home", crashing(pair_device._write_home, lambda *_: True))
-        patch.setattr(pair_device, "take_back", lambda *_: None)  # a crash takes nothing back
+        patch.setattr(pair_device, "undo_join", lambda *_: None)  # a crash takes nothing back
         patch.setattr(pair_mailbox.PairingMailbox, "give_up", lambda *_: None)
 
         def stop_home(request: httpx.Request, response: httpx.Response) -> httpx.Response:

@@ -137,7 +137,7 @@ class World:
     def killed_sync(self, after: int) -> None:
         """Sync, and kill it before or after one of its writes."""
         calls = (
-            (files, "replace_file"), (files, "write_private"), (app, "remember"), (app, "edit"), (app, "forget_planned"),
+            (files, "replace_file"), (files, "write_private"), (app, "remember"), (app, "edit"), (app, "execute_without_vault"),
         )  # fmt: skip
         with killed_at_call(calls, after):
             self.sync()

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from crystal.app.context import open_machine
-from crystal.app.used_afterwards import used_of
+from crystal.app.used_afterwards import find_used
 from crystal.store.costs import DAY_MS, Cost, add_cost, spent_by_day
 from crystal.store.memories.learned import ReflectorRun, add_run
 from crystal.store.sessions.contexts import Injection, add_injection
@@ -127,7 +127,7 @@ def test_a_session_whose_id_has_slashes_has_its_page(home):
 ])  # fmt: skip
 def test_what_was_told_counts_as_used_if_its_own_words_are_said(said, used):
     told = {"mock": WORDS[0], "ship": WORDS[3], "file": "The timeout in prices.py is 5 s", "none": "is it"}
-    assert used_of(told, [said]) == used
+    assert find_used(told, [said]) == used
 
 
 def test_costs_of_each_day_are_bars(home):

@@ -132,7 +132,7 @@ def is_own(path: Path) -> bool:
     return True
 
 
-def make_way(config: Config, store: FoundStore) -> FoundStore:
+def move_aside(config: Config, store: FoundStore) -> FoundStore:
     """Move memory-crystal's database away from the place of crystal's own. Its files stay as they are.
 
     Raises:

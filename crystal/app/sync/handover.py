@@ -51,7 +51,7 @@ class HandoverPlan:
 
 
 def read_plan(store: Store) -> HandoverPlan | None:
-    """Return the handover that was begun and is not finished. Fields go by order: versions name them differently."""
+    """Return the handover that was begun and is not finished; fields by position: their names differ by version."""
     note = read_note(store, DEMOTING)
     return None if note is None else HandoverPlan(*json.loads(note).values())
 
@@ -102,7 +102,7 @@ def hand_over_home(machine: Machine, new_home: Peer, client: RelayClient) -> tup
         relay_peers.add_peer(store, link, now_ms())
         rows = past.begin(store)
         drop_note(store, DEMOTING)
-    settle(machine, role="device")
+    set_role(machine, role="device")
     return (
         f"now run on {plan.name}: crystal promote",
         f"what is remembered here goes to {plan.name} with the next syncs ({rows} archived parts)",
@@ -138,7 +138,7 @@ def finish_promotion(machine: Machine) -> None:
     if words is None:
         return
     take_mirror(machine)
-    settle(machine, role="home", device=words["device"], url=words["url"])
+    set_role(machine, role="home", device=words["device"], url=words["url"])
     with machine.store.transaction():
         drop_note(machine.store, PROMOTING)
 
@@ -156,7 +156,7 @@ def take_mirror(machine: Machine) -> None:
     device_mirror(machine.places).discard()
 
 
-def settle(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:
+def set_role(machine: Machine, *, role: str, url: str | None = None, device: str | None = None) -> None:
     """Record this machine's role; the role itself is written last."""
     file = machine.places.config_file
     if url is not None:

@@ -20,7 +20,7 @@ from crystal.store.notes import read_note
 from crystal.store.problems import clear_problem, find_problem, record_problem
 from crystal.store.search.vectors import count_pending, serving_generation
 from crystal.store.sync import inbox, mirror
-from crystal.store.sync.relay_peers import Peer, all_peers, was_sent, was_sent_since
+from crystal.store.sync.relay_peers import Peer, devices_in_use, was_sent, was_sent_since
 from crystal.sync.arrival import Arrivals
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import put_document
@@ -110,7 +110,7 @@ class _Telling:
 
     def states(self) -> None:
         """Send every device its state document when it says something new, or was sent long ago."""
-        for peer in self._peers():
+        for peer in devices_in_use(self._machine.store):
             body = state_for(self._machine, peer, self._keys)
             now = now_ms()
             is_late = not was_sent_since(peer, Channel.RECEIPTS, now - TELL_AGAIN_MS, now)
@@ -120,12 +120,9 @@ class _Telling:
     def manifests(self) -> None:
         """Send every device the mirror's newest manifest when it has not got it."""
         newest = manifest(self._machine.store)
-        for peer in self._peers():
+        for peer in devices_in_use(self._machine.store):
             if newest is not None and not was_sent(peer, Channel.MIRROR, newest):
                 self._tell(peer, Channel.MIRROR, newest)
-
-    def _peers(self) -> list[Peer]:
-        return [peer for peer in all_peers(self._machine.store, "device") if peer.revoked_at is None]
 
     def _tell(self, peer: Peer, channel: Channel, body: Mapping[str, Any]) -> None:
         link = link_to_device(peer, self._keys)
@@ -154,7 +151,7 @@ def state_for(machine: Machine, peer: Peer, keys: Keyring) -> dict[str, Any]:
 def _publish(machine: Machine, client: RelayClient) -> list[str]:
     """Bring the mirror at the relay up to date, one process at a time; return what went wrong, in words."""
     store = machine.store
-    peers = [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
+    peers = devices_in_use(store)
     if not peers:
         return []
     with try_lock(machine.places.data_dir / PUBLISH_LOCK) as held:

@@ -29,7 +29,7 @@ from crystal.install.setup_plan import proposed_agent
 from crystal.store import Store
 from crystal.store.memories import memories
 from crystal.store.sync import outbox, past, relay_peers
-from crystal.store.sync.relay_peers import NewLink, Peer, all_peers
+from crystal.store.sync.relay_peers import NewLink, Peer, all_peers, devices_in_use
 from crystal.sync.address import is_loopback, parse_address
 from crystal.sync.client import RelayClient
 from crystal.sync.keys.bundle import (
@@ -130,7 +130,7 @@ def join(
     tell: Callable[[str], None],
     over: bool = False,
 ) -> Joined:
-    """Join over the relay's mailbox; ``client`` has a claim of its own, at ``url``. One attempt.
+    """Join over the relay's mailbox; ``client`` reaches ``url`` with a claim of its own. One attempt.
 
     Raises:
         PairingError: Wrong code, a message that was changed, a home that gave up. What was captured here is kept.
@@ -154,7 +154,7 @@ def join(
         mailbox.send(encode_answer(BundleReceipt(name, proposed_agent(machine.config), digest_of(given))))
     except BaseException:
         mailbox.give_up()
-        take_back(machine, role)
+        undo_join(machine, role)
         raise
     confirmed = _wait_for_home(machine, mailbox, role)
     return replace(joined, words=mailbox.pairing.words, confirmed=confirmed)
@@ -203,7 +203,7 @@ def join_shared(
 
 
 def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) -> None:
-    """Refuse before anything is asked or spent what would fail at the end.
+    """Check that this machine can join, before a request is made or a code is used up.
 
     Raises:
         UsageError: This machine is the home of others, or has a key that is in use and ``over`` is not given.
@@ -224,7 +224,7 @@ def check_free(machine: Machine, *, over: bool, same: RelayKey | None = None) ->
 
 
 def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
-    """Refuse where a token is kept that belongs to no key: the user put it there."""
+    """Refuse to replace a token without a key, which the user stored here, unless ``over`` is given."""
     with contextlib.suppress(KeyMissingError):
         source = read_token(places).source
         if not over:
@@ -232,7 +232,7 @@ def _refuse_token(places: KeyPlaces, *, over: bool) -> None:
 
 
 def _refuse_home(machine: Machine) -> None:
-    devices = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    devices = devices_in_use(machine.store)
     if machine.config.role == "home" and devices:
         names = ", ".join(peer.name for peer in devices[:5])
         hint = f"hand them over first: crystal demote --to NAME (its devices: {names})"
@@ -271,7 +271,7 @@ def _wait_for_home(machine: Machine, mailbox: PairingMailbox, role: str) -> bool
     except PairingError as error:
         if error.code != "gone":
             return False
-        take_back(machine, role)
+        undo_join(machine, role)
         hint = "see what home says, then start over with a new code: crystal relay pair"
         raise PairingError("gone", "home ended the pairing", hint=hint) from error
     except CrystalError:
@@ -380,7 +380,7 @@ def _take_in(machine: Machine, former: Peer) -> bool:
     return True
 
 
-def take_back(machine: Machine, role: str) -> None:
+def undo_join(machine: Machine, role: str) -> None:
     """Restore the state before a failed pairing. Nothing that was captured meanwhile is lost."""
     home = relay_peers.home_peer(machine.store)
     if home is None or home.heard_at is not None or role == "device":

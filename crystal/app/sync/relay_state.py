@@ -36,10 +36,10 @@ class StreamStatus:
     """One stream that this machine reads.
 
     Attributes:
-        device: The name of who writes it, None when nobody of ours does.
+        device: The name of the device that writes it; None if the sender is unknown.
         missing: How many numbers are known to exist and are not taken.
         at_relay: How many of them the relay has; None when it was not asked.
-        is_settled: It stands still because its device was revoked: nothing is to be done.
+        is_settled: It ended because its device was revoked; no action is needed.
     """
 
     device: str | None

@@ -24,14 +24,14 @@ from crystal.app.relay_links import (
 )
 from crystal.app.sync.device import deliver_relay
 from crystal.app.sync.device_registry import ignore_streams, ignored_prefixes, read_documents, read_registry
-from crystal.app.sync.handover import finish_promotion, hand_over_home, is_promoting, note_promotion, settle
+from crystal.app.sync.handover import finish_promotion, hand_over_home, is_promoting, note_promotion, set_role
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.ingest import archive
 from crystal.ingest.ingest import prepare
 from crystal.store.capture import ledger
 from crystal.store.forget.forgetting import Tombstone, add_tombstones
 from crystal.store.sync import outbox, relay_peers
-from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.store.sync.relay_peers import Peer, devices_in_use, find_peer, home_peer
 from crystal.sync.arrival import Arrivals, arrive
 from crystal.sync.client import RelayClient
 from crystal.sync.documents import Document
@@ -106,14 +106,14 @@ def become_home(machine: Machine, *, url: str | None, token: str | None) -> Role
         )
     if token is not None:
         write_token(places, RelayToken(token), replace=True)
-    settle(machine, role="home", url=address)
+    set_role(machine, role="home", url=address)
     return RoleChange("home", None, notes)
 
 
-def only_here(machine: Machine) -> list[str]:
+def describe_unshared(machine: Machine) -> list[str]:
     """Return what other machines would miss if this memory were lost for good, in words."""
     home, waiting = home_peer(machine.store), outbox.backlog(machine.store).blobs
-    devices = [peer.name for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    devices = [peer.name for peer in devices_in_use(machine.store)]
     words = []
     if home is not None and waiting:
         blobs = f"{waiting:,} sealed blob{'' if waiting == 1 else 's'}"
@@ -150,7 +150,7 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
     """
     own_home = home_peer(machine.store)
     if own_home is not None and machine.config.role == "home":  # a handing over was cut off before its last line
-        settle(machine, role="device")
+        set_role(machine, role="device")
         return RoleChange("device", own_home.name)
     if own_home is not None and to is not None:
         raise UsageError("this machine is a device already", hint=f"its home is {own_home.name}")
@@ -163,7 +163,7 @@ def demote(machine: Machine, to: str | None, *, force: bool = False, client: Rel
 
 def _leave_devices(machine: Machine, *, force: bool) -> RoleChange:
     """Become standalone as a home that has no devices in use, or whose devices have another home."""
-    in_use = [peer for peer in all_peers(machine.store, "device") if peer.revoked_at is None]
+    in_use = devices_in_use(machine.store)
     if in_use and not force:
         names = ", ".join(peer.name for peer in in_use)
         hint = f"say which becomes home: crystal demote --to NAME ({names}); if one is home already: --force"
@@ -171,7 +171,7 @@ def _leave_devices(machine: Machine, *, force: bool) -> RoleChange:
     with machine.store.transaction():
         for peer in in_use:  # a revoked one stays until the relay has heard of it
             relay_peers.remove_peer(machine.store, peer.id)
-    settle(machine, role="standalone")
+    set_role(machine, role="standalone")
     return RoleChange("standalone")
 
 
@@ -198,7 +198,7 @@ def _leave_home(machine: Machine, *, force: bool, client: RelayClient | None) ->
     take_own_outbox(machine, peer)
     with machine.store.transaction():
         relay_peers.remove_peer(machine.store, peer.id)
-    settle(machine, role="standalone")
+    set_role(machine, role="standalone")
     return RoleChange("standalone", peer.name, ("the mirror of home's memory stays here and is still searched",))
 
 
@@ -238,7 +238,7 @@ def promote(machine: Machine, *, client: RelayClient | None = None) -> RoleChang
         if is_promoting(machine.store):
             finish_promotion(machine)
         elif keys.keys[0].kind == "root":
-            settle(machine, role="home")
+            set_role(machine, role="home")
         else:
             hint = "crystal init --role home --relay URL makes it a home"
             raise UsageError("this machine is not a device", hint=hint)

@@ -21,7 +21,7 @@ def relay_status(machine: Machine) -> dict[str, Any]:
     return {
         "role": config.role,
         "url": config.relay_url,
-        "home": None if home is None else {"name": home.told.get("home") or home.name, "heard": home.heard_at},
+        "home": None if home is None else {"name": home.own_name, "heard": home.heard_at},
         "outbox": {
             "blobs": waiting.blobs,
             "bytes": waiting.bytes,

@@ -61,6 +61,11 @@ class Peer:
     vouches: bool
     forked_at: int | None
 
+    @property
+    def own_name(self) -> str:
+        """Return the name that the other machine uses for itself, which may have changed since the pairing."""
+        return str(self.told.get("home") or self.name)
+
 
 _FIELDS = [one.name for one in fields(Peer)]
 _COLUMNS = ", ".join(_FIELDS)
@@ -77,6 +82,11 @@ def all_peers(store: Store, side: Side | None = None) -> list[Peer]:
     """Return every peer, in the order of pairing."""
     where, values = ("", ()) if side is None else (" WHERE side = ?", (side,))
     return store.all(_peer, f"SELECT {_COLUMNS} FROM relay_peers{where} ORDER BY id", values)
+
+
+def devices_in_use(store: Store) -> list[Peer]:
+    """Return the devices that are not revoked, in the order of pairing; none on a device."""
+    return [peer for peer in all_peers(store, "device") if peer.revoked_at is None]
 
 
 def peer_by_id(store: Store, ident: int) -> Peer:

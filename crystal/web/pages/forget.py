@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from crystal.app.context import Machine
-from crystal.app.forget import carry_out_and_prove, complete_plan, plan_forget
+from crystal.app.forget import complete_plan, execute_and_prove, plan_forget
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetPlan, ForgetRequest
 from crystal.timewords.parse import parse_when
@@ -32,7 +32,7 @@ def confirm(machine: Machine, asked: RequestValues) -> Answer:
     is_seen = token == whole.token or (token == plan.token and not whole.lines_beyond(plan))
     if whole.is_empty or not is_seen:
         return _previewed(whole, asked, has_changed=True)
-    done, proof = carry_out_and_prove(machine, whole)
+    done, proof = execute_and_prove(machine, whole)
     return Page("forgotten.html", "Forgotten", {"done": done, "proof": proof})
 
 
