@@ -330,6 +330,7 @@ class Call:
 
         Raises:
             ClientGoneError: The client has disconnected.
+            RequestRefusedError: ``unauthenticated``; the token was revoked meanwhile.
         """
         signals = self.relay.signals
         if seconds <= 0 or signals.stopping or signals.count > MAX_WAITING:
@@ -350,7 +351,13 @@ class Call:
                 timer.cancel()
         if cause is Wake.GONE:
             raise ClientGoneError
-        return cause is Wake.CHANGE and not signals.stopping
+        if cause is Wake.TIMEOUT or signals.stopping:
+            return False
+        if self.token is not None:
+            token = await self.relay.store.token(self.token.id)
+            if token is None or token.revoked_at is not None:
+                raise self.unauthenticated()
+        return True
 
 
 def _parse_query(text: str) -> dict[str, list[str]]:

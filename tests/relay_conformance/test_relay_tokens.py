@@ -1,6 +1,7 @@
 """Claims about tokens: shown once, listed without their secret, worthless from the moment they are revoked."""
 
 import re
+import threading
 import zlib
 
 from tests.relay_conformance.targets import new_stream, refused
@@ -48,6 +49,25 @@ def test_revoking_stops_a_token_that_is_in_use_and_no_other(relay):
     refused(relay.put(stream, 2, token=one), 401, "unauthenticated")
     assert relay.put(stream, 2, token=two).status_code == 201
     assert relay.seqs(stream) == [1, 2]
+
+
+def test_a_token_revoked_while_it_waits_is_not_told_of_changes(relay):
+    stream = new_stream()
+    token = relay.make_token(f"read:{stream[:8].hex()}")
+    got, asking = [], threading.Event()
+
+    def wait():
+        asking.set()
+        got.append(relay.ask("GET", "/v1/streams", token=token, wait=20))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    asking.wait(5)
+    relay.put(new_stream(), 1)
+    assert relay.ask("DELETE", f"/v1/tokens/{token.split('_')[1]}").status_code == 204
+    assert relay.put(stream, 1).status_code == 201
+    waiting.join(15)
+    refused(got[0], 401, "unauthenticated")
 
 
 LABELS_ARE_ANY_PRINTABLE = ["x", "x" * 200, "ä" * 200, "\U0001f4bb", "a b", "\"'\\<>"]
