@@ -2,7 +2,7 @@
 
 The standard ones compile source code for each method of each class, which took a twelfth of ``crystal search``
 (docs/adr/0006-libraries.md). These have the same fields, defaults and methods, which look the fields up when they are
-called. Type checkers see the standard ones. A class with options unknown to this module becomes a standard one.
+called. Type checkers see the standard ones. A class with other options becomes a standard one.
 """
 
 # ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ANN204, SLF001 - type checkers do not see these
@@ -34,17 +34,13 @@ else:
 
     def _quick(cls):
         """Return a class with the same body, fields from its annotations and the methods below; None if impossible."""
-        body, base = dict(cls.__dict__), cls.__base__
-        if not _OWN.isdisjoint(body) or cls.__bases__ != (base,) or (base is not object and "_quick" not in vars(base)):
-            return None
+        body = dict(cls.__dict__)
         kinds = body.get("__annotations__", {})
-        if any("ClassVar" in str(kind) or "InitVar" in str(kind) for kind in kinds.values()):
+        own = {name: body.pop(name, MISSING) for name in kinds}
+        if not (_is_plain(cls) and all(map(_has_known_options, kinds.values(), own.values()))):
             return None
-        known = {} if base is object else dict(base._quick)
-        for name in kinds:
-            known[name] = given = body.pop(name, MISSING)
-            if isinstance(given, Field) and not (given.init and given.compare and given.hash is None):
-                return None
+        base = cls.__base__
+        known = {**getattr(base, "_quick", {}), **own}
         for name in ("__dict__", "__weakref__"):
             body.pop(name, None)
         fields = tuple(known)
@@ -58,6 +54,17 @@ else:
         made = type(cls)(cls.__name__, cls.__bases__, body)
         made._places = tuple(getattr(made, name) for name in fields)
         return made
+
+    def _is_plain(cls):
+        """Return True if a class defines no method made here, and its one base is ``object`` or a quick dataclass."""
+        base = cls.__base__
+        return _OWN.isdisjoint(vars(cls)) and cls.__bases__ == (base,) and (base is object or "_quick" in vars(base))
+
+    def _has_known_options(kind, given):
+        """Return True if an annotation and its default are a field whose options this module knows."""
+        if "ClassVar" in str(kind) or "InitVar" in str(kind):
+            return False
+        return not isinstance(given, Field) or (given.init and given.compare and given.hash is None)
 
     def _init(self, *values, **named):
         places = self._places
