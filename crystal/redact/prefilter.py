@@ -119,12 +119,12 @@ MIN_TABLE_BYTES = 9
 
 
 def _holds(hints: tuple[bytes, ...]) -> Look:
-    """Return whether a text holds a hint. Its automaton is made when it is asked first."""
+    """Return a function that tells if a text holds one of these hints. Its first call builds their automaton."""
     return lambda text: regex_engines.scanner(hints)(text) is not None
 
 
 def _near(words: tuple[bytes, ...], exact: Look) -> Look:
-    """Return a look that is exact around words: most text holds none, and is read once."""
+    """Return a function that applies ``exact`` near ``words`` only: most text holds none of them, and is read once."""
     return lambda text: any(exact(text[start:end]) for start, end in regex_engines.near_stretches(text, words))
 
 
@@ -157,11 +157,11 @@ _LONG, _HEAD = 256 << 10, 8 << 10
 
 
 def _prefilter(looks: dict[Look, int], url_levels: int) -> Prefilter:
-    """Return the prefilter that lets through what one of the looks does, with colours left out.
+    """Return a prefilter that passes a text if one of the looks does. Terminal colours are removed first.
 
     Args:
-        looks: Asked in turn, each with the bytes of the shortest string in which its rules find anything.
-        url_levels: How many levels of the encoding of URLs are undone, if all say no.
+        looks: Called in turn, each only if the longest string has so many bytes: its rules match no shorter one.
+        url_levels: How many levels of URL encoding are undone if no look passes the text.
     """
 
     def seen(text: bytes, longest: int, levels: int = url_levels) -> bool:

@@ -39,7 +39,7 @@ from crystal.transcript.tables import object_of, read_before, tables_of
 _OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
 _USER, _ASSISTANT = (1, "user"), (2, "ai")
 _ID_LENGTH = 36
-# A message's row id changes when the editor replaces it; that and its length are told without reading its value.
+# A message's row id changes when the editor replaces it; SQLite knows the row id and the length without the value.
 _STAMPS = (
     "SELECT substr(key, 10, ?), count(*), sum(rowid), sum(octet_length(value)) FROM cursorDiskKV"
     " WHERE key >= 'bubbleId:' AND key < 'bubbleId;' GROUP BY 1"
@@ -47,7 +47,7 @@ _STAMPS = (
 _COMPOSERS = "SELECT key, value FROM cursorDiskKV WHERE key >= 'composerData:' AND key < 'composerData;'"
 _BUBBLES = "SELECT key, value FROM cursorDiskKV WHERE key >= ? AND key < ? ORDER BY rowid"
 _TABLES = frozenset(("ItemTable", "cursorDiskKV", "composerHeaders"))
-"""Older versions have the first alone, or the first two."""
+"""Older versions have only the first one or two."""
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
@@ -108,7 +108,7 @@ def _composers(source: Snapshot) -> Iterator[SessionStamp]:
 
 
 def _stored_composers(source: Snapshot) -> Iterator[SessionStamp]:
-    """Yield the conversations in the table of all, each subagent's with the conversation that began it."""
+    """Yield the conversations of ``cursorDiskKV``; a subagent's names the conversation that started it."""
     stamps = {cid: repr(numbers) for cid, *numbers in source.rows(_STAMPS, (_ID_LENGTH,))}
     parents: dict[str, str] = {}
     found: dict[str, str] = {}
@@ -149,9 +149,9 @@ def _records(source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
 
 
 def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str, Fields]]:
-    """Yield the messages that the composer lists, in its order; all that there are where it lists none.
+    """Yield the messages that the composer lists, in its order; if it lists none, all that are stored.
 
-    What it does not list was taken back by the person.
+    The user has undone a message that is stored but not listed.
     """
     prefix = f"bubbleId:{cid}:"
     rows = source.rows(_BUBBLES, (prefix, f"bubbleId:{cid};"))
@@ -169,7 +169,7 @@ def _bubbles(source: Snapshot, cid: str, composer: Fields) -> Iterator[tuple[str
 
 
 def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) -> Context:
-    """Return what the composer, its row in the newer table of all, and the workspace tell of it."""
+    """Return a composer's folder (by its workspace first), branch, model, title and time, as far as they are stored."""
     head = _head_of(source, tables, cid)
     places = [fields_of(one.get("workspaceIdentifier")).get("uri") for one in (composer, head)]
     repositories = dicts_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))
@@ -185,7 +185,7 @@ def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) 
 
 
 def _head_of(source: Snapshot, tables: set[str], cid: str) -> Fields:
-    """Return the composer's row in the newer table of all, or its entry in the older list; empty if it has none."""
+    """Return the composer's row in ``composerHeaders``, or its entry in the older list; empty if there is neither."""
     if "composerHeaders" in tables:
         rows = source.rows("SELECT value FROM composerHeaders WHERE composerId = ?", (cid,))
         return next((parse_value(value) for (value,) in rows), {})
@@ -196,7 +196,7 @@ def _head_of(source: Snapshot, tables: set[str], cid: str) -> Fields:
 
 
 def _placed(context: Context, bubble: Fields) -> Context:
-    """Return the context of a message: it may name its folder where the composer does not."""
+    """Return the context with the folder that the message names, if the composer names none."""
     if context.cwd is not None:
         return context
     folders = [path_of_uri(one) for one in list_of(bubble.get("workspaceUris"))]
@@ -204,7 +204,7 @@ def _placed(context: Context, bubble: Fields) -> Context:
 
 
 def _tabs(source: Snapshot, tables: set[str]) -> Iterator[tuple[str, Fields]]:
-    """Yield the chats of the first versions, in the database of a workspace, with their ids."""
+    """Yield (id, chat) for each chat of the first versions, which are in the database of a workspace."""
     stored = list(source.rows(_VALUE.format("ItemTable"), (_OLD_CHATS,))) if "ItemTable" in tables else []
     chats = next((parse_value(value) for (value,) in stored), {})
     if stored and not chats:
@@ -249,7 +249,7 @@ def _parts(bubble: Fields) -> Iterator[Part]:
 
 
 def _rich_text(bubble: Fields) -> str:
-    """Return the words of a message that is kept as the tree of its editor alone."""
+    """Return the text of a message that is stored only as the document tree of the input field."""
     texts, waiting = list[str](), [object_of(bubble.get("richText")).get("root")]
     while waiting:
         node = fields_of(waiting.pop())

@@ -34,7 +34,7 @@ class RecordCounts(NamedTuple):
 
 
 def unread_calls(turns: Iterable[Turn]) -> dict[int, str]:
-    """Return what nothing knows of the arguments of tools that edit files or run commands, by the records' offsets."""
+    """Return the unknown arguments of tools that edit files or run commands, by the offsets of their records."""
     calls = [turn for turn in turns if turn.role == "tool_call"]
     if not calls:
         return {}
@@ -53,7 +53,7 @@ def count_records(
     """Count records by what the reader makes of them.
 
     Args:
-        reader: Of the lines.
+        reader: The reader of the lines.
         lines: (offset, line), as for ``TranscriptReader.turns``.
         said: The offsets of those that gave turns. They are understood, unless their content has something unknown.
         unread: What is unknown of the calls in some of these, see ``unread_calls``.
@@ -71,7 +71,7 @@ def count_records(
 
 
 def is_known(reader: TranscriptReader, kind: str) -> bool:
-    """Return whether a reader knows that records of this kind may say nothing, or blocks if one is named."""
+    """Return True for a known kind of block, or a kind of record that may have no text as the reader knows."""
     record, _, block = kind.rpartition(_BLOCK)
     return is_known_block(block) if record else any(fnmatchcase(kind, pattern) for pattern in reader.silent_kinds)
 

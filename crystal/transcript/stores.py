@@ -25,7 +25,7 @@ PAGE = 500
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 ROLES = {"user": "user", "human": "user", "assistant": "assistant"}
-"""Everything else is a summary: neither a person nor the agent said it."""
+"""Any other role becomes a summary: neither the user nor the agent said it."""
 NO_TEXT, NO_ID = "without text", "without an id"
 
 
@@ -80,7 +80,7 @@ class StoreReader(MessageReader, SnapshotReader):
 
     @abstractmethod
     def rows(self, source: Snapshot) -> Iterable[StoreRow]:
-        """Return every row, but for memories, in the order in which it was said."""
+        """Return every row except memories, in the order in which they were said."""
 
     @abstractmethod
     def record(self, row: StoreRow, fields: Fields) -> Record:
@@ -91,11 +91,11 @@ class StoreReader(MessageReader, SnapshotReader):
         return ()
 
     def vectors(self, source: Snapshot) -> Iterator[StoredVector]:  # noqa: ARG002 - the interface's
-        """Yield the vectors that are those of rows' texts."""
+        """Yield the vectors of the rows' texts."""
         yield from ()
 
     def listed(self, source: Snapshot) -> Iterator[StoreRow]:
-        """Yield every row as ``rows`` does; one that cannot be found again by its id is left out."""
+        """Yield the rows of ``rows``; one whose key is no id gets ``left_out``."""
         for row in self.rows(source):
             has_id = isinstance(row.key, str | int)
             yield row if has_id else row._replace(left_out=row.left_out or NO_ID)
@@ -106,7 +106,7 @@ class StoreReader(MessageReader, SnapshotReader):
             yield SessionStamp(session, digest(repr([(row.record, row.stamp) for row in rows])), about)
 
     def grouped(self, source: Snapshot) -> dict[tuple[str, str | None], list[StoreRow]]:
-        """Return the rows that become records, by session and who wrote about it."""
+        """Return the rows that become records, by (session, about)."""
         if "rows" not in source.found:
             found: dict[tuple[str, str | None], list[StoreRow]] = {}
             for row in self.listed(source):
@@ -139,7 +139,7 @@ class StoreReader(MessageReader, SnapshotReader):
         return milliseconds(fields.get("at"))
 
     def parts(self, fields: Fields) -> Iterator[Part]:
-        """Yield what a record says."""
+        """Yield the parts of a record."""
         for one in dicts_of(fields.get("said")):
             yield Part(one.get("role", "summary"), word(one.get("text")) or "", word(one.get("tool")))
 
@@ -147,7 +147,7 @@ class StoreReader(MessageReader, SnapshotReader):
 def record_of(
     row: StoreRow, at: int | None, said: Iterable[Part], rest: Fields, context: Context | None = None
 ) -> Record:
-    """Return a record: what a row says, and its other columns that are texts or numbers."""
+    """Return the record of a row: its parts, its time in ms, and its other columns that are texts or numbers."""
     parts = [{name: value for name, value in part._asdict().items() if value is not None} for part in said]
     kept = {name: value for name, value in rest.items() if isinstance(value, str | int | float)}
     line = {"type": row.table, **({} if at is None else {"at": at}), "said": parts, "row": kept}
@@ -155,7 +155,7 @@ def record_of(
 
 
 def session_name(value: object) -> str:
-    """Return the id of a session: as it is if it is a plain name, else one that is, and that no other id has."""
+    """Return the id of a session: unchanged if it is a plain name, else a plain name that is unique by a hash."""
     text = str(value or "unknown")
     if _PLAIN.fullmatch(text):
         return text
@@ -163,5 +163,5 @@ def session_name(value: object) -> str:
 
 
 def role_of(value: object) -> Any:
-    """Return the role of a row's words."""
+    """Return the role of a part by the row's role; ``summary`` if it is unknown."""
     return ROLES.get(str(value).lower(), "summary")

@@ -34,14 +34,15 @@ def columns_of(source: Snapshot, table: str) -> list[str]:
 def check_tables(
     source: Snapshot, *forms: Mapping[str, str], read: Mapping[str, tuple[str, str]] | None = None
 ) -> None:
-    """Refuse a database of another form, before anything of it is noted as read.
+    """Refuse a database with another schema, before any of it is recorded as read.
 
     Args:
         source: The database.
-        forms: Tables that go together, each with the columns that are read. As soon as one of them has a row, all must
-            be there; of one form at least the first table must.
-        read: Tables, each with further columns that are read where there are any, and all others that were seen. One
-            that is missing is noted, unless its program is older than crystal: then its table has no unknown column.
+        forms: Groups of tables, each table with the columns that are read. If a table of a group has a row, all tables
+            of the group must exist. At least one group must have its first table.
+        read: Tables, each with its optional columns and all other columns that were ever seen. If the table has a
+            column that is in neither, its program is new, and its missing optional columns are added to
+            ``source.missing``.
 
     Raises:
         SourceError: A table or a column is missing.
@@ -71,8 +72,8 @@ def rows_of(source: Snapshot, table: str, where: str = "", values: tuple[object,
     Args:
         source: The database.
         table: The table.
-        where: What follows the table in the statement.
-        values: Of the question marks in it.
+        where: The end of the statement, after the name of the table.
+        values: The values for its question marks.
     """
     names = columns_of(source, table)
     if names:
@@ -88,7 +89,7 @@ def counts_of(source: Snapshot) -> dict[str, int]:
 
 
 def ids_in(source: Snapshot, table: str, column: str) -> set[str]:
-    """Return the ids in a column, none if it does not exist. A row without one there is named as damaged."""
+    """Return the ids in a column, none if it does not exist. Rows without an id are added to ``source.damaged``."""
     found = set[str]()
     exists = column in columns_of(source, table)
     for value, count in source.rows(f'SELECT "{column}", count(*) FROM "{table}" GROUP BY 1') if exists else ():
@@ -100,18 +101,18 @@ def ids_in(source: Snapshot, table: str, column: str) -> set[str]:
 
 
 def no_id(count: int, table: str, column: str) -> SourceError:
-    """Return the error that names rows that belong to nothing."""
+    """Return the error for rows whose ``column`` refers to no existing row."""
     words = f"{count} rows of {table} cannot be read: {column} names nothing that is there"
     return SourceError(words, hint="crystal tries again by itself")
 
 
 def read_before(source: Snapshot) -> dict[str, tuple[str, str | None]]:
-    """Return the sessions that were read from a source before: as (session, subagent), by the program's own id."""
+    """Return the (session, subagent) of each conversation that was read from a source before, by the program's id."""
     return {(part or session).partition(ID_END)[0]: (session, part or None) for session, part in source.sessions}
 
 
 def without_row(source: Snapshot, tables: Iterable[str], known: Collection[str]) -> dict[str, tuple[str, str | None]]:
-    """Return the sessions that only rows of these tables name: as (session, subagent), as they were read before."""
+    """Return the (session, subagent), as read before, of each id in ``tables`` that is not in ``known``."""
     before = read_before(source)
     named = set[str]().union(*(ids_in(source, table, "session_id") for table in tables))
     return {ident: before.get(ident, (ident, None)) for ident in sorted(named - {*known})}
@@ -134,7 +135,7 @@ def moment_of(value: object) -> int | None:
 
 
 def first_ancestor(ident: str, parents: Mapping[str, object]) -> str:
-    """Return the conversation that a subagent's was started in, by the parent of each; itself if it has none."""
+    """Return the topmost conversation above a subagent's, by the parent of each; ``ident`` itself if it has none."""
     seen = {ident}
     while isinstance(parent := parents.get(ident), str) and parent in parents and parent not in seen:
         seen.add(parent)

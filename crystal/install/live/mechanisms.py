@@ -51,7 +51,7 @@ class SharedFile(NamedTuple):
         name: Its path in the agent's folder.
         entries: The entries to add.
         empty: The content without any entry.
-        may_be_json5: Whether the agent reads JSON5, or else only JSON with comments.
+        may_be_json5: True if the agent reads JSON5, False if it reads only JSON with comments.
     """
 
     name: str
@@ -106,7 +106,7 @@ class HookEvent(NamedTuple):
 
 
 def _groups(name: str, *events: HookEvent) -> Callable[[HookCommand, Path], tuple[Part, ...]]:
-    """Return hooks in the format of Claude Code."""
+    """Return a function that makes the file ``name`` with hooks for these events, in the format of Claude Code."""
 
     def parts(command: HookCommand, _: Path) -> tuple[Part, ...]:
         entries = []
