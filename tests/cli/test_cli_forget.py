@@ -41,11 +41,7 @@ def held(memory: Path) -> bool:
 def test_nobody_there_to_be_asked_is_a_usage_error_and_nothing_happens(memory: Path) -> None:
     done = crystal("forget", "--query", "quokka")
     assert (done.code, done.out) == (2, "")
-    assert "quokka" in done.err, "what would go is shown as it is, a line each"
-    assert done.err.splitlines()[-2:] == [
-        "crystal: error: crystal must ask first, but there is no terminal",
-        "crystal: hint: to agree, run it again with --yes",
-    ]
+    assert "but there is no terminal" in done.err
     assert held(memory)
     assert crystal("forget", "--query", "unicorn").code == 1, "nothing is to be asked"
 

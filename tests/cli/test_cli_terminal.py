@@ -18,6 +18,7 @@ import pytest
 
 from crystal import __main__ as program
 from crystal.cli import last_search, render
+from crystal.cli.confirm import confirm
 from crystal.cli.pager import pager_command
 from crystal.cli.sessions import _title
 from crystal.config.harnesses import CLAUDE_CODE
@@ -266,6 +267,13 @@ def test_ctrl_c_before_the_import_says_what_is_done(home, monkeypatch):
     assert (done.code, done.err) == (
         130, "crystal: note: stopped: crystal is set up, and imported nothing; to import: crystal backfill\n"
     )  # fmt: skip
+
+
+def test_what_would_happen_is_shown_line_by_line_where_nobody_can_be_asked(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(UsageError, match="no terminal$"):
+        confirm("write?", yes=False, consequence="AGENTS.md\n+ a line")
+    assert capsys.readouterr().err == "AGENTS.md\n+ a line\n"
 
 
 # ------------------------------------------------------------------------------------------------------------ guesses
