@@ -271,7 +271,7 @@ def test_ctrl_c_before_the_import_says_what_is_done(home, monkeypatch):
 
 def test_what_would_happen_is_shown_line_by_line_where_nobody_can_be_asked(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    with pytest.raises(UsageError, match="no terminal$"):
+    with pytest.raises(UsageError, match=r"no terminal$"):
         confirm("write?", yes=False, consequence="AGENTS.md\n+ a line")
     assert capsys.readouterr().err == "AGENTS.md\n+ a line\n"
 

@@ -31,7 +31,7 @@ def test_the_commands_remember_find_change_hide_and_bring_back(home: Path) -> No
     hits = json.loads(crystal("search", "user_name", "--source", "memory", "--json").out)["hits"]
     assert [(hit["text"], hit["key"], hit["uuid"]) for hit in hits] == [("Bob", "user_name", ident)]
     assert f"crystal show {ident}" in crystal("search", "Bob").out
-    assert crystal("show", str(hits[0]["id"])).out == crystal("show", ident).out
+    assert crystal("show", f"h{hits[0]['id']}").out == crystal("show", ident).out
     assert crystal("memories", "edit", ident, "Carol", "--category", "opinion").code == 0
     said = "caf\0 ghp_0123456789abcdefghijklmnopqrstuvwxyz"
     assert "were removed" in crystal("memories", "edit", ident, said).err
