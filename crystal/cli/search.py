@@ -8,7 +8,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from crystal.app.context import Machine, current_folder, open_reader
@@ -75,7 +74,7 @@ def search(
     Inside the folder of a project that crystal knows, that project is searched first, and everything if it has
     nothing. The exit code is 0 also when nothing is found.
     """
-    _prepare_numpy()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy reads it at its import; more threads only wait
     question = " ".join(query or ())
     if not question.strip():
         raise UsageError("the question is empty", hint='try: crystal search "database migration"')
@@ -103,13 +102,6 @@ def search(
             if not result.hits:
                 _say_nothing_found(result, filters, as_of)
                 _hint_at_past(machine.store)
-
-
-def _prepare_numpy() -> None:
-    """Make NumPy start no threads, which would only wait, and write no docstrings: a tenth of its import."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars"):  # they do nothing else
-        sys.modules.setdefault(name, ModuleType(name))
 
 
 def _ask(
