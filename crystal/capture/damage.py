@@ -15,7 +15,11 @@ AGAIN_MS = 24 * 3_600_000
 
 @contextlib.contextmanager
 def noting_damage(source: Snapshot) -> Iterator[Callable[[], bool]]:
-    """Read one conversation of several: if it is damaged, that is noted. Gives a function that tells whether not."""
+    """Add a ``SourceError`` of the block to ``source.damaged``.
+
+    Yields:
+        A function that returns True if the block added nothing, and the file is not in the middle of a write.
+    """
     known = len(source.damaged)
     try:
         yield lambda: len(source.damaged) == known and not source.is_unfinished
@@ -33,7 +37,7 @@ def damage_of(source: Snapshot) -> SourceError | None:
 
 
 def stamp_of_damaged(stamp: str, error: CrystalError, now: int) -> str:
-    """Return the stamp of a file that was read as far as it can be: its own, the reason, and until when (ms)."""
+    """Return the stamp of a damaged file: its own stamp, when to read it again (ms), the message and the hint."""
     return json.dumps([stamp, now + AGAIN_MS, error.message, error.hint])
 
 

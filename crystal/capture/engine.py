@@ -301,7 +301,7 @@ class Capture(NamedTuple):
         return tail.Reading(origin, path, before, policy, self.cleaner, closed, inherited, tainted)
 
     def is_tainted(self, policy: Policy, session_id: str) -> bool:
-        """Return whether anything of a session was ever private or forgotten: its bookkeeping may tell of it."""
+        """Return True if a part of a session was ever private or forgotten: records without an id may repeat it."""
         if forgetting.is_session_forgotten(self.store, session_id):
             return True
         return not policy.is_open(session_id) and ledger.has_private(self.store, session_id, except_for=BY_ECHO)
@@ -370,7 +370,7 @@ class Capture(NamedTuple):
         return tally
 
     def attempt(self, path: Path, tally: Tally, step: Callable[[Path, Tally], object]) -> None:
-        """Take one step on one file. One that fails is noted, the others go on; the store's own trouble is raised."""
+        """Call ``step`` for one file. An error of the file is added to ``tally``; an error of the store is raised."""
         try:
             step(path, tally)
         except (StoreBusyError, StoreDamagedError, StoreFullError):
@@ -383,11 +383,11 @@ class Capture(NamedTuple):
     # -- off and on --------------------------------------------------------------------------------------------------
 
     def turn_off(self, session: str | None = None) -> bool:
-        """Stop capturing. The caller has swept just before, so that what was said until now is kept."""
+        """Stop capturing. The caller has just swept, so that what was said until now is kept."""
         return privacy.open_mark(self.store, session, "off", self.clock())
 
     def turn_on(self, session: str | None = None) -> bool:
-        """Capture again from here on. The caller has swept just before, so that what was said is marked private."""
+        """Capture again from now on. The caller has just swept, so that what was said until now is marked private."""
         return privacy.close_mark(self.store, session, "off", self.clock())
 
 

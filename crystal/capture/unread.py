@@ -93,14 +93,14 @@ def unread_in(capture: Capture, container: Container) -> tuple[int, Exception | 
 
 
 def unproved_bytes(error: Exception | None, size: int) -> int:
-    """Return how many bytes of a file that is rewritten nobody can prove, by the error of reading it: all or none."""
+    """Return how many of ``size`` bytes could not be compared: none if the file was read, or lacks only a part."""
     return 0 if error is None or isinstance(error, PartMissingError) else size
 
 
 def unread_lines(
     found: finder.TranscriptFile, mark: Watermark, cleaner: Cleaner
 ) -> tuple[int, int, OSError | CrystalError | None]:
-    """Return which bytes of a file of lines were not captured: first, last, and the error if it cannot be read."""
+    """Return the bytes of a file of lines that were not captured, as (start, end, the error if it cannot be read)."""
     is_same = (mark.dev, mark.inode) == (found.dev, found.inode) and mark.written in (0, found.written)
     if is_same and mark.offset - found.size in (0, 1) and os.access(found.name, os.R_OK):
         return mark.offset, mark.offset, None

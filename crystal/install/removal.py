@@ -67,7 +67,7 @@ def plan_removal(places: Places, env: Mapping[str, str], home: Path) -> RemovalP
 
 
 def _agent_folders(places: Places) -> list[Path]:
-    """Return the folders of the registered agents, and of the agent that an environment variable names."""
+    """Return the folders of the registered agents, and of every agent whose folder has transcripts."""
     known = [places.agent_folder(agent) for agent in registered_agents(places)]
     found = [path.parent for path in sorted((places.ldm_home / "agents").glob("*/memory/transcripts"))]
     return list(dict.fromkeys([*known, *found]))
