@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from itertools import takewhile
 
@@ -85,30 +85,17 @@ def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedComma
     Where several sessions did what the question begins with, a command that one session alone ran is left out, unless
     it was described in just these words.
     """
-    groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
-    for run in runs:
-        if done := steps(run.line):
-            groups[done].append(run)
+    groups = _by_steps(runs)
     in_order = _words_in_order(question)
-    asked = set(in_order)
-    known = [_known(done, group, asked) for done, group in groups.items()]
-    weights = {}
-    for word in asked:
-        count = sum(one.has(word) for one in known)
-        weights[word] = math.log(1 + len(known) / (1 + count))
+    known = [_known(done, group, set(in_order)) for done, group in groups.items()]
+    weights = {word: _weight(word, known) for word in set(in_order)}
     action = next((word for word in in_order[:1] if any(one.has(word) for one in known)), None)
-    if any(action is not None and one.sessions > 1 and one.has(action) for one in known):
-        known = [one for one in known if one.sessions > 1 or one.alike]
-    alike, found = sum(one.alike for one in known), []
-    for one in known:
-        share = one.alike / (alike + 1)
-        fit = max(_fit(weights, one), share)
-        if fit >= MIN_CERTAINTY and (action is None or one.has(action)):
-            score = fit * (1 + _PRIOR * math.log(one.sessions)) * (1 + share) / (1 + _LENGTH * (len(one.done) - 1))
-            group = groups[one.done]
-            latest = max(group, key=lambda run: (run.at, run.turn))
-            found.append(RankedCommand(latest, one.sessions, len(group), round(fit, 2), score))
-    return sorted(found, key=lambda one: (one.score, one.run.at), reverse=True)
+    able = known if action is None else [one for one in known if one.has(action)]
+    if action is not None and any(one.sessions > 1 for one in able):
+        known, able = _usual(known), _usual(able)
+    alike = sum(one.alike for one in known)
+    found = [_ranked(one, groups[one.done], weights, one.alike / (alike + 1)) for one in able]
+    return sorted(filter(None, found), key=lambda one: (one.score, one.run.at), reverse=True)
 
 
 class _Known(NamedTuple):
@@ -127,6 +114,20 @@ class _Known(NamedTuple):
         return word in self.named or word in self.told
 
 
+def _by_steps(runs: Iterable[CommandRun]) -> dict[tuple[str, ...], list[CommandRun]]:
+    """Return runs by what they do, without those that only look or move."""
+    groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
+    for run in runs:
+        if done := steps(run.line):
+            groups[done].append(run)
+    return groups
+
+
+def _usual(known: Iterable[_Known]) -> list[_Known]:
+    """Return the commands that several sessions ran, or that were described in just the words of the question."""
+    return [one for one in known if one.sessions > 1 or one.alike]
+
+
 def _known(done: tuple[str, ...], group: Iterable[CommandRun], asked: set[str]) -> _Known:
     by_session: dict[int, set[str]] = defaultdict(set)
     alike = set[int]()
@@ -138,6 +139,26 @@ def _known(done: tuple[str, ...], group: Iterable[CommandRun], asked: set[str]) 
     named = {word for step in done for word in words(step)}
     told = Counter(word for said in by_session.values() for word in said)
     return _Known(done, named, told, len(by_session), len(alike))
+
+
+def _weight(word: str, known: Sequence[_Known]) -> float:
+    """Return what a word of the question weighs: the fewer commands have it, the more."""
+    return math.log(1 + len(known) / (1 + sum(one.has(word) for one in known)))
+
+
+def _ranked(
+    known: _Known, group: Sequence[CommandRun], weights: dict[str, float], share: float
+) -> RankedCommand | None:
+    """Return a command with its score, or None if it is too uncertain.
+
+    ``share`` is its share of the sessions in which a command was described in just the words of the question.
+    """
+    fit = max(_fit(weights, known), share)
+    if fit < MIN_CERTAINTY:
+        return None
+    score = fit * (1 + _PRIOR * math.log(known.sessions)) * (1 + share) / (1 + _LENGTH * (len(known.done) - 1))
+    latest = max(group, key=lambda run: (run.at, run.turn))
+    return RankedCommand(latest, known.sessions, len(group), round(fit, 2), score)
 
 
 def _fit(weights: dict[str, float], known: _Known) -> float:
