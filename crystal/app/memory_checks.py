@@ -13,7 +13,7 @@ from crystal.app.context import Machine, open_reader
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names
 from crystal.app.transcript_formats import describe_formats
-from crystal.capture.drain import FIXES
+from crystal.capture.refused_files import FIXES
 from crystal.config.harnesses import HARNESSES
 from crystal.config.providers import EMBEDDING_PROVIDERS, ProviderKind
 from crystal.errors import CrystalError

@@ -17,9 +17,8 @@ from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
 from crystal.app.watcher import watcher_state
 from crystal.capture import spool
-from crystal.capture.drain import FIXES
 from crystal.capture.lock import BACKFILL_LOCK, lock_holder
-from crystal.capture.refused_files import SWEEP
+from crystal.capture.refused_files import FIXES, SWEEP
 from crystal.capture.state import CaptureState
 from crystal.config.paths import Places
 from crystal.errors import CrystalError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from crystal.capture import finder, spool
 from crystal.capture.engine import Capture, Tally
-from crystal.capture.refused_files import SWEEP
-from crystal.capture.safe_open import Folders, TranscriptBlockedError, TranscriptRefusedError
+from crystal.capture.safe_open import REFUSED, Folders, TranscriptBlockedError, TranscriptRefusedError
 from crystal.capture.spool import ENVIRONMENT, Note
 from crystal.config.harnesses import Root
 from crystal.errors import CrystalError, UsageError
@@ -33,12 +32,6 @@ MAX_LOOK_BYTES = 64 << 20
 """Number of bytes at a transcript's end that are searched for the awaited line, which is among the last."""
 
 BLOCKED = "transcripts that do not answer"
-REFUSED = "refused transcripts"
-FIXES = {
-    REFUSED: "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings",
-    SWEEP: "mend it, or make it readable (chmod u+r); crystal then reads it by itself",
-}
-"""The next step for a part that has a problem, where ``crystal sync`` is none."""
 REMEMBER = "remember"
 """The row in ``problems`` that says why words of a prompt were not remembered."""
 PIECES_A_ROUND = 1

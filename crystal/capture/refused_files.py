@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from crystal.capture.safe_open import REFUSED
 from crystal.store import Store, problems
 from crystal.store.capture import ledger
 
@@ -11,6 +12,11 @@ MAX_NAMED = 5
 """Number of unreadable files that are named; the others are counted."""
 SWEEP = "sweep"
 """The name under which files that a sweep could not read are recorded."""
+FIXES = {
+    REFUSED: "nothing, unless you keep transcripts there: see capture.transcript_folders in the settings",
+    SWEEP: "mend it, or make it readable (chmod u+r); crystal then reads it by itself",
+}
+"""The next step for each problem that ``crystal sync`` does not solve."""
 
 
 def record_refused(store: Store, device: str, refused: Mapping[str, str], now: int) -> None:

@@ -60,6 +60,9 @@ _waiting: ContextVar[UnansweredPolicy | None] = ContextVar("waiting", default=No
 
 Result = TypeVar("Result")
 
+REFUSED = "refused transcripts"
+"""The problem under which the paths of hooks that were not opened are recorded."""
+
 
 class TranscriptRefusedError(CrystalError):
     """A path is not a regular file, or not in a folder that transcripts are read from. It was not opened."""

@@ -15,7 +15,7 @@ import pytest
 
 from crystal.capture import safe_open
 from crystal.capture.backfill import import_past, plan_past
-from crystal.capture.drain import BLOCKED, REFUSED, drain
+from crystal.capture.drain import BLOCKED, drain
 from crystal.capture.finder import existing
 from crystal.capture.lock import try_lock, wait_lock, without_lock
 from crystal.config.harnesses import Root
@@ -116,7 +116,7 @@ def test_what_is_no_transcript_is_refused_at_once_and_named(
     assert time.monotonic() - start < 30
     assert machine.texts() == ["said in good"]
     assert list(machine.spool.iterdir()) == []
-    problem = problems.find_problem(machine.store, REFUSED)
+    problem = problems.find_problem(machine.store, safe_open.REFUSED)
     assert problem is not None
     assert problem.message.startswith(f"2 paths were refused, the last: {str(path)[:100]}")
     assert len(problem.message) < 400
