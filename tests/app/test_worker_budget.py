@@ -33,8 +33,10 @@ NEVER |= {"numpy", "httpx", "openai", "ssl", "subprocess", "secrets", "random", 
 MAX_MODULES = 137
 """Modules of ours for a turn; today 137."""
 
+ROOT = str(Path(__file__).parents[2])
 PROGRAM = """
 import sys
+sys.path.insert(0, sys.argv[1])
 before = set(sys.modules)
 from crystal.worker import main
 main()
@@ -62,7 +64,7 @@ class Turns(Memory):
         spool = self.path.parents[3] / ".ldm" / "memory" / "spool"
         spool.mkdir(parents=True, exist_ok=True)
         (spool / f"{time.time_ns():020d}-1-x.json").write_text(json.dumps(note))
-        command = [sys.executable, "-I", "-c", PROGRAM]
+        command = [sys.executable, "-I", "-c", PROGRAM, ROOT]
         done = subprocess.run(command, env=self.env, check=True, capture_output=True, text=True, timeout=120)
         assert list(spool.glob("*.json")) == []
         return set(done.stdout.split())
