@@ -23,14 +23,14 @@ def main() -> None:
 
         print_line()
         return
-    if sys.argv[1:2] == ["search"]:
-        gc.set_threshold(MANY_OBJECTS)
-        atexit.register(gc.freeze)  # Python would look through all objects as it ends: a tenth of a search
-        from crystal.cli.plain_search import run_plainly
-
-        if run_plainly(sys.argv[2:]):
-            return
     try:
+        if sys.argv[1:2] == ["search"]:
+            gc.set_threshold(MANY_OBJECTS)
+            atexit.register(gc.freeze)  # Python would look through all objects as it ends: a tenth of a search
+            from crystal.cli.plain_search import run_plainly
+
+            if run_plainly(sys.argv[2:]):
+                return
         from crystal.cli.app import main as run
     except KeyboardInterrupt:  # while it loads: nothing has begun
         sys.exit(130)

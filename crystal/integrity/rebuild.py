@@ -12,12 +12,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.capture import finder, tail
 from crystal.capture.engine import Capture
 from crystal.capture.privacy import BY_COPY
+from crystal.errors import CrystalError
 from crystal.ingest import archive
 from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.integrity.archived_lines import ArchivedLines
@@ -199,13 +201,17 @@ class Rebuild:
         return self._on_disk.get(state.mark.transcript)
 
     def _is_recognised(self, state: ledger.TranscriptState) -> bool:
-        """Return False if capture would read a transcript again from its start: its watermark may be damaged, too."""
+        """Return False if capture would read a transcript again from its start: its watermark may be damaged, too.
+
+        One that cannot be read is taken for the same: the sweep names it, and the rest is rebuilt.
+        """
         found = self._on_disk_of(state)
         if found is None:
             return True
-        with finder.opened(found.path) as file:
+        with suppress(CrystalError, OSError), finder.opened(found.path) as file:
             mark = tail.recognise(file, found, state.mark, self.capture.cleaner)
-        return mark.generation == state.mark.generation
+            return mark.generation == state.mark.generation
+        return True
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
         """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""

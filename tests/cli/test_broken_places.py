@@ -129,6 +129,12 @@ def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path
             assert "pip install" in done.stdout + done.stderr
 
 
+def test_a_search_that_fails_without_typer_names_it(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')\n")
+    done = run("search", "", path=tmp_path)
+    assert (done.returncode, "the package typer" in done.stderr) == (3, True), done
+
+
 def test_an_empty_file_or_folder_in_the_place_of_a_package_is_no_package(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "numpy.py").touch()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crystal.capture import finder
 from crystal.ingest.archive import placed_frames
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, line
@@ -45,6 +48,16 @@ def _said(text: str) -> bytes:
 def _lose(memory: Memory) -> None:
     for path in memory.data.glob("crystal.db*"):
         path.unlink()
+
+
+def _damage(memory: Memory, *changed: bytes) -> None:
+    """Flip a bit of the schema, and replace other bytes."""
+    database = memory.data / "crystal.db"
+    with closing(apsw.Connection(str(database))) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = database.read_bytes()
+    assert all(data.count(before) == 1 for before in changed[::2])
+    database.write_bytes(data.replace(*changed or (b"", b""), 1).replace(b"CHECK (kind IN (", b"CHECK (kind IN$(", 1))
 
 
 def _said_in(memory: Memory) -> list[str]:
@@ -135,17 +148,30 @@ def test_nothing_private_or_forgotten_is_among_it(memory: Memory) -> None:
 
 def test_a_damaged_watermark_has_nothing_archived_twice(memory: Memory) -> None:
     """A bit flips in the hash before the watermark, and another where the damage is seen."""
-    database, transcript = memory.data / "crystal.db", next(memory.home.rglob(f"{SESSION}.jsonl"))
-    with closing(apsw.Connection(str(database))) as db:
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    with closing(apsw.Connection(str(memory.data / "crystal.db"))) as db:
         ((mark,),) = db.execute("SELECT tail_hash FROM capture_state").fetchall()
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    data = database.read_bytes()
-    assert data.count(mark) == 1
-    data = data.replace(mark, bytes([mark[0] ^ 1]) + mark[1:]).replace(b"CHECK (kind IN (", b"CHECK (kind IN$(", 1)
-    database.write_bytes(data)
+    _damage(memory, mark, bytes([mark[0] ^ 1]) + mark[1:])
     with transcript.open("ab") as file:
         file.write(_said("new four"))
     assert crystal("verify", "--repair").code == 0
     assert _said_in(memory) == ["new four", "new one", "new three", "new two"]
     archived = b"".join(frames_in(next(memory.home.rglob(f"{SESSION}.jsonl.zst"))))
     assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three", b"four")] == [1, 1, 1, 1]
+
+
+def test_a_transcript_that_cannot_be_read_does_not_stop_the_repair(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript, opened = next(memory.home.rglob(f"{SESSION}.jsonl")), finder.opened
+
+    def refusing(path: Path, *more: Any) -> Any:
+        if path == transcript:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *more)
+
+    _damage(memory)
+    with monkeypatch.context() as patch:
+        patch.setattr(finder, "opened", refusing)
+        crystal("verify", "--repair")
+    assert _said_in(memory) == ["new one", "new three", "new two"]
