@@ -24,9 +24,9 @@ _ANY_CASE = frozenset(_SSH_HOSTS.values())  # owners and names of repositories a
 def repository_identity(address: str) -> str:
     """Return ``https://host/path.git`` for every address of one repository on a server: https, ssh, git, scp's form.
 
-    User, port, upper case of the host, slashes at the end and ``.git`` make no difference; only on this machine itself
-    does a port, where each may lead to another server. Anything else is returned unchanged: a path, a file's address,
-    an identity that is no address.
+    User, upper case of the host, slashes at the end and ``.git`` make no difference, nor does the port of ssh. Another
+    port of http may be another server, as any port of this machine itself. Anything else is returned unchanged: a path,
+    a file's address, an identity that is no address.
     """
     match = re.fullmatch(_SERVED, address)
     if match is None and "://" not in address and not address.startswith(LOCAL_IDENTITIES):
@@ -36,7 +36,7 @@ def repository_identity(address: str) -> str:
         return address
     host, port = match[1].lower().rstrip("."), match[2] or ""
     host = _SSH_HOSTS.get(host, host)
-    if port not in _USUAL_PORTS and re.fullmatch(_OWN_MACHINE, host):
+    if port not in _USUAL_PORTS and (address[:4].lower() == "http" or re.fullmatch(_OWN_MACHINE, host)):
         host = f"{host}:{port}"
     path = path.lower() if host in _ANY_CASE else path
     return f"https://{host}/{path.removesuffix('.git').rstrip('/')}.git"

@@ -11,7 +11,7 @@ from tests.support.table import each_row
 SPELLINGS = (
     "https://{host}/{path}",
     "https://{host}/{path}.git/",
-    "HTTPS://me:pass@{HOST}:8443/{path}.git",
+    "HTTPS://me:pass@{HOST}:443/{path}.git",
     "http://{host}:80//{path}",
     "git://{host}/{path}.git",
     "ssh://git@{host}/{path}.git",
@@ -54,6 +54,8 @@ def test_different_repositories_stay_apart(places: list[tuple[str, str]], spelli
         ("git@git.example:Team/App.git", "https://git.example/Team/App.git"),
         ("ssh://git@[::1]:2222/a/b", "https://[::1]:2222/a/b.git"),
         ("http://localhost:3000/a/b", "https://localhost:3000/a/b.git"),
+        ("http://nas:3000/a/b", "https://nas:3000/a/b.git"),  # another server than that of port 8080
+        ("ssh://git@nas:2222/a/b", "https://nas/a/b.git"),
         *[(same, same) for same in ("/srv/a.git", "../a.git", "file:///srv/a.git", "C:\\git\\a", "C:/git/a", "")],
         *[(same, same) for same in ("commit:0a1b2c", "marker:0123456789abcdef", "joined:12345678")],
         *[(same, same) for same in ("ext::touch x", "helper::https://h/a.git", "https://h", "https://h/", "git@h:")],
