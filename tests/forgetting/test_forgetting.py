@@ -105,6 +105,21 @@ def test_a_moved_archive_that_cannot_be_deleted_is_named_until_it_is_gone(
     assert desk.holding("quokka") == []
 
 
+def test_a_moved_archive_that_is_not_there_is_no_proof(desk: Desk) -> None:
+    """Its disk is not mounted: what it has comes back with it."""
+    desk.say(S1, said("what stands before it stays"), said(SECRET))
+    desk.capture()
+    archived, moved = linked_archive(desk)
+    away = moved.rename(moved.with_name("away"))
+    with desk.open() as machine:
+        _, proof = execute_and_prove(machine, plan_forget(machine, ForgetRequest(query="quokka")))
+    assert not proof.proved
+    assert [(one.file, str(moved) in one.why) for one in proof.unread] == [
+        (archived.relative_to(desk.ldm).as_posix(), True)
+    ]
+    assert away.exists()
+
+
 def test_a_file_of_somebody_else_that_a_link_leads_to_stays(desk: Desk) -> None:
     desk.say(S1, said("what stands before it stays"), said(SECRET))
     desk.capture()

@@ -53,8 +53,11 @@ def files_of(folders: Sequence[Path], others: Collection[Path], unread: Callable
     """
 
     def refused(error: OSError) -> None:
+        path = Path(error.filename)
         if not isinstance(error, FileNotFoundError):
-            unread(name_of(Path(error.filename), folders[0]), error.strerror or str(error))
+            unread(name_of(path, folders[0]), error.strerror or str(error))
+        elif path.is_symlink():  # what it leads to may come back, with a disk
+            unread(name_of(path, folders[0]), f"it leads to {path.readlink()}, which is not there")
 
     seen: set[tuple[int, int]] = set()
 
