@@ -35,7 +35,10 @@ _THING = re.compile(r"(?=.*[\d_./:]).*[^\W\d_]")
 """A name with a letter. Of a whole message other words would too often be said anyway."""
 _SEARCHES = ("crystal_search", "search_memory", "memory_search")
 _OPENED = re.compile(r"^id: (\S+)", re.MULTILINE)
-_COMMAND = re.compile(r"(?:^|[;&|(]) *(?:\S*/)?crystal (?:search|show +([\w-]+))(?= |$)")
+_COMMAND = re.compile(
+    r"(?:^|[;&|(]) *(?:\w+=\S* +)*(?:\S*/)?crystal +(?:search|show +(?:--?[\w-]+ +)*(h\d+|mem-[\w-]+))\b"
+)
+"""A search, or a hit opened by its id: which one a place such as ``1`` or ``@2`` meant is not known later."""
 
 
 class Used(NamedTuple):

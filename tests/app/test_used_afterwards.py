@@ -16,7 +16,7 @@ from tests.support.web_client import Client
 
 SEARCH = ("mcp__plugin_crystal_crystal__crystal_search", {"query": "the pool"})
 GET = ("mcp__crystal__crystal_get", {"id": "{hit}", "context": 1})
-SHELL = ("Bash", {"command": 'cd /tmp && crystal search "the pool"; crystal show {hit} --json', "description": "look"})
+SHELL = ("Bash", {"command": 'cd /tmp && crystal search "the pool"; crystal show h{hit} --json', "description": "look"})
 USE = ("Edit", {"file_path": "config/pool.toml", "old_string": "1", "new_string": "2"})
 
 SESSIONS: dict[str, tuple[list[Any], list[tuple[int, int]]]] = {
@@ -30,6 +30,10 @@ SESSIONS: dict[str, tuple[list[Any], list[tuple[int, int]]]] = {
     "opened what is not there": ([SEARCH, ("crystal_get", {"id": "99999999"}), USE], [(0, 0)]),
     "opened a session": ([SEARCH, ("crystal_get", {"id": "told"}), USE], [(0, 0)]),
     "searched in a shell": ([SHELL, USE], [(1, 1)]),
+    "opened by its place": ([("Bash", {"command": "crystal search x; crystal show 1"}), USE], [(0, 0)]),
+    "searched with settings": (
+        [("Bash", {"command": "NO_COLOR=1 crystal search x; crystal show --json h{hit}|head"}), USE], [(1, 1)]
+    ),
     "spoke of a search": ([("Bash", {"command": "grep 'crystal search' README.md"}), GET, USE], []),
 }  # fmt: skip
 
@@ -59,9 +63,9 @@ def test_a_hit_counts_as_used_if_it_was_opened_and_something_new_of_it_is_named(
 
     figures = json.loads(crystal("usage", "--json").out)["periods"]["30d"]
     counts = tuple(sum(each) for each in zip(*((one.known, one.used) for one in found), strict=True))
-    assert (figures["searches"], figures["opened"], figures["opened_used"]) == (len(found), *counts) == (10, 6, 4)
-    assert "found     agents searched 10 times and opened 6 hits; names of 4 came up later" in crystal("usage").out
-    assert "4 of 6" in Client().get("/usage").text
+    assert (figures["searches"], figures["opened"], figures["opened_used"]) == (len(found), *counts) == (12, 7, 5)
+    assert "found     agents searched 12 times and opened 7 hits; names of 5 came up later" in crystal("usage").out
+    assert "5 of 7" in Client().get("/usage").text
 
     with open_machine() as machine:
         machine.store.execute("UPDATE sessions SET device = 'laptop' WHERE session_id = 'only-searched'")
