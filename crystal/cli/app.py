@@ -21,7 +21,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from crystal.cli import options
 from crystal.cli.options import flag, option
 from crystal.config.packages import answer, broken_package
 from crystal.errors import CrystalError, UnavailableError, UsageError
@@ -139,7 +138,6 @@ def load_command(name: str) -> Any:
     """Import one command: the function with its name, or ``commands`` of the file with its name."""
     file = COMMANDS[name][0]
     module = importlib.import_module(f"crystal.cli.{file}")
-    vars(module).update(vars(options) | vars(module))  # a file that runs without typer imports them for type checkers
     group = typer.Typer(add_completion=False, rich_markup_mode=None)
     group.callback()(lambda: None)
     if file == name and hasattr(module, "commands"):

@@ -25,9 +25,9 @@ def run_plainly(given: Sequence[str]) -> bool:
         return False
     try:
         from crystal.cli.agent import is_for_agent, run_fenced
-        from crystal.cli.search import search
+        from crystal.cli.run_search import run_search
 
-        run = partial(search, **found)
+        run = partial(run_search, **found)
         run_fenced(run) if is_for_agent("search", given) else run()
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001 - it is raised again, where every command's errors become messages

@@ -58,7 +58,7 @@ def test_a_search_whose_output_is_cut_has_places_too(home, monkeypatch):
     def cut(*_, **__):
         raise BrokenPipeError
 
-    monkeypatch.setattr("crystal.cli.search._print", cut)
+    monkeypatch.setattr("crystal.cli.run_search._print", cut)
     with pytest.raises(BrokenPipeError):
         crystal("search", "deploy")
     assert "we deploy on Fridays" in crystal("show", "@1").out
