@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -11,45 +10,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crystal.app.integrity import open_to_prove
-from crystal.config.packages import PACKAGES, broken_packages
 from crystal.store import Store, upgrade
-from tests.support.capture_machine import keep_transcript, line
+from tests.support import broken_places
+from tests.support.broken_places import keep_memory, run
 from tests.support.command import crystal
-from tests.support.table import each_row
-from tests.support.whole_memory import ROOT
 
 pytestmark = pytest.mark.slow
 """Each starts the program, often as another user or on another file system."""
 
 NOBODY = 65534
-POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-"""Root without its powers: modes hold for it as for anybody, and its files are its own."""
 is_root = pytest.mark.skipif(sys.platform == "win32" or os.geteuid() != 0, reason="needs another user, or a mount")
 
 
 @pytest.fixture
 def kept(home: Path) -> Path:
     """A home folder with a memory in it."""
-    keep_transcript(home, "s", line("the basalt quarry"))
-    assert crystal("init", "--yes", "--import", "--wait").code == 0  # no worker writes during a test
-    return home
-
-
-def run(
-    *words: str, path: Path | None = None, powerless: bool = False, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the real command, with a folder before all others in its path of modules; root may be held to modes."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*([path] if path else []), ROOT])), **more}
-    command = [*(POWERLESS if powerless else []), sys.executable, "-m", "crystal", *words]
-    done = subprocess.run(
-        command, env=env, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )
-    assert "Traceback" not in done.stdout + done.stderr, (words, done)
-    return done
+    return keep_memory(home)
 
 
 def run_here(*words: str, **_: object) -> subprocess.CompletedProcess[str]:
@@ -64,16 +45,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
 
 
-def assert_doctor_fails(named: str, *, also_json: bool = True, **how: object) -> str:
-    done = run("doctor", **how)  # type: ignore[arg-type]
-    assert done.returncode == 1, done
-    failures = [each for each in done.stdout.split("\n") if each.startswith("FAIL")]
-    assert any(named in failure for failure in failures), done.stdout
-    assert "fix: " in done.stdout
-    if also_json:
-        as_json = run("doctor", "--json", **how)  # type: ignore[arg-type]
-        assert not json.loads(as_json.stdout)["ok"]
-    return done.stdout
+def assert_doctor_fails(named: str, **how: Any) -> str:
+    return broken_places.assert_doctor_fails(run, named, **how)
 
 
 def assert_status_tells(problem: str, fix: str, *, code: int = 1, powerless: bool = False) -> None:
@@ -98,52 +71,6 @@ def assert_reading_works(powerless: bool = False) -> None:
         stopped = words == ["status"] and done.stdout.startswith("NOT capturing")
         assert done.returncode == int(stopped), (words, done)
     assert "basalt" in run("search", "basalt", powerless=powerless).stdout
-
-
-# ---------------------------------------------------------------------------------------------------------- packages
-
-
-HARMS = ("raise RuntimeError('wrong CPU')", "raise ImportError('undefined symbol')", "gone")
-
-
-@pytest.mark.parametrize("harm", HARMS)
-@each_row(
-    "module", ["apsw", "ahocorasick_rs", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"]
-)
-def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
-    broken = tmp_path / f"broken {module}"
-    package = broken.joinpath(*module.split("."))
-    package.mkdir(parents=True)
-    code = harm if harm != "gone" else f"raise ModuleNotFoundError('No module named {module}', name={module!r})"
-    if package.parent != broken:
-        (package.parent / "__init__.py").touch()
-    (package / "__init__.py").write_text(code + "\n")
-    name = PACKAGES[module]
-    shown = assert_doctor_fails(f"the package {name}", also_json=harm == HARMS[0], path=broken)
-    assert f"pip install {name} --force-reinstall" in shown
-    for words in (["status"], ["search", "basalt"], ["sync"]):
-        done = run(*words, path=broken)
-        assert done.returncode in (0, 3), (words, done)
-        if done.returncode:
-            assert f"the package {name}" in done.stdout + done.stderr
-            assert "pip install" in done.stdout + done.stderr
-
-
-def test_a_search_that_fails_without_typer_names_it(kept: Path, tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')\n")
-    done = run("search", "", path=tmp_path)
-    assert (done.returncode, "the package typer" in done.stderr) == (3, True), done
-
-
-def test_an_empty_file_or_folder_in_the_place_of_a_package_is_no_package(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "numpy.py").touch()
-    (tmp_path / "httpx").mkdir()
-    (tmp_path / "httpx" / "__init__.py").touch()
-    for name in ("numpy", "httpx"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    found = sorted(error.message.partition(":")[0] for error in broken_packages())
-    assert found == [f"the package {name} cannot be loaded" for name in ("httpx", "numpy")]
 
 
 # ------------------------------------------------------------------------------------------------------------- locks

@@ -1,0 +1,64 @@
+"""Commands name a package that is missing or broken, and what mends it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from crystal.config.packages import PACKAGES, broken_packages
+from tests.support.broken_places import assert_doctor_fails, keep_memory, run
+from tests.support.table import each_row
+
+pytestmark = pytest.mark.slow
+"""Each starts the program."""
+
+
+@pytest.fixture
+def kept(home: Path) -> Path:
+    """A home folder with a memory in it."""
+    return keep_memory(home)
+
+
+HARMS = ("raise RuntimeError('wrong CPU')", "raise ImportError('undefined symbol')", "gone")
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@each_row(
+    "module", ["apsw", "ahocorasick_rs", "cryptography", "numpy", "sqlite_vec", "orjson", "typer", "backports.zstd"]
+)
+def test_a_broken_package_is_named_with_what_mends_it(kept: Path, tmp_path: Path, module: str, harm: str) -> None:
+    broken = tmp_path / f"broken {module}"
+    package = broken.joinpath(*module.split("."))
+    package.mkdir(parents=True)
+    code = harm if harm != "gone" else f"raise ModuleNotFoundError('No module named {module}', name={module!r})"
+    if package.parent != broken:
+        (package.parent / "__init__.py").touch()
+    (package / "__init__.py").write_text(code + "\n")
+    name = PACKAGES[module]
+    shown = assert_doctor_fails(run, f"the package {name}", also_json=harm == HARMS[0], path=broken)
+    assert f"pip install {name} --force-reinstall" in shown
+    for words in (["status"], ["search", "basalt"], ["sync"]):
+        done = run(*words, path=broken)
+        assert done.returncode in (0, 3), (words, done)
+        if done.returncode:
+            assert f"the package {name}" in done.stdout + done.stderr
+            assert "pip install" in done.stdout + done.stderr
+
+
+def test_a_search_that_fails_without_typer_names_it(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')\n")
+    done = run("search", "", path=tmp_path)
+    assert (done.returncode, "the package typer" in done.stderr) == (3, True), done
+
+
+def test_an_empty_file_or_folder_in_the_place_of_a_package_is_no_package(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "numpy.py").touch()
+    (tmp_path / "httpx").mkdir()
+    (tmp_path / "httpx" / "__init__.py").touch()
+    for name in ("numpy", "httpx"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    found = sorted(error.message.partition(":")[0] for error in broken_packages())
+    assert found == [f"the package {name} cannot be loaded" for name in ("httpx", "numpy")]
