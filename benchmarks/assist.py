@@ -17,9 +17,10 @@ import random
 import subprocess
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from transcripts import half_of
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -33,8 +34,8 @@ def halves(machine: Machine) -> bool:
     from crystal.app.assist_replay import replay
 
     is_kept = True
-    for name, half in (("chosen on", 0), ("held out", 1)):
-        for kind, tally in replay(machine, lambda session, half=half: zlib.crc32(session.encode()) % 2 == half).items():
+    for name, half in (("chosen on", "development"), ("held out", "held out")):
+        for kind, tally in replay(machine, lambda session, half=half: half_of(session) == half).items():
             told = f"{tally.moments:5} moments, {tally.with_fact:3} with a fact"
             told += f", {tally.used:3} used ({tally.by_chance:3} by chance)"
             print(f"{name:10} {kind:8} {told}, not used {tally.unused_share:.3f} of the moments (at most {MAX_UNUSED})")

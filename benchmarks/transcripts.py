@@ -13,6 +13,7 @@ they are made.
 from __future__ import annotations
 
 import argparse
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -72,6 +73,11 @@ def write(path: Path, session: Session, steps: int, most: int, told: Proportions
             told.add(kind, len(line))
             if told.size >= most:
                 return
+
+
+def half_of(session: str) -> str:
+    """Return to which half of the sessions one belongs: the rules were made on the first."""
+    return "held out" if zlib.crc32(session.encode()) % 2 else "development"
 
 
 def parse_size(text: str) -> int:

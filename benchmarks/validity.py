@@ -23,11 +23,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from transcripts import half_of
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -197,7 +198,7 @@ def judge_edits(machine: Machine, history: History, edits: list[Subject], found:
             truth = true_state(history, path, plain_lines(call.added), plain_lines(call.removed), one)
             if truth is None:
                 continue
-            half = half_of(one)
+            half = half_of(one.session or "")
             found[half, truth, "all"] += 1
             if validity is None:
                 continue
@@ -220,8 +221,8 @@ def note_session(history: History, one: Subject, validity: Validity, found: Coun
     """Count whether the commit that is said to have made a change names the session that is said to have made it."""
     names = history.named.get(validity.commit or "")
     if validity.session is not None and names:
-        found[half_of(one), "session", "said"] += 1
-        found[half_of(one), "session", "right"] += validity.session in names
+        found[half_of(one.session or ""), "session", "said"] += 1
+        found[half_of(one.session or ""), "session", "right"] += validity.session in names
 
 
 def judge_texts(machine: Machine, history: History, texts: list[Subject], found: Counter[Any], *, shown: bool) -> None:
@@ -234,7 +235,7 @@ def judge_texts(machine: Machine, history: History, texts: list[Subject], found:
     for at in range(0, len(some), HITS):
         batch = some[at : at + HITS]
         for one, validity in zip(batch, judge(machine, batch, str(history.folder)), strict=True):
-            half = half_of(one)
+            half = half_of(one.session or "")
             found[half, "texts", "all"] += 1
             if validity is not None:
                 is_right = is_true(history, one, validity)
@@ -262,11 +263,6 @@ def is_true(history: History, one: Subject, validity: Validity) -> bool:
     if validity.state == "gone":
         return not is_there and bool(later)
     return is_there and (bool(others) if validity.state == "changed" else not later)
-
-
-def half_of(one: Subject) -> str:
-    """Return to which half of the sessions a text belongs."""
-    return "held out" if zlib.crc32((one.session or "").encode()) % 2 else "development"
 
 
 def measure(machine: Machine, folder: Path, every: list[Subject]) -> float:

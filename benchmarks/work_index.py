@@ -33,14 +33,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transcripts import generate, parse_size
+from transcripts import generate, half_of, parse_size
 
 if TYPE_CHECKING:
     from crystal.app.context import Machine
@@ -139,28 +138,25 @@ def ask_how(machine: Machine) -> bool:
 
     runs = latest_runs(machine.store, None, ALL_RUNS)
     done = {run.turn: set(steps(run.line)) for run in runs}
+    about = {run.turn: frozenset(words(run.about)) for run in runs}
     names = dict(machine.store.rows("SELECT id, session_id FROM sessions"))
-    sessions, same = defaultdict(set), defaultdict(set)
+    sessions, same, asking = defaultdict(set), defaultdict(set), defaultdict(set)
     for run in runs:
         for step in done[run.turn]:
             sessions[step].add(run.session)
-        same[frozenset(words(run.about))] |= done[run.turn]
-    asking = defaultdict(set)
-    for run in runs:
-        asking[frozenset(words(run.about))].add(run.session)
+        same[about[run.turn]] |= done[run.turn]
+        asking[about[run.turn]].add(run.session)
     found: Counter[str] = Counter()
     answers: dict[tuple[int, frozenset[str]], RankedCommand | None] = {}
     for run in runs:
-        wanted = {step for step in done[run.turn] if sessions[step] - {run.session}}
-        asked = frozenset(words(run.about))
+        wanted, asked = {step for step in done[run.turn] if sessions[step] - {run.session}}, about[run.turn]
         if not (run.about and wanted):
             continue
         if (run.session, asked) not in answers:
             others = [one for one in runs if one.session != run.session]
             answers[run.session, asked] = next(iter(rank_commands(others, run.about)), None)
         best = answers[run.session, asked]
-        half = half_of(str(names[run.session]))
-        new = (f"new {half}", "new") if len(asking[asked]) == 1 else ()
+        new = (f"new {half_of(str(names[run.session]))}", "new") if len(asking[asked]) == 1 else ()
         found.update(("questions", *(f"{kind} questions" for kind in new)))
         if best is None:
             continue
@@ -168,17 +164,17 @@ def ask_how(machine: Machine) -> bool:
             found[kind] += 1
             found[f"{kind} strict"] += bool(wanted & set(steps(best.run.line)))
             found[f"{kind} lenient"] += bool(same[asked] & set(steps(best.run.line)))
+    return _is_how_right(found)
+
+
+def _is_how_right(found: Counter[str]) -> bool:
+    """Print how often answers were right, by kind; return True if enough of each kind were."""
     halves = [(f"new {half}", f"new {half} questions") for half in ("development", "held out")]
     for kind, asked_of in (("certain", "questions"), ("any", "questions"), ("new", "new questions"), *halves):
         strict, lenient = (found[f"{kind} {how}"] / max(1, found[kind]) for how in ("strict", "lenient"))
         coverage = found[kind] / max(1, found[asked_of])
         print(f"how, {kind} answers: precision {lenient:.3f} ({strict:.3f} strict), coverage {coverage:.3f}")
     return all(found[f"{kind} lenient"] >= PRECISION * found[kind] for kind in ("any", "new", "new held out"))
-
-
-def half_of(session: str) -> str:
-    """Return to which half of the sessions one belongs: the rules were made on the first."""
-    return "held out" if zlib.crc32(session.encode()) % 2 else "development"
 
 
 _TOOLS = (

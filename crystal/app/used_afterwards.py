@@ -42,7 +42,7 @@ _COMMAND = re.compile(
 
 
 class Used(NamedTuple):
-    """What one session was told, or opened after a search, and how much of it was used after that moment."""
+    """Number of memories that a session was told, or of hits that it opened after a search, and of those used later."""
 
     at: int
     known: int

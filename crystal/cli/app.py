@@ -277,7 +277,7 @@ def finish(run: Callable[[], Any]) -> NoReturn:
 
 
 LISTING = ("list", "ls")
-"""What a group is often asked to do, and does without a word."""
+"""Names that people give for listing; a group lists if no command is given."""
 
 
 def _hint_for(text: str, context: Any) -> str:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     Fact = dict[str, str]
     Find = Callable[..., "Fact | None"]
 
-MAX_LINES = 400
+MAX_LINES, MAX_CHARACTERS = 400, 400
+"""Limits: lines that are looked up, and characters of a line of output."""
 MIN_CHARACTERS = 8
 MAX_FILE_BYTES = 1 << 16
 MIN_SHARE = 0.5
@@ -38,7 +39,7 @@ def plain_error(line: str) -> str:
 
     Names stay, because they distinguish errors that one program words alike.
     """
-    if len(line) > MAX_LINES:
+    if len(line) > MAX_CHARACTERS:
         return ""
     kept = list(filter(None, map(_plain_word, line.removeprefix("Output: ").split())))
     telling = [word for word in kept if len(word) > 1 and word[0].isalpha()]
@@ -148,7 +149,7 @@ def facts_for_failure(output: str, find: "Find") -> "list[Fact]":
 
 def _from_error(line: str) -> str:
     """Return the rest of a line from the place of an error on, or its name; empty if it begins with it or has none."""
-    words = line.split() if ":" in line and len(line) <= MAX_LINES else []
+    words = line.split() if ":" in line and len(line) <= MAX_CHARACTERS else []
     for at, word in enumerate(words):
         name, colon, number = word.partition(":")
         if colon and (("." in name and number[:1].isdigit()) or name[-5:].lower() == "error"):

@@ -41,9 +41,9 @@ class ArchivedLines:
         self._reader, self._cleaner, self._is_private = reader, cleaner, is_private
         self._names: set[str] = set()
         self._nameless: Counter[bytes] = Counter()
-        """How often the archive has each line without a name."""
+        """Number of copies in the archive of each line without an id."""
         self._may_be_forgotten = False
-        """Whether a line without a name was forgotten: what the transcript has in its place is not to be imported."""
+        """True if a line without an id was forgotten: the transcript still has it, and it must not be imported."""
         for line in lines:
             names = self._names_of(line)
             self._names.update(names)

@@ -16,7 +16,7 @@ from crystal.store.sync import inbox, outbox, refusal_counts
 from crystal.store.sync.inbox import InStream, Skip
 from crystal.store.sync.outbox import Backlog
 from crystal.store.sync.refusal_counts import RefusalCount, refusals
-from crystal.store.sync.relay_peers import Peer, all_peers, find_peer, home_peer
+from crystal.store.sync.relay_peers import Peer, all_peers, devices_in_use, find_peer, home_peer
 from crystal.sync.client import RelayClient
 from crystal.sync.delivery import PART
 from crystal.sync.documents import LATEST_WINS
@@ -192,8 +192,8 @@ def unheard_devices(store: Store, now: int) -> list[Peer]:
 
     Home cannot notice a gap in a stream of which it has never seen anything.
     """
-    devices = [one for one in all_peers(store, "device") if one.revoked_at is None and one.heard_at is None]
-    return [one for one in devices if now - one.paired_at >= UNHEARD_MS]
+    unheard = [one for one in devices_in_use(store) if one.heard_at is None]
+    return [one for one in unheard if now - one.paired_at >= UNHEARD_MS]
 
 
 def read_refused(store: Store, device: str | None = None) -> list[tuple[str | None, RefusalCount]]:

@@ -46,7 +46,7 @@ class IndexDamagedError(Exception):
     """A file of the index is missing, or not as it was written. It is rebuilt; nothing is lost."""
 
 
-def damage_told(method: Callable[P, R]) -> Callable[P, R]:
+def raises_index_damaged(method: Callable[P, R]) -> Callable[P, R]:
     """Turn errors from wrong bytes in a file into ``IndexDamagedError``."""
 
     @functools.wraps(method)

@@ -15,7 +15,7 @@ from crystal.search.index.array_types import Array, Floats, Mask, Ordinals
 from crystal.search.index.attributes import NAMES, distinct, within
 from crystal.search.index.bm25 import Best, Scorer, scorer_of
 from crystal.search.index.filtering import allowed
-from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError, damage_told, path_of, proven
+from crystal.search.index.index_files import SYMPTOMS, IndexDamagedError, path_of, proven, raises_index_damaged
 from crystal.search.index.index_parts import (
     IndexPart,
     Tail,
@@ -116,7 +116,7 @@ class Index:
 
     # --------------------------------------------------------------------------------------------------- documents
 
-    @damage_told
+    @raises_index_damaged
     def take(self, name: str, ordinals: Array) -> Array:
         """Return an attribute of documents.
 
@@ -126,7 +126,7 @@ class Index:
         """
         return self.columns((name,), ordinals)[name]
 
-    @damage_told
+    @raises_index_damaged
     def columns(self, names: Sequence[str], ordinals: Array) -> dict[str, Array]:
         """Return several attributes of documents, as ``take`` does."""
         ordinals = np.asarray(ordinals, np.int64)
@@ -146,7 +146,7 @@ class Index:
             if cut[0] < cut[1]:
                 yield part, start, slice(*cut)
 
-    @damage_told
+    @raises_index_damaged
     def conversation(self, ordinal: int) -> tuple[int, int]:
         """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
         number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
@@ -155,7 +155,7 @@ class Index:
         end = int(part.begins[at]) if at < len(part.begins) else part.size
         return start + int(part.begins[at - 1]), start + end
 
-    @damage_told
+    @raises_index_damaged
     def find(self, ids: Array | Sequence[int]) -> Ordinals:
         """Return the ordinals of chunks, -1 for those that are not in the index."""
         wanted = np.asarray(ids, np.int64)
@@ -172,7 +172,7 @@ class Index:
         mask[places[places >= 0]] = True
         return mask
 
-    @damage_told
+    @raises_index_damaged
     def mask(self, scope: SearchScope) -> Mask | None:
         """Return which documents a filter leaves; None for all of them."""
         if not scope.conditions:
@@ -181,7 +181,7 @@ class Index:
         mask[self._void] = False
         return mask
 
-    @damage_told
+    @raises_index_damaged
     def within(self, spans: Sequence[tuple[int, int]]) -> Mask:
         """Return which documents are of some spans of time; worked out once."""
         if spans not in self._within:
@@ -207,7 +207,7 @@ class Index:
 
     # ------------------------------------------------------------------------------------------------------- words
 
-    @damage_told
+    @raises_index_damaged
     def frequency(self, term: str) -> int:
         """Return how many documents have a word; stale ones count until the files are rewritten."""
         return self._count(_bytes(term))
@@ -223,7 +223,7 @@ class Index:
         found = self._parts[number].words.documents(start, end)
         return found if self._seen is None else found[self._seen[found + self._starts[number]]]
 
-    @damage_told
+    @raises_index_damaged
     def with_all(self, terms: Sequence[str], mask: Mask | None) -> Ordinals:
         """Return the documents that have all of some words, ascending; all documents if there are no words."""
         mask = self._shown if mask is None else mask
@@ -234,7 +234,7 @@ class Index:
             found.append(places[mask[start + places]] + start if mask is not None else places + start)
         return np.concatenate(found)
 
-    @damage_told
+    @raises_index_damaged
     def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
         """Return which of some documents, given in ascending order, may have these words in a row."""
         found = [np.empty(0, np.int64)]
@@ -243,12 +243,12 @@ class Index:
             found.append(some[having_in_a_row(part.arrays, part.filters, some - start, terms)])
         return np.concatenate(found)
 
-    @damage_told
+    @raises_index_damaged
     def turns_with(self, term: str) -> Ordinals:
         """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
         return self._turns(lambda part: [part.words.find(_bytes(term))])
 
-    @damage_told
+    @raises_index_damaged
     def turns_with_part(self, part_of_term: str) -> Ordinals:
         """Return the turns of the documents that have a word containing some characters, ascending."""
         return self._turns(lambda part: part.words.containing(_bytes(part_of_term)))
@@ -260,7 +260,7 @@ class Index:
             found += [turns[self._documents(number, *span)].astype(np.int64) for span in spans_of(part)]
         return distinct(np.concatenate(found))
 
-    @damage_told
+    @raises_index_damaged
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
         """Return the words with a prefix and how many documents have each, most frequent first."""
         enough = max(MIN_BEGINNINGS, 4 * most) if self._seen is None else MAX_BEGINNINGS
@@ -277,7 +277,7 @@ class Index:
                 part.words.remember({word: spans.get(word, (0, 0)) for word in chosen})
         return [(word.decode("utf-8", "replace"), count) for word, count in _most_frequent(counts, most) if count]
 
-    @damage_told
+    @raises_index_damaged
     def scores(
         self,
         terms: Sequence[tuple[Sequence[str], float]],
@@ -299,7 +299,7 @@ class Index:
             scorer.add(words, None if mask is None else mask[here], own[here], padded[here], chosen)
         return own, padded
 
-    @damage_told
+    @raises_index_damaged
     def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
         """BM25 of some documents, which come ascending, each alone; terms as for ``scores``."""
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
@@ -323,7 +323,7 @@ class Index:
         """Return whether the index has every vector of a generation; if not, search the store itself."""
         return generation in self._generations
 
-    @damage_told
+    @raises_index_damaged
     def nearest(self, generation: int, query: Floats, k: int, mask: Mask | None = None) -> tuple[Ordinals, Floats]:
         """Return the documents nearest to a vector, best first, with their cosines."""
         mask = self._shown if mask is None else mask
@@ -341,7 +341,7 @@ class Index:
         is_known = ~np.isnan(cosines)
         return best(rows[is_known], cosines[is_known], k)
 
-    @damage_told
+    @raises_index_damaged
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
         """Return the cosines of documents, nan where there is no vector."""
         ids = self.take("id", ordinals).tolist()
@@ -351,7 +351,7 @@ class Index:
         known.update(index_source.vectors(self._store, generation, missing))
         return measured(turned(query).astype(np.float32), [known[ident] for ident in ids])
 
-    @damage_told
+    @raises_index_damaged
     def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
         """Return cosines of documents from two bits for each number, exact ones of later changes; nan where none is."""
         found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
