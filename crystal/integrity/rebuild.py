@@ -47,6 +47,8 @@ from crystal.transcript.reader import (
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")
 """Suffix of an archive rewritten without forgotten lines, see archive.next_name."""
+_KEY_END = re.compile("~[0-9a-f]{8}$")
+"""Suffix of a key that was in use for another archive, see ledger_rebuild.begin_archived."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,9 @@ class Rebuild:
         with store.transaction():
             self._block_again(path)
             state = ledger_rebuild.state_archived_in(store, name) or self._misnamed(path, name)
+            if state is not None and not self._is_named_rightly(state, path):
+                ledger_rebuild.forget_transcript(store, state.id)
+                state = None
             if state is not None and self._agrees(state, path):
                 for row in (row for row in checks.ledger_rows(store, state.id) if row.length):
                     text = archive.text_of(path, archive.Frame(row.offset, row.length))
@@ -148,6 +153,20 @@ class Rebuild:
         if found is not None:
             ledger.set_archive(self.store, found.id, name)
         return ledger_rebuild.state_archived_in(self.store, name)
+
+    def _is_named_rightly(self, state: ledger.TranscriptState, path: Path) -> bool:
+        """Return False if the key or the origin of a transcript is damaged: it is not what its archive's path tells.
+
+        Under another name the transcript on disk would count as new, and be archived again.
+        """
+        own, (name, told), key = state.origin, self._origin(path), _KEY_END.sub("", state.mark.transcript)
+        stem, with_device = (archive.file_name(one).removesuffix(".jsonl.zst") for one in (key, f"{key}--{own.device}"))
+        return (
+            (name in {stem, with_device} or name.startswith(f"{stem}--"))
+            and own.agent == told.agent
+            and (own.device == told.device or own.agent != self.capture.agent)
+            and (own.session_id == told.session_id or turns.harness_of(self.store, own.session_id) is not None)
+        )
 
     def _begin(self, known: ledger.TranscriptState | None, path: Path, name: str) -> ledger.TranscriptState:
         """Create a transcript of which only the archive is known."""

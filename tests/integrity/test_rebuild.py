@@ -160,6 +160,25 @@ def test_a_damaged_watermark_has_nothing_archived_twice(memory: Memory) -> None:
     assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three", b"four")] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("column", ["transcript", "device", "agent", "session_id"])
+def test_a_damaged_name_has_nothing_archived_twice(memory: Memory, column: str) -> None:
+    """A bit flips in what says whose archive it is, and another where the damage is seen."""
+    with closing(apsw.Connection(str(memory.data / "crystal.db"))) as db:
+        db.execute(f"UPDATE capture_state SET {column} = 'b' || substr({column}, 2)")
+    _damage(memory)
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    with transcript.open("ab") as file:
+        file.write(_said("new four"))
+    crystal("verify", "--repair")
+    assert crystal("sync").code == 0
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two"]
+    archived = b"".join(b"".join(frames_in(archive)) for archive in memory.home.rglob("*.jsonl.zst"))
+    assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three", b"four")] == [1, 1, 1, 1]
+    sessions = json.loads(crystal("sessions", "--json").out)["sessions"]
+    assert [one["id"] for one in sessions] == [SESSION]
+    assert crystal("verify").code == 0
+
+
 def test_a_transcript_that_cannot_be_read_does_not_stop_the_repair(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

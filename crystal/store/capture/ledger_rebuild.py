@@ -39,6 +39,12 @@ def forget_rows(store: Store, transcript: int) -> None:
     store.execute("DELETE FROM segments WHERE transcript = ?", (transcript,))
 
 
+def forget_transcript(store: Store, transcript: int) -> None:
+    """Delete a transcript and its ledger rows, because its own row is damaged. Inside a transaction."""
+    forget_rows(store, transcript)
+    store.execute("DELETE FROM capture_state WHERE id = ?", (transcript,))
+
+
 def skip_to(store: Store, state: TranscriptState, end: int, tail_hash: bytes, now: int) -> None:
     """Move a watermark without reading: the bytes count as skipped under before-crystal. Inside a transaction."""
     ledger.add_row(store, state.id, state.mark.generation, state.mark.offset, end, "skipped", BEFORE_CRYSTAL, now)
