@@ -28,6 +28,7 @@ from crystal.forgetting.request import ForgetRequest
 from crystal.memories.rules import MEMORY_ID, checked_category, cleaned_key, cleaned_text
 from crystal.model.recall import Remembered
 from crystal.sources.file_content import encoded, text_of
+from crystal.sources.listed_sources import read_list
 from crystal.sources.scan import SkippedFile
 from crystal.store.memories import memories
 from crystal.text.folders import is_within
@@ -106,23 +107,36 @@ class VaultReport:
 
 
 def choose_folder(machine: Machine, to: str | None, home: Path) -> Path:
-    """Return the vault's folder: the given one, which is remembered, or the one of the setting.
+    """Return the vault's folder: the given one, the one of the setting, or else the one source that is a vault.
+
+    The setting remembers it.
 
     Raises:
-        UsageError: No folder is set, or it is in crystal's own folders or around them.
+        UsageError: No folder is known, or it is in crystal's own folders or around them.
     """
-    said = to or machine.config.vault_folder
-    if not said:
-        raise UsageError("there is no vault yet", hint="choose a folder: crystal vault sync --to FOLDER")
+    said = to or machine.config.vault_folder or _only_vault(machine)
     folder = absolute(said, home, name="the vault")
     for own in (machine.places.ldm_home, machine.places.data_dir):
         if is_within(str(folder), str(own)) or is_within(str(own), str(folder)):
             raise UsageError(f"{folder} and crystal's own files in {own} overlap", hint="choose another folder")
     if to is not None:
         make_private_dir(folder)
-        if str(folder) != machine.config.vault_folder:
-            set_value(machine.places.config_file, SETTING, str(folder))
+    if str(folder) != machine.config.vault_folder and said != machine.config.vault_folder:
+        set_value(machine.places.config_file, SETTING, str(folder))
     return folder
+
+
+def _only_vault(machine: Machine) -> str:
+    """Return the folder of the only source that is a vault.
+
+    Raises:
+        UsageError: There is none, or there are several.
+    """
+    vaults = [one.path for one in read_list(machine.places.ldm_home) or () if one.is_vault]
+    if len(vaults) == 1:
+        return vaults[0]
+    problem = f"there are {len(vaults)} vaults: {', '.join(vaults)}" if vaults else "there is no vault yet"
+    raise UsageError(problem, hint="choose a folder: crystal vault sync --to FOLDER")
 
 
 class VaultSync:

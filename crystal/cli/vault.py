@@ -27,7 +27,10 @@ commands = typer.Typer(help="Memories as Markdown files.", no_args_is_help=True)
 @commands.command("sync", short_help="Write memories to files, and read what you changed.")
 def sync(
     *,
-    to: Annotated[str | None, option("The folder; it is remembered (vault.folder).", "FOLDER")] = None,
+    to: Annotated[
+        str | None,
+        option("The folder, remembered as vault.folder. Default: the one vault among your sources.", "FOLDER"),
+    ] = None,
     restore: Annotated[
         bool, flag("Write deleted files again instead of forgetting their memories.", "--restore")
     ] = False,

@@ -349,3 +349,19 @@ def test_folders_that_cannot_be_a_vault(tmp_path: Path, monkeypatch: pytest.Monk
     (vault / "elsewhere").mkdir(parents=True)
     (vault / "memories").symlink_to(vault / "elsewhere")
     assert "is a link" in sync("--to", str(vault)).err
+
+
+def test_the_one_vault_among_the_sources_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    for name in ("Vault", "Work"):
+        (home / name).mkdir(parents=True)
+    live_in(home, monkeypatch)
+    crystal("remember", "okapis are striped")
+    crystal("sources", "add", str(home / "Vault"), "--vault")
+    crystal("sources", "add", str(home / "Work"), "--vault")
+    both = sync()
+    assert (both.code, f"{home / 'Vault'}, {home / 'Work'}" in both.err) == (2, True)
+    crystal("sources", "remove", "Work", "--yes")
+    assert (sync().code, (home / "Vault" / "MEMORY.md").exists()) == (0, True)
+    crystal("sources", "remove", "Vault", "--yes")
+    assert str(home / "Vault") in sync().out, "it is remembered"
