@@ -11,7 +11,7 @@ import typer
 
 from crystal.app.context import Machine, default_paths, now_ms, open_reader
 from crystal.app.projects import granted_project
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, print_json
 from crystal.cli.options import AsJson, Limit, argument, option
 from crystal.cli.render import one_line, say
 from crystal.cli.values import whole_number
@@ -89,13 +89,9 @@ def _projects(machine: Machine, names: list[str] | None) -> tuple[GrantedProject
 def list_(as_json: AsJson = False) -> None:
     """List the tokens: who may ask, for what, and until when."""
     now, found = now_ms(), read_grants(default_paths().access)
-    if as_json:
-        print_json({"access": [_row(one, now) for one in found]})
-        return
-    for one in found:
-        say(f"{one.id}  {one_line(one.label)}: {_words(one)}; {_until(one, now)}")
-    if not found:
-        say("nobody may ask over HTTP; to allow it: crystal access make --label NAME")
+    lines = [f"{one.id}  {one_line(one.label)}: {_words(one)}; {_until(one, now)}" for one in found]
+    nobody = "nobody may ask over HTTP; to allow it: crystal access make --label NAME"
+    answer({"access": [_row(one, now) for one in found]}, lines or [nobody], as_json=as_json)
 
 
 @commands.command("revoke")
@@ -112,14 +108,11 @@ def log(limit: Limit = "20", as_json: AsJson = False) -> None:
     if number < 1:
         raise UsageError(f"--limit is {number}", hint="use 1 or more")
     found, now = AccessLog(default_paths().access_log).read()[-number:], now_ms()
-    if as_json:
-        print_json({"log": msgspec.to_builtins(found)})
-        return
+    lines = []
     for one in found:
         who, what = one_line(one.label) or "without a token", one_line(one.what) or "-"
-        say(f"{clock(one.at, now)}  {who}  {what}  {one.outcome}  {one.ms} ms  {one.address}")
-    if not found:
-        say("nobody has asked over HTTP yet")
+        lines.append(f"{clock(one.at, now)}  {who}  {what}  {one.outcome}  {one.ms} ms  {one.address}")
+    answer({"log": msgspec.to_builtins(found)}, lines or ["nobody has asked over HTTP yet"], as_json=as_json)
 
 
 def _scopes(text: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from crystal.app.context import default_paths, open_reader
 from crystal.app.migrate.found import open_or_empty
 from crystal.app.transcript_formats import describe_kinds
 from crystal.app.watcher import watcher_state
-from crystal.cli.json_output import json_row, print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson
-from crystal.cli.render import Look, cells, count_words, look_of, note, padded, say, say_item, size_words
+from crystal.cli.render import Look, cells, count_words, item, look_of, padded, size_words
 from crystal.config.harnesses import CLAUDE_CODE, EXPORTS
 from crystal.install.live.mechanisms import ONLY_BY_NAME
 from crystal.timewords.parse import ago
@@ -29,21 +29,17 @@ def agents(*, as_json: AsJson = False) -> None:
     with open_reader() if is_set_up else open_or_empty() as machine:
         found, now = list_agents(machine, look_at_files(machine)), machine.now()
         watched = watcher_state(machine.places).is_running
-    if as_json:
-        print_json({"agents": [json_row(one, *JSON_KEYS) for one in found]})
-        return
     look = look_of(sys.stdout)
     here = [one for one in found if one.is_here]
     width = max((cells(one.title) for one in here), default=0)
-    for one in here:
-        _say_agent(one, width, now, look)
-    if not here:
-        say("no agent has written a conversation on this machine yet")
-    _say_how(found, here, watched, look)
-    note(*(_next_steps(here, watched) if is_set_up else [_first_step(here)]))
+    lines = [line for one in here for line in _agent_lines(one, width, now, look)]
+    lines += [] if here else ["no agent has written a conversation on this machine yet"]
+    lines += _how_lines(found, here, watched, look)
+    notes = _next_steps(here, watched) if is_set_up else [_first_step(here)]
+    answer({"agents": [json_row(one, *JSON_KEYS) for one in found]}, lines, as_json=as_json, notes=notes)
 
 
-def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> None:
+def _how_lines(found: Sequence[AgentState], here: Sequence[AgentState], watched: bool, look: Look) -> Iterator[str]:
     """Print how each agent is captured, and which agents were not found."""
     readable = [one for one in found if one.name not in EXPORTS]
     swept = [one for one in here if one in readable and not one.live]
@@ -53,7 +49,7 @@ def _say_how(found: Sequence[AgentState], here: Sequence[AgentState], watched: b
         ("not found here: ", [one for one in readable if one not in here]),
     ):
         if some:
-            say_item(label, ", ".join(one.title for one in some), look, style=look.dim)
+            yield from item(label, ", ".join(one.title for one in some), look, style=look.dim)
 
 
 def _first_step(here: Sequence[AgentState]) -> str:
@@ -70,25 +66,29 @@ def _next_steps(here: Sequence[AgentState], watched: bool) -> Iterator[str]:
         yield "import past sessions: crystal backfill"
 
 
-def _say_agent(one: AgentState, width: int, now: int, look: Look) -> None:
+def _agent_lines(one: AgentState, width: int, now: int, look: Look) -> Iterator[str]:
     label, indent = padded(one.title, width) + "  ", " " * (width + 2)
     if one.since is None or one.percent is None:
-        say_item(label, "nothing captured yet", look, style=look.name)
+        yield from item(label, "nothing captured yet", look, style=look.name)
     else:
         known = size_words(one.captured + one.before + one.waiting)
         share = f"{describe_percent(one.percent)} of {known} captured, first {ago(one.since, now)}"
-        say_item(label, f"{count_words(one.sessions, 'session')}, {share}", look, style=look.name)
+        yield from item(label, f"{count_words(one.sessions, 'session')}, {share}", look, style=look.name)
     for size, words in (
         (one.waiting, "not captured yet"),
         (one.before, "from before crystal, not imported"),
         (one.private, "private, left out"),
     ):
         if size:
-            say_item(indent, f"{size_words(size)} {words}", look)
+            yield from item(indent, f"{size_words(size)} {words}", look)
     if one.unreadable:
-        say_item(indent, f"{count_words(one.unreadable, 'file')} cannot be read; crystal doctor names the reason", look)
+        yield from item(
+            indent, f"{count_words(one.unreadable, 'file')} cannot be read; crystal doctor names the reason", look
+        )
     if one.unknown_percent >= 1:
         kinds = describe_kinds(list(one.unknown_kinds))
-        say_item(indent, f"{one.unknown_percent:.0f} % of its newest records are of unknown kinds ({kinds})", look)
+        yield from item(
+            indent, f"{one.unknown_percent:.0f} % of its newest records are of unknown kinds ({kinds})", look
+        )
     if one.cleanup:
-        say_item(indent, f"deletes {one.cleanup}", look)
+        yield from item(indent, f"deletes {one.cleanup}", look)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from crystal.app.context import open_reader
 from crystal.assist.replay import ReplayTally
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, flag
-from crystal.cli.render import count_words, note, say
+from crystal.cli.render import count_words, note
 from crystal.store.notes import count_unindexed
 from crystal.text.harmless import harmless
 
@@ -40,25 +41,24 @@ def replay(
         found, waiting = replay(machine), count_unindexed(machine.store)
     if waiting:
         note(f"figures may be low: {waiting:,} calls and results are not indexed yet; now: crystal sync")
-    if as_json:
-        print_json({kind: _record(tally) for kind, tally in found.items()})
+    lines = (line for kind, tally in found.items() for line in _lines(TITLES[kind], tally, show=show))
+    answer({kind: _record(tally) for kind, tally in found.items()}, lines, as_json=as_json)
+
+
+def _lines(title: str, tally: ReplayTally, *, show: bool) -> Iterator[str]:
+    moment_name = title.split(" ", 2)[2]
+    moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
+    if not tally.with_fact:
+        yield f"{title}: {moments}, none with a fact" if tally.moments else f"{title}: no {moment_name} yet"
         return
-    for kind, tally in found.items():
-        title = TITLES[kind]
-        moment_name = title.split(" ", 2)[2]
-        moments, unused = count_words(tally.moments, moment_name), tally.with_fact - tally.used
-        if not tally.with_fact:
-            say(f"{title}: {moments}, none with a fact" if tally.moments else f"{title}: no {moment_name} yet")
-            continue
-        counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
-        say(f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)")
-        say(f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance")
-        for moment, text, is_used in tally.told if show else ():
-            say(f"  {moment.session[:8]} {'used' if is_used else 'not used'}: {harmless(text)}")
+    counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
+    yield f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)"
+    yield f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance"
+    for moment, text, is_used in tally.told if show else ():
+        yield f"  {moment.session[:8]} {'used' if is_used else 'not used'}: {harmless(text)}"
 
 
 def _record(tally: ReplayTally) -> dict[str, Any]:
-    names = ("moments", "with_fact", "used", "by_chance", "tokens")
-    figures: dict[str, Any] = {name: getattr(tally, name) for name in names}
+    figures = json_row(tally, "moments", "with_fact", "used", "by_chance", "tokens")
     told = [{"session": one.session, "at": one.at, "text": text, "used": used} for one, text, used in tally.told]
     return {**figures, "unused_share": round(tally.unused_share, 4), "facts": told}

@@ -25,7 +25,7 @@ from crystal.cli.follow_up import (
     follow_up,
     stop,
 )
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, print_json
 from crystal.cli.options import (
     AsJson,
     Quiet,
@@ -42,7 +42,7 @@ from crystal.cli.render import count_words, say, say_aside, size_words, warn
 from crystal.errors import CrystalError
 from crystal.store.capture.ledger_rebuild import let_in
 from crystal.store.problems import clear_problem
-from crystal.timewords.parse import parse_when
+from crystal.timewords.parse import local, parse_when
 
 if TYPE_CHECKING:
     from crystal.sources.sync import SyncReport
@@ -197,17 +197,13 @@ def send_with_progress(machine: Machine) -> list[str]:
 def _print_plan(plan: list[PastFile], as_json: bool) -> None:
     sessions = {one.origin.session_id for one in plan}
     size = sum(one.todo for one in plan)
-    if as_json:
-        rows = [{"path": str(one.found.path), "session_id": one.origin.session_id, "bytes": one.todo} for one in plan]
-        print_json({"sessions": len(sessions), "bytes": size, "transcripts": rows})
-        return
-    for one in plan:
-        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.found.modified / 1000))
-        typer.echo(f"{day}  {size_words(one.todo):>10}  {one.found.path}")
-    if not plan:
-        typer.echo("nothing to import")
-        return
-    typer.echo(f"would import {count_words(len(sessions), 'session')}, {size_words(size)}")
+    rows = [{"path": str(one.found.path), "session_id": one.origin.session_id, "bytes": one.todo} for one in plan]
+    lines = [
+        f"{local(one.found.modified):%Y-%m-%d %H:%M}  {size_words(one.todo):>10}  {one.found.path}" for one in plan
+    ]
+    whole = f"would import {count_words(len(sessions), 'session')}, {size_words(size)}"
+    told = {"sessions": len(sessions), "bytes": size, "transcripts": rows}
+    answer(told, [*lines, whole] if plan else ["nothing to import"], as_json=as_json)
 
 
 def _tally(tally: Tally) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 from crystal.app.context import default_paths, open_reader, this_config, this_home
 from crystal.cli.json_output import print_json
 from crystal.cli.options import AsJson, argument
-from crystal.cli.render import count_words, look_of, note, padded, say, say_item
+from crystal.cli.render import count_words, item, look_of, note, padded, say
 from crystal.config.kinds import shown
 from crystal.config.load import unknown_variables
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
@@ -66,8 +66,8 @@ def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     if as_json or context.obj:
         print_json({"key": key, "value": _plain(value), "source": source}, indent=2, ensure_ascii=False)
     elif isinstance(value, tuple):
-        for item in value:
-            print(shown(item))
+        for one in value:
+            print(shown(one))
     elif value is not None:
         print(shown(value))
 
@@ -235,7 +235,7 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
             is_usual = source == "default" or value in ("not found", "(not set)")
             origin = "config.toml" if source == file else source
             words = f"{value}  ({origin})".replace(home, "~/")
-            say_item(f"{padded(key, width)}  ", words, look, style=look.dim if is_usual else look.bold)
+            say(*item(f"{padded(key, width)}  ", words, look, style=look.dim if is_usual else look.bold))
         say("")
 
 
@@ -251,5 +251,5 @@ def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:
 def _plain(value: Any) -> Any:
     """Return a value for JSON, without the user and password of an address."""
     if isinstance(value, tuple):
-        return [shown(item) for item in value]
+        return [shown(one) for one in value]
     return shown(value) if isinstance(value, str) else value

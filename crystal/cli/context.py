@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +10,7 @@ from crystal.app.context import open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.session_context_content import Preview, injection_log, preview
 from crystal.cli import render
-from crystal.cli.json_output import print_json, record
+from crystal.cli.json_output import answer, record
 from crystal.cli.options import AsJson, flag, option
 from crystal.cli.values import whole_number
 from crystal.errors import UsageError
@@ -40,27 +40,19 @@ def context(
             shown = preview(machine, here)
             notes = (*shown.notes, *mirror_notes(machine.mirror, now))
     if log:
-        _print_log(told, now, as_json=as_json)
-    elif as_json:
-        print_json(_as_json(shown, notes))
+        answer({"told": record(told)}, _log_lines(told, now), as_json=as_json)
     else:
-        render.note(*notes)
-        render.say(*map(harmless, _reasons(shown) if explain else _lines(shown)))
+        lines = _reasons(shown) if explain else _lines(shown)
+        answer(_as_json(shown, notes), map(harmless, lines), as_json=as_json, notes=notes)
 
 
-def _print_log(told: list[Injection], now: int, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"told": [record(one) for one in told]})
-        return
-    if not told:
-        render.say("crystal: no session got a context yet", stream=sys.stderr)
-        return
+def _log_lines(told: list[Injection], now: int) -> Iterator[str]:
     for one in told:
         head = harmless(f"{clock(one.at, now)}  {one.session_id[:8]}  {one.source}")
-        render.say(
-            f"{head}  {len(one.chosen)} of {one.candidates} given, {_omitted(one.omitted)}, {one.tokens} tokens",
-            *(f"    {harmless(ident)}" for ident in one.chosen),
-        )
+        yield f"{head}  {len(one.chosen)} of {one.candidates} given, {_omitted(one.omitted)}, {one.tokens} tokens"
+        yield from (f"    {harmless(ident)}" for ident in one.chosen)
+    if not told:
+        render.say_aside("crystal: ", "no session got a context yet")
 
 
 def _omitted(number: int) -> str:
@@ -82,7 +74,7 @@ def _as_json(shown: Preview, notes: tuple[str, ...]) -> dict[str, Any]:
         "tokens": shown.told.tokens,
         "omitted": shown.told.omitted,
         "text": _text(shown),
-        "candidates": [record(one) for one in shown.told.choices],
+        "candidates": record(shown.told.choices),
     }
 
 

@@ -10,7 +10,7 @@ from crystal.app.context import open_kept_machine, open_reader
 from crystal.app.sync import devices as wired
 from crystal.app.sync.relay_state import DeviceStatus, find_device, list_devices
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import json_row, print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, Yes, argument
 from crystal.cli.render import cells, note, one_line, padded, say, warn
 from crystal.timewords.parse import ago
@@ -28,20 +28,16 @@ def devices(context: typer.Context, *, as_json: AsJson = False) -> None:
     with open_reader() as machine:
         found = list_devices(machine)
         now, role = machine.now(), machine.config.role
-    if as_json:
-        print_json({"role": role, "devices": [_json(one) for one in found]})
-        return
-    if not found:
-        say("no devices yet; add one: crystal relay pair" if role == "home" else "this machine has no devices")
+    none = "no devices yet; add one: crystal relay pair" if role == "home" else "this machine has no devices"
     width = max((cells(one_line(one.peer.name)) for one in found), default=0)
-    for one in found:
-        heard = "never heard" if one.peer.heard_at is None else f"heard {ago(one.peer.heard_at, now)}"
-        say(f"{padded(one_line(one.peer.name), width)}  {', '.join(part for part in (heard, *_remarks(one)) if part)}")
+    lines = [f"{padded(one_line(one.peer.name), width)}  {', '.join(_remarks(one, now))}" for one in found]
+    answer({"role": role, "devices": [_json(one) for one in found]}, lines or [none], as_json=as_json)
 
 
-def _remarks(one: DeviceStatus) -> list[str]:
+def _remarks(one: DeviceStatus, now: int) -> list[str]:
     peer = one.peer
-    words = ["home of this machine"] if peer.side == "home" else [f"agent {peer.agent}" if peer.agent else ""]
+    words = ["never heard" if peer.heard_at is None else f"heard {ago(peer.heard_at, now)}"]
+    words += ["home of this machine"] if peer.side == "home" else [f"agent {peer.agent}"] * bool(peer.agent)
     if peer.revoked_at is not None:
         words.append("REVOKED" + (", but the relay still lets it in: crystal relay poll" if peer.token_id else ""))
     elif one.state != "ok":

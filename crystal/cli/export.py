@@ -12,7 +12,7 @@ import typer
 
 from crystal.app.context import open_reader
 from crystal.cli import render
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.options import AsJson, OnlyProject, OnlySession, flag, option
 from crystal.cli.progress import progress_bar
 from crystal.cli.values import project_value, time_span
@@ -57,12 +57,10 @@ def export(
             done = write(machine, chosen, folder, chosen_form, wording, advance, __version__, passphrase)
         if machine.mirror_store is not None:
             notes = (*notes, "this is the memory of this machine; to export all of home's, run the command there")
-    if as_json:
-        print_json({**dataclasses.asdict(done), "folder": str(done.folder), "notes": notes})
-        return
-    render.note(*notes)
     counted = f"{render.count_words(done.sessions, 'session')}, {render.count_words(done.turns, 'turn')}"
-    render.say(f"exported {counted} to {done.folder}: {render.size_words(done.bytes)}")
+    lines = [f"exported {counted} to {done.folder}: {render.size_words(done.bytes)}"]
+    told = {**dataclasses.asdict(done), "folder": str(done.folder), "notes": notes}
+    answer(told, lines, as_json=as_json, notes=notes)
 
 
 def _check_choice(session: str | None, project: str | None, since: str | None, *, everything: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from crystal.app.memory_files import BlockDecisions, FileList, MemoryFile, file_
 from crystal.app.vault import side_named
 from crystal.cli.app import report
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, print_json
 from crystal.cli.options import AsJson, Prefer, argument, flag
 from crystal.cli.render import count_words, hint, one_line, say, warn
 from crystal.errors import CrystalError
@@ -100,15 +100,16 @@ def status(as_json: AsJson = False) -> None:
     """List the files that have memories, and what differs from the memories."""
     with open_kept_machine() as machine:
         found = state_of_files(machine)
-    if as_json:
-        print_json({"files": [as_dict(one) if isinstance(one, MemoryFile) else _not_read(path, one)
-                              for path, one in found]})  # fmt: skip
-        return
+    every = [as_dict(one) if isinstance(one, MemoryFile) else _not_read(path, one) for path, one in found]
+    answer({"files": every}, _state_lines(found), as_json=as_json)
+
+
+def _state_lines(found: Sequence[tuple[Path, MemoryFile | CrystalError]]) -> Iterator[str]:
     for path, one in found:
         if isinstance(one, MemoryFile):
             differs = [f"{number} {state}" for state, number in one.counts.items() if number and state in WORDS]
             held = count_words(len(one.rows_in("same")), "line")
-            say(f"{one_line(str(path))}: {held} as remembered" + "".join(f", {words}" for words in differs))
+            yield f"{one_line(str(path))}: {held} as remembered" + "".join(f", {words}" for words in differs)
         else:
             warn(one.message)
     if not found:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from crystal.app.context import open_reader
 from crystal.cli import render
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.values import whole_number
@@ -49,10 +49,7 @@ def handoff(
         wanted = named_by_place(machine.places.data_dir, session, by_person=sys.stdin.isatty())
         if brief:
             source, prompt = brief_of(machine, wanted, limit)
-            if as_json:
-                print_json({"session": source.id, "to": to, "brief": prompt})
-            else:
-                render.say(prompt)
+            answer({"session": source.id, "to": to, "brief": prompt}, [prompt], as_json=as_json)
             return
         folder = None if project is None else project.absolute()
         done = write_session_for(machine, wanted, agent_named(str(to), TARGETS), folder, dry_run=dry_run)
@@ -75,14 +72,12 @@ def _print(done: HandedOver, *, dry_run: bool, as_json: bool) -> None:
     place = "" if done.cwd == Path.cwd() else f"cd {shlex.quote(str(done.cwd))} && "
     command = place + shlex.join(native.resume)
     undo = shlex.join(done.undo)
-    if as_json:
-        print_json({
-            "session": done.source.id, "to": done.to, "new_session": native.session, "dry_run": dry_run,
-            "file": None if native.path is None else str(native.path), "bytes": len(native.data),
-            "command": command, "undo": undo,
-        })  # fmt: skip
-        return
+    told = {
+        "session": done.source.id, "to": done.to, "new_session": native.session, "dry_run": dry_run,
+        "file": None if native.path is None else str(native.path), "bytes": len(native.data),
+        "command": command, "undo": undo,
+    }  # fmt: skip
     where = f"session {native.session}" if native.path is None else str(native.path)
-    render.say(f"{'would write' if dry_run else 'wrote'} {where} ({render.size_words(len(native.data))})")
-    if not dry_run:
-        render.say(f"go on with: {command}", f"undo with: {undo}")
+    lines = [f"{'would write' if dry_run else 'wrote'} {where} ({render.size_words(len(native.data))})"]
+    lines += [] if dry_run else [f"go on with: {command}", f"undo with: {undo}"]
+    answer(told, lines, as_json=as_json)

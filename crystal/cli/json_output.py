@@ -1,11 +1,13 @@
-"""Print JSON: values by their names, times as ISO 8601."""
+"""Print answers, as text or as JSON: values by their names, times as ISO 8601."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from crystal.cli.render import note, say, say_nothing
 from crystal.timewords.parse import iso
 
 TIMES = frozenset(
@@ -20,21 +22,46 @@ def print_json(found: dict[str, Any], **layout: Any) -> None:
     print(json.dumps({"schema": 1, **found}, default=bytes.hex, **layout))
 
 
-def iso_times(found: Any, names: AbstractSet[str] = TIMES) -> Any:
-    """Return a value for JSON: dataclasses as objects, and times as text; ``names`` are the keys of times."""
+def answer(
+    found: dict[str, Any],
+    lines: Iterable[str],
+    *,
+    as_json: bool,
+    notes: Iterable[str] = (),
+    nothing: tuple[str, str] | None = None,
+) -> None:
+    """Print an answer: as one JSON object, or as notes and lines.
+
+    Args:
+        found: The answer for ``--json``.
+        lines: The answer for people.
+        as_json: Which of both to print.
+        notes: Printed to standard error, before the lines; the object has its own.
+        nothing: Without lines: what there is not, and the next step.
+    """
+    if as_json:
+        print_json(found)
+        return
+    note(*notes)
+    shown = list(lines)
+    say(*shown)
+    if not shown and nothing is not None:
+        say_nothing(*nothing)
+
+
+def record(found: Any, times: AbstractSet[str] = TIMES) -> Any:
+    """Return a value for JSON, as deep as it goes; ``times`` are the keys of times, which become text.
+
+    Dataclasses become objects with all their attributes; the attribute ``memory`` becomes ``from``.
+    """
     if isinstance(found, list | tuple):
-        return [iso_times(one, names) for one in found]
+        return [record(one, times) for one in found]
     fields = getattr(type(found), "__match_args__", None)  # of a dataclass; ``asdict`` takes three times as long
     if fields is not None:
-        found = {name: getattr(found, name) for name in fields}
+        found = {"from" if name == "memory" else name: getattr(found, name) for name in fields}
     if isinstance(found, dict):
-        return {key: iso(one) if key in names else iso_times(one, names) for key, one in found.items()}
+        return {key: iso(one) if key in times else record(one, times) for key, one in found.items()}
     return found
-
-
-def record(one: Any) -> dict[str, Any]:
-    """Return all attributes of a dataclass for JSON; the attribute ``memory`` becomes ``from``."""
-    return {"from" if name == "memory" else name: value for name, value in iso_times(one).items()}
 
 
 def json_row(one: object, *names: str, **renamed: str) -> dict[str, Any]:

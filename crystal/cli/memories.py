@@ -16,10 +16,10 @@ from crystal.app.memory_queries import history as history_of
 from crystal.app.mirror import mirror_notes
 from crystal.app.reflect import learned_facts, origin_of, state_of
 from crystal.app.validity import memory_validity
-from crystal.cli.json_output import print_json, record
+from crystal.cli.json_output import answer, print_json, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option
 from crystal.cli.reflect import as_record, learned_lines, review
-from crystal.cli.render import Look, clipped, look_of, note, one_line, say, say_nothing, snippet, validity_words
+from crystal.cli.render import Look, clipped, look_of, note, one_line, say, snippet, validity_words
 from crystal.cli.values import unknown_project, whole_number
 from crystal.errors import NotFoundError, UsageError
 from crystal.memories.rules import is_as_given
@@ -64,16 +64,12 @@ def memories(
         to_review = [] if found or narrowed else list_memories(machine, status="proposed", limit=1)
         if project and not found:
             notes = (*scope_of(machine.store, Filters(project=project)).notes, *notes)
-    if as_json:
-        print_json({"notes": notes, "memories": [record(one) for one in found]})
-        return
-    note(*notes)
     look = look_of(sys.stdout)
-    for one in found:
-        say(*_lines(one, now, look), "")
-    if not found:
-        first = "crystal memories review" if to_review else 'crystal remember "we deploy on Fridays"'
-        say_nothing("no memories", "widen the filters" if narrowed else first)
+    lines = [line for one in found for line in (*_lines(one, now, look), "")]
+    first = "crystal memories review" if to_review else 'crystal remember "we deploy on Fridays"'
+    nothing = "no memories", "widen the filters" if narrowed else first
+    every = {"notes": notes, "memories": record(found)}
+    answer(every, lines, as_json=as_json, notes=notes, nothing=nothing)
 
 
 @commands.command()
@@ -134,10 +130,8 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
     former, facts = history_of(machine, one.id), learned_facts(machine, one)
     validity = memory_validity(machine, one, current_folder())
     if as_json:
-        how, since = None if facts is None else as_record(facts), None if validity is None else record(validity)
-        print_json(
-            {"memory": record(one), "history": [record(was) for was in former], "learned": how, "validity": since}
-        )
+        how = None if facts is None else as_record(facts)
+        print_json({"memory": record(one), "history": record(former), "learned": how, "validity": record(validity)})
         return
     now, look = machine.now(), look_of(sys.stdout)
     say(look.bold(one.id) + look.dim(f" · {described(one)}"), look.dim(_origin(one, now)), "", harmless(one.text))
@@ -149,10 +143,8 @@ def show_memory(machine: Machine, ident: str, *, as_json: bool) -> None:
 
 
 def _tell(what: str, found: list[Remembered], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"memories": [record(one) for one in found]})
-        return
-    say(*(f"{what} {one.id}: {described(one)}" for one in found))
+    lines = (f"{what} {one.id}: {described(one)}" for one in found)
+    answer({"memories": record(found)}, lines, as_json=as_json)
 
 
 def _lines(one: Remembered, now: int, look: Look) -> Iterator[str]:
@@ -194,11 +186,8 @@ def remember(
         one = keep(machine, words, category=category, project=project, key=key)
         _embed_soon(machine)
     note(*notes, *left_out(one, words))
-    if as_json:
-        print_json({"memory": record(one)})
-        return
     known = "" if one.created_at == one.updated_at else ", already known"
-    say(f"remembered as {one.id}{known}: {described(one)}")
+    answer({"memory": record(one)}, [f"remembered as {one.id}{known}: {described(one)}"], as_json=as_json)
 
 
 def _embed_soon(machine: Machine) -> None:
@@ -231,10 +220,8 @@ def get(
                 f"bring it back: crystal memories restore {hidden[0].id}" if hidden else "list them: crystal memories"
             )
             raise NotFoundError(f"no {'active ' if hidden else ''}memory has the key {key!r}", hint=hint)
-    if as_json:
-        print_json({"memory": record(found)})
-        return
-    say(harmless(found.text) if sys.stdout.isatty() else found.text)
+    text = harmless(found.text) if sys.stdout.isatty() else found.text
+    answer({"memory": record(found)}, [text], as_json=as_json)
 
 
 # ------------------------------------------------------------------------------------------------------------ values

@@ -21,9 +21,9 @@ from crystal.app.migrate.migration import Migration, RowCounts, TakenVectors
 from crystal.app.migrate.relocate import move_own, relocate
 from crystal.cli.capture import finish_import, import_with_bar
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, print_json
 from crystal.cli.options import AsJson, Yes, argument, flag, option
-from crystal.cli.render import count_words, look_of, note, one_line, say, say_item
+from crystal.cli.render import count_words, item, look_of, note, one_line, say
 from crystal.config.stores import MOVED
 from crystal.errors import CrystalError, UnavailableError, UsageError
 
@@ -120,17 +120,13 @@ def _list_stores(*, as_json: bool) -> None:
                     rows.append((found, Migration(machine, found, container).counts(), ""))
             except CrystalError as error:
                 rows.append((found, None, error.message))
-    if as_json:
-        print_json({"stores": [{**_store_json(found, counts), "problem": why or None} for found, counts, why in rows]})
-        return
-    if not rows:
-        say("no other memory program was found here")
-        return
-    look = look_of(sys.stdout)
+    look, lines = look_of(sys.stdout), list[str]()
     for found, counts, why in rows:
         words = why if counts is None else f"{count_words(counts.read, 'row')}: {_counts_words(counts, 'to take over')}"
-        say_item(found.name + "  ", f"{one_line(str(found.path))}  {words}", look, style=look.name)
-    note("take one over: crystal migrate NAME")
+        lines += item(found.name + "  ", f"{one_line(str(found.path))}  {words}", look, style=look.name)
+    every = {"stores": [{**_store_json(found, counts), "problem": why or None} for found, counts, why in rows]}
+    notes = ["take one over: crystal migrate NAME"] * bool(rows)
+    answer(every, lines or ["no other memory program was found here"], as_json=as_json, notes=notes)
 
 
 def _say_preview(found: FoundStore, counts: RowCounts, stream: Any) -> None:

@@ -25,20 +25,20 @@ from crystal.app.models import (
     waiting_for,
 )
 from crystal.cli.confirm import ask
-from crystal.cli.json_output import print_json, record
+from crystal.cli.json_output import answer, print_json, record
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import (
     cells,
     count_words,
+    item,
     look_of,
     note,
     one_line,
     padded,
     say,
-    say_item,
-    say_table,
     size_words,
+    table,
     warn,
 )
 from crystal.config.providers import runs_here
@@ -71,13 +71,11 @@ def models(context: typer.Context, *, as_json: AsJson = False) -> None:
 def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """List the models (the same as `crystal models`)."""
     rows = list_models()
-    if as_json or context.obj:
-        print_json({"models": [record(row) for row in rows]})
-        return
-    look, width = look_of(sys.stdout), max(cells(one_line(row.name)) for row in rows)
+    look, width, lines = look_of(sys.stdout), max(cells(one_line(row.name)) for row in rows), list[str]()
     for row in rows:
         label = f"{'*' if row.chosen else ' '} {padded(one_line(row.name), width)}  "
-        say_item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.chosen else look.dim)
+        lines += item(label, f"{_state(row)}, {_facts(row)}", look, style=look.good if row.chosen else look.dim)
+    answer({"models": record(rows)}, lines, as_json=as_json or context.obj)
 
 
 def _state(row: ModelRow) -> str:
@@ -298,7 +296,7 @@ def _print_trial(trial: Trial) -> None:
     rows = [("", "first", "in first 5", "MRR"), ("keywords alone", *_cells(trial.keywords))]
     for label, score in (("present", trial.present), ("new", trial.new)):
         rows += _rows_of(label, score) if score else []
-    say_table(rows)
+    say(*table(rows))
     if trial.present is None:
         note(f"the present model was left out: {one_line(trial.why_no_present or '')}")
     else:

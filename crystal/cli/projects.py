@@ -17,9 +17,9 @@ from crystal.app.projects import (
     rename_project,
     split_project,
 )
-from crystal.cli.json_output import json_row, print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, argument
-from crystal.cli.render import Look, cells, clipped, count_words, look_of, note, one_line, padded, say, say_nothing
+from crystal.cli.render import Look, cells, clipped, count_words, look_of, note, one_line, padded, say
 from crystal.errors import NotConfiguredError
 from crystal.store.capture.projects import KnownProject, known_projects
 from crystal.timewords.parse import ago
@@ -40,12 +40,10 @@ def list_projects(context: typer.Context, *, as_json: AsJson = False) -> None:
 
     with open_reader() as machine:
         found, now = known_projects(machine.store), machine.now()
-    if as_json:
-        print_json({"projects": [json_row(one, *JSON_KEYS) for one in found]})
-    elif shown := [one for one in found if one.sessions or one.memories or one.joined]:
-        say(*_lines(shown, now, look_of(sys.stdout)))
-    else:
-        say_nothing("no projects yet", "import past sessions: crystal backfill")
+    shown = [one for one in found if one.sessions or one.memories or one.joined]
+    lines = _lines(shown, now, look_of(sys.stdout)) if shown else []
+    nothing = "no projects yet", "import past sessions: crystal backfill"
+    answer({"projects": [json_row(one, *JSON_KEYS) for one in found]}, lines, as_json=as_json, nothing=nothing)
 
 
 @commands.command("rename")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from crystal.app.recall import recall_here
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.options import AsJson, option
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import clipped, count_words, look_of, note, one_line, say, say_table
+from crystal.cli.render import clipped, count_words, look_of, one_line, table
 from crystal.evaluate.recall import DEPTH, Answered, KindScore, RecallReport
 
 SHOWN_MISSES = 5
@@ -39,10 +40,7 @@ def ask_known(
     """
     with bar_shown() as show:
         report = recall_here(questions, seconds, lambda done, total: show("asking", done, total))
-    if as_json:
-        print_json(_as_dict(report))
-    else:
-        _say(report)
+    answer(_as_dict(report), _lines(report), as_json=as_json, notes=map(one_line, report.notes))
 
 
 def _as_dict(report: RecallReport) -> dict[str, Any]:
@@ -50,13 +48,19 @@ def _as_dict(report: RecallReport) -> dict[str, Any]:
     return {**made, "cut": report.is_cut}
 
 
-def _say(report: RecallReport) -> None:
+def _lines(report: RecallReport) -> Iterator[str]:
     asked = sum(one.questions for one in report.kinds)
     cut = " (as many as the time allowed)" if report.is_cut else ""
-    say(f"{count_words(asked, 'question')} made from {count_words(report.turns, 'message')}{cut}:", "")
-    say_table([HEADER, *map(_row, report.kinds)])
-    _say_misses(report)
-    note(*map(one_line, report.notes))
+    yield f"{count_words(asked, 'question')} made from {count_words(report.turns, 'message')}{cut}:"
+    yield from ("", *table([HEADER, *map(_row, report.kinds)]), "")
+    if not report.missed:
+        yield "every answer is among the first five"
+        return
+    yield f"{count_words(len(report.missed), 'answer')} not among the first five; the worst:"
+    for one in report.missed[:SHOWN_MISSES]:
+        yield from _miss(one)
+    if len(report.missed) > SHOWN_MISSES:
+        yield "all of them: crystal recall test --json"
 
 
 def _row(one: KindScore) -> tuple[str, ...]:
@@ -64,19 +68,7 @@ def _row(one: KindScore) -> tuple[str, ...]:
     return one.kind, str(one.questions), *(f"{share:.0%}" for share in shares), f"{one.milliseconds:.0f}"
 
 
-def _say_misses(report: RecallReport) -> None:
-    if not report.missed:
-        say("", "every answer is among the first five")
-        return
-    say("", f"{count_words(len(report.missed), 'answer')} not among the first five; the worst:")
-    for one in report.missed[:SHOWN_MISSES]:
-        for line in _lines(one):
-            say(line)
-    if len(report.missed) > SHOWN_MISSES:
-        say("all of them: crystal recall test --json")
-
-
-def _lines(one: Answered) -> list[str]:
+def _miss(one: Answered) -> list[str]:
     width = look_of(sys.stdout).width
     place = f"place {one.rank}" if one.rank is not None else f"not in the first {DEPTH}"
     return [

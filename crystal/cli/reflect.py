@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated
 
 import typer
 
 from crystal.app.context import open_machine, open_reader
 from crystal.app.reflect import Learned, call_wrong, keep_learned, never_learn, state_of, unreviewed
-from crystal.cli.json_output import iso_times, print_json, record
+from crystal.cli.json_output import answer, print_json, record
 from crystal.cli.options import AsJson, flag, option
 from crystal.cli.render import count_words, look_of, one_line, price, say
 from crystal.errors import ChangedMeanwhileError, CrystalError, UnavailableError, UsageError
@@ -47,10 +47,8 @@ def reflect(
             run = learn(machine) if now or is_reflection_due(machine) else ReflectorRun(machine.now())
         waiting, problem = len(unreviewed(machine)), find_problem(machine.store, PART)
         is_read = problem is not None and not sessions_to_reflect(machine.store, 1)
-    if as_json:
-        print_json({"run": iso_times(run._asdict()), "unreviewed": waiting, "problem": problem and problem.message})
-    else:
-        _say_run(run, waiting)
+    told = {"run": record(run._asdict()), "unreviewed": waiting, "problem": problem and problem.message}
+    answer(told, _run_lines(run, waiting), as_json=as_json)
     if problem is not None:
         state = "the rules learned in place of the model" if is_read else "sessions wait for a model"
         why, is_capped = f"{state}: {problem.message}", problem.message.startswith("the daily cap")
@@ -64,12 +62,12 @@ def asked_lines(run: ReflectorRun) -> list[str]:
     return [f"a model was asked {count_words(run.asked, 'time')}, {price(run.usd)}{useless}"] if run.asked else []
 
 
-def _say_run(run: ReflectorRun, waiting: int) -> None:
+def _run_lines(run: ReflectorRun, waiting: int) -> Iterator[str]:
     found = f"{run.inserted:,} learned, {run.confirmed:,} confirmed, {run.skipped:,} left out"
-    say(f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read")
-    say(*asked_lines(run))
+    yield f"new turns: {run.turns:,}; {found}" if run.turns else "nothing new was read"
+    yield from asked_lines(run)
     if waiting:
-        say(f"{waiting} to review: crystal memories review")
+        yield f"{waiting} to review: crystal memories review"
 
 
 def review(
@@ -105,10 +103,8 @@ VERDICTS: dict[str, tuple[str, Callable[..., Remembered]]] = {
 def _judge(named: dict[str, list[str]], *, as_json: bool) -> None:
     with open_machine() as machine:
         done = {what: [act(machine, ident) for ident in named[key]] for key, (what, act) in VERDICTS.items()}
-    if as_json:
-        print_json({what.replace(" ", "_"): [record(one) for one in ones] for what, ones in done.items()})
-    else:
-        say(*(f"{what}: {one.id}" for what, ones in done.items() for one in ones))
+    found = {what.replace(" ", "_"): record(ones) for what, ones in done.items()}
+    answer(found, (f"{what}: {one.id}" for what, ones in done.items() for one in ones), as_json=as_json)
 
 
 def _ask_each(found: list[Learned], moment: int) -> None:
@@ -143,10 +139,8 @@ def _answer(memory: Remembered) -> str | None:
 
 def as_record(one: Learned) -> dict[str, object]:
     """Return a learned memory for JSON."""
-    facts = record(one)
-    facts["memory"] = record(one.memory)
-    facts.pop("from", None)
-    return facts
+    facts: dict[str, object] = record(one)
+    return {**facts, "memory": facts.pop("from")}
 
 
 def learned_lines(one: Learned, moment: int) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from crystal.app.sync.relay_state import plan_skip, purge_refused, read_refused,
 from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, json_row, print_json
 from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, argument, changes_timer, flag, option
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
@@ -266,15 +266,12 @@ def _describe(machine: Machine, *, as_json: bool) -> None:
     places = key_places(machine)
     found = read_key(places)
     key, ident = found.key, _key_id(found.key)
-    if as_json:
-        facts = {"place": place_of(places, KEY), "source": found.source, "kind": key.kind, "id": ident}
-        print_json(facts | {"device_id": key.device_id, "generation": key.generation, "note": found.note})
-        return
+    facts: dict[str, Any] = {"place": place_of(places, KEY), "source": found.source, "kind": key.kind, "id": ident}
+    facts |= {**json_row(key, "device_id", "generation"), "note": found.note}
     what = "root: it opens everything" if key.kind == "root" else f"of this device, generation {key.generation}"
-    for name, words in (("kept in", found.source), ("kind", what), ("key id", ident)):
-        say(f"{name:<8} {one_line(words)}")
-    if found.note:
-        note(found.note)
+    rows = (("kept in", found.source), ("kind", what), ("key id", ident))
+    lines = (f"{name:<8} {one_line(words)}" for name, words in rows)
+    answer(facts, lines, as_json=as_json, notes=filter(None, [found.note]))
 
 
 def _key_id(key: RelayKey) -> str:

@@ -11,9 +11,9 @@ import typer
 from crystal.app.context import open_reader
 from crystal.app.sync.forget import unconfirmed_words
 from crystal.app.sync.relay_state import RelayState, StreamStatus, relay_state, short_ids
-from crystal.cli.json_output import iso_times, json_row, print_json
+from crystal.cli.json_output import answer, json_row, record
 from crystal.cli.options import AsJson
-from crystal.cli.render import count_words, one_line, say, size_words
+from crystal.cli.render import count_words, one_line, size_words
 from crystal.store.sync.refusal_counts import RefusalCount
 from crystal.timewords.parse import ago
 
@@ -31,11 +31,9 @@ def status(as_json: AsJson = False) -> None:
         state = relay_state(machine)
         now = machine.now()
     code = code_of(state)
-    if as_json:
-        print_json({"ok": code == 0, **_json(state)})
-    else:
-        for name, words in _lines(state, lambda ms: "never" if ms is None else ago(ms, now)):
-            say(f"{name:<10} {one_line(words)}")
+    rows = _lines(state, lambda ms: "never" if ms is None else ago(ms, now))
+    lines = (f"{name:<10} {one_line(words)}" for name, words in rows)
+    answer({"ok": code == 0, **_json(state)}, lines, as_json=as_json)
     if code:
         raise typer.Exit(code)
 
@@ -76,7 +74,7 @@ def _json(state: RelayState) -> dict[str, Any]:
         "relay": {"url": state.url, "reachable": state.reachable, "problem": problem},
         "home": home,
         "outbox": outbox,
-        "forgotten": iso_times(state.forgotten),
+        "forgotten": record(state.forgotten),
         "streams": [_stream_json(one) for one in state.streams],
         "skips": [
             {"device": names.get(one.stream), **json_row(one, "stream", "seq", "code", "at")} for one in state.skips

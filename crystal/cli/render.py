@@ -110,13 +110,13 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
         out.write(line.encode(encoding, "replace").decode(encoding) + "\n")
 
 
-def say_item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> None:
-    """Print a label and a text, wrapped and indented below the label; without a terminal in one line, for ``grep``.
+def item(label: str, text: str, look: Look, *, style: Callable[[str], str] = str) -> list[str]:
+    """Return a label and a text in lines, wrapped and indented below the label; without a terminal one, for ``grep``.
 
     Long words such as paths, and commands, are not broken, so that they can be copied. The label must be plain text.
     """
     first, *others = wrapped(text, look, cells(label))
-    say((style(label) if look.is_terminal else label) + first, *others)
+    return [(style(label) if look.is_terminal else label) + first, *others]
 
 
 def wrapped(text: str, look: Look, indent: int, *, whole: re.Pattern[str] = _COMMAND) -> list[str]:
@@ -200,11 +200,10 @@ def padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
-def say_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of cells: the first column left-aligned, the others right-aligned."""
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines: the first column left-aligned, the others right-aligned."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-    for first, *rest in rows:
-        say("  ".join([padded(first, widths[0]), *map(str.rjust, rest, widths[1:])]))
+    return ["  ".join([padded(first, widths[0]), *map(str.rjust, rest, widths[1:])]) for first, *rest in rows]
 
 
 def speaker(role: str, tool: str | None = None, harness: str | None = None) -> str:

@@ -11,7 +11,7 @@ from crystal.app.context import Machine, current_folder, open_reader
 from crystal.app.mirror import mirror_notes
 from crystal.app.validity import turns_with_validity
 from crystal.cli import render
-from crystal.cli.json_output import print_json, record
+from crystal.cli.json_output import answer, print_json, record
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, argument, flag, option
 from crystal.cli.pager import paged
@@ -237,16 +237,11 @@ def sessions(
         folder = project_value(machine, project)
         found, notes = list_sessions(machine.stores, project=folder, agent=agent, since=start, before=end, limit=count)
         notes = (*notes, *mirror_notes(machine.mirror, now))
-    if as_json:
-        print_json({"notes": notes, "sessions": [record(one) for one in found]})
-        return
-    render.note(*notes)
-    if found:
-        render.say(*_lines(found, now, render.look_of(sys.stdout)))
-    elif not notes:
-        narrowed = any(one is not None for one in (project, agent, since, before))
-        next_step = "widen the filters" if narrowed else "import past sessions: crystal backfill"
-        render.say_nothing("no sessions", next_step)
+    lines = _lines(found, now, render.look_of(sys.stdout)) if found else []
+    narrowed = any(one is not None for one in (project, agent, since, before))
+    nothing = "no sessions", "widen the filters" if narrowed else "import past sessions: crystal backfill"
+    every = {"notes": notes, "sessions": record(found)}
+    answer(every, lines, as_json=as_json, notes=notes, nothing=None if notes else nothing)
 
 
 def _lines(found: list[SessionSummary], now: int, look: Look) -> list[str]:

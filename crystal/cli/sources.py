@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +18,15 @@ from crystal.app.sources import RemovedSource, add_source, remove_source, sync_s
 from crystal.cli.capture import SYNC_SECONDS
 from crystal.cli.confirm import confirm
 from crystal.cli.follow_up import enrich_here
-from crystal.cli.json_output import iso_times, print_json
+from crystal.cli.json_output import answer, record
 from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.progress import bar_shown
-from crystal.cli.render import cells, count_words, first_of, look_of, one_line, padded, say, say_item, say_nothing, warn
+from crystal.cli.render import cells, count_words, first_of, item, look_of, one_line, padded, say, warn
 from crystal.sources.sync import SyncReport
 from crystal.timewords.parse import ago
 
 SHOWN = 10
+NOTHING = "no sources yet", "crystal sources add PATH"
 CHANGES = ("added", "changed", "renamed", "removed")
 """Numbers of files in a report."""
 TIMES = frozenset(("added_at", "synced_at"))
@@ -117,14 +119,10 @@ def read_sources(machine: Machine, name: str | None = None, *, show: bool) -> tu
 def _sync_and_say(machine: Machine, name: str | None, *, as_json: bool) -> None:
     reports, problems = read_sources(machine, name, show=not as_json)
     problems += enrich_here(machine, seconds=SYNC_SECONDS, show=not as_json)
-    if as_json:
-        print_json({"sources": [asdict_of(one) for one in reports], "warnings": problems})
-        return
-    for one in reports:
-        say(*_report_lines(one))
-    if not reports and not problems:
-        say_nothing("no sources yet", "crystal sources add PATH")
-    warn(*problems)
+    done = {"sources": [asdict_of(one) for one in reports], "warnings": problems}
+    lines = chain.from_iterable(map(_report_lines, reports))
+    answer(done, lines, as_json=as_json, nothing=None if problems else NOTHING)
+    warn(*([] if as_json else problems))
 
 
 def asdict_of(one: SyncReport) -> dict[str, Any]:
@@ -167,14 +165,10 @@ def _report_lines(one: SyncReport) -> Iterator[str]:
 def _print_status(*, as_json: bool) -> None:
     with open_reader() as machine:
         found, now = list_sources(machine), machine.now()
-    if as_json:
-        print_json({"sources": [iso_times(asdict(one), TIMES) for one in found]})
-        return
-    look, width = look_of(sys.stdout), max((cells(one.name) for one in found), default=0)
+    look, width, lines = look_of(sys.stdout), max((cells(one.name) for one in found), default=0), list[str]()
     for one in found:
-        say_item(f"{padded(one.name, width)}  ", ", ".join(_state_words(one, now)), look, style=look.name)
-    if not found:
-        say_nothing("no sources yet", "crystal sources add PATH")
+        lines += item(f"{padded(one.name, width)}  ", ", ".join(_state_words(one, now)), look, style=look.name)
+    answer({"sources": record(found, TIMES)}, lines, as_json=as_json, nothing=NOTHING)
 
 
 def _state_words(one: SourceState, now: int) -> Iterator[str]:
@@ -193,13 +187,8 @@ def _state_words(one: SourceState, now: int) -> Iterator[str]:
 def _say_removed(done: RemovedSource, *, as_json: bool) -> None:
     from crystal.cli.forget import proof_words
 
-    if as_json:
-        proof = None if done.proof is None else done.proof.as_dict()
-        found = {"name": done.name, "folder": done.folder, "chunks": done.chunks, "pending": done.pending}
-        print_json({**found, "proof": proof})
-        return
-    say(f"removed: {done.name}, {count_words(done.chunks, 'chunk')}; the files in {one_line(done.folder)} stay")
-    if done.pending:
+    lines = [f"removed: {done.name}, {count_words(done.chunks, 'chunk')}; the files in {one_line(done.folder)} stay"]
+    lines += [] if done.proof is None else proof_words(done.proof, ())
+    answer({**record(done), "proof": done.proof and done.proof.as_dict()}, lines, as_json=as_json)
+    if done.pending and not as_json:
         warn(done.pending)
-    if done.proof is not None:
-        say(*proof_words(done.proof, ()))

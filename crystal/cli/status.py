@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +13,9 @@ from crystal.app.capture_state import capture_state
 from crystal.app.context import default_paths, now_ms, open_machine, open_reader, this_config
 from crystal.capture.state import CaptureState, Condition, Reason
 from crystal.cli.capture_warning import state_line, warn_if_not_capturing
-from crystal.cli.json_output import TIMES, iso_times, print_json
+from crystal.cli.json_output import TIMES, answer, print_json, record
 from crystal.cli.options import AsJson, flag
-from crystal.cli.render import count_words, look_of, one_line, say, say_item, size_words
+from crystal.cli.render import count_words, item, look_of, one_line, say, size_words
 from crystal.errors import CrystalError, DamagedError, NotConfiguredError
 from crystal.model.quick_dataclass import replace
 from crystal.timewords.parse import ago
@@ -46,13 +45,10 @@ def status(as_json: AsJson = False) -> None:
         if _say_failure(error, state, line, as_json=as_json):
             raise typer.Exit(error.exit_code) from error
         raise
-    if as_json:
-        print_json(iso_times(found, STATUS_TIMES))
-    else:
-        typer.echo(line)
-        look = look_of(sys.stdout)
-        for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
-            say_item(f"{name:<12} ", words, look, style=look.dim)
+    look, lines = look_of(sys.stdout), [line]
+    for name, words in _lines(found, lambda ms: "never" if ms is None else ago(ms, now)):
+        lines += item(f"{name:<12} ", words, look, style=look.dim)
+    answer(record(found, STATUS_TIMES), lines, as_json=as_json)
     if state.condition is Condition.NOT_CAPTURING:
         raise typer.Exit(1)
 
@@ -67,7 +63,7 @@ def _say_failure(error: CrystalError, state: CaptureState, line: str, *, as_json
         print_json({"capture": state_as_json(state), **problem})
     elif is_shown:
         typer.echo(line)
-        say_item("FAIL  ", one_line(f"memory: {error.message}"), look_of(sys.stdout))
+        say(*item("FAIL  ", one_line(f"memory: {error.message}"), look_of(sys.stdout)))
         say(f"      fix: {(error.hint or '').removeprefix('run: ')}")
     return is_shown
 
@@ -241,17 +237,14 @@ def doctor(
 
     checks = examine(deep=deep)
     failed = any(check.verdict == "failure" for check in checks)
-    if as_json:
-        rows = [asdict(check) for check in checks]
-        print_json({"ok": not failed, "checks": rows})
-    else:
-        look = look_of(sys.stdout)
-        styles = {"ok": look.good, "note": look.dim, "warning": look.warning, "failure": look.bad}
-        for check in checks:
-            words = one_line(f"{check.name}: {check.message}")
-            say_item(f"{MARKS[check.verdict]:<5} ", words, look, style=styles[check.verdict])
-            if check.fix and check.verdict != "ok":
-                say(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
+    look, lines = look_of(sys.stdout), list[str]()
+    styles = {"ok": look.good, "note": look.dim, "warning": look.warning, "failure": look.bad}
+    for check in checks:
+        words = one_line(f"{check.name}: {check.message}")
+        lines += item(f"{MARKS[check.verdict]:<5} ", words, look, style=styles[check.verdict])
+        if check.fix and check.verdict != "ok":
+            lines.append(look.bold("      fix: ") + check.fix.removeprefix("run: "))  # one line: it is copied
+    answer({"ok": not failed, "checks": record(checks)}, lines, as_json=as_json)
     if failed:
         raise typer.Exit(1)
 

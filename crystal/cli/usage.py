@@ -7,33 +7,35 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from crystal.app.context import open_reader
-from crystal.app.usage import Period
+from crystal.app.usage import Period, UsageReport
 from crystal.app.usage import usage as gather
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.options import AsJson
 from crystal.cli.reflect import asked_lines
-from crystal.cli.render import count_words, lasting, look_of, price, say, say_item
+from crystal.cli.render import count_words, item, lasting, look_of, price
 
 
 def usage(as_json: AsJson = False) -> None:
     """Show what was learned, what sessions were told, and what models cost, in 24 hours, 7 and 30 days."""
     with open_reader() as machine:
         found = gather(machine)
-    if as_json:
-        periods = {name: {**asdict(one), "run": one.run._asdict()} for name, one in found.periods.items()}
-        for figures in periods.values():
-            figures["run"].pop("at")
-        print_json({"pool": found.pool, "sessions_to_read": found.sessions_to_read, "periods": periods})
-        return
+    periods = {name: {**asdict(one), "run": one.run._asdict()} for name, one in found.periods.items()}
+    for figures in periods.values():
+        figures["run"].pop("at")
+    told = {"pool": found.pool, "sessions_to_read": found.sessions_to_read, "periods": periods}
+    answer(told, _lines(found), as_json=as_json)
+
+
+def _lines(found: UsageReport) -> Iterator[str]:
     pool, look = found.pool, look_of(sys.stdout)
     states = ", ".join(f"{pool[state]:,} {state}" for state in ("active", "proposed", "archived"))
     doubts = f"{pool['unreviewed']:,} to review, {pool['low_confidence']:,} of low confidence"
-    say_item("memories    ", f"{states}; {doubts}", look)
-    say(f"to learn    from {count_words(found.sessions_to_read, 'session')}")
+    yield from item("memories    ", f"{states}; {doubts}", look)
+    yield f"to learn    from {count_words(found.sessions_to_read, 'session')}"
     for name, period in found.periods.items():
-        say("", f"last {name}")
+        yield from ("", f"last {name}")
         for label, text in _rows(period):
-            say_item(f"  {label:10}", text, look)
+            yield from item(f"  {label:10}", text, look)
 
 
 def _rows(period: Period) -> Iterator[tuple[str, str]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer, print_json
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import progress_bar
-from crystal.cli.render import count_words, hint, look_of, say_item, size_words, warn
+from crystal.cli.render import count_words, hint, item, look_of, size_words, warn
 
 if TYPE_CHECKING:
     from crystal.app.integrity import RepairResult
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_BEHIND = 1
 EXIT_DAMAGED = 6
+AGREE = "archive, database and vectors agree"
 FAULT_FIELDS = ("kind", "what", "message", "start", "stop")
 
 
@@ -40,10 +42,9 @@ def verify(
     else:
         with open_to_prove() as machine, progress_bar("reading", bytes_to_prove(machine)) as advance:
             mended = RepairResult(prove(machine, advance))
-    if as_json:
-        print_json(_as_json(mended))
-    else:
-        _print(mended, tried=mend)
+    answer(_as_json(mended), _lines(mended), as_json=as_json)
+    if mended.proof.faults and not as_json:
+        hint(_next_step(mended.proof, tried=mend))
     if mended.proof.damaged:
         raise typer.Exit(EXIT_DAMAGED)
     if mended.proof.faults:
@@ -100,33 +101,29 @@ def _as_json(mended: RepairResult) -> dict[str, object]:
     }
 
 
-def _print(mended: RepairResult, *, tried: bool) -> None:
+def _lines(mended: RepairResult) -> Iterator[str]:
     look, proof = look_of(sys.stdout), mended.proof
     if mended.back:
-        say_item("recovered: ", ", ".join(mended.back), look, style=look.good)
+        yield from item("recovered: ", ", ".join(mended.back), look, style=look.good)
     for line in mended.missing:
-        say_item("lost: ", line, look, style=look.warning)
+        yield from item("lost: ", line, look, style=look.warning)
     if mended.kept is not None:
-        typer.echo(f"kept: {mended.kept}, the old file; delete it when nothing is missing")
+        yield f"kept: {mended.kept}, the old file; delete it when nothing is missing"
     for line in mended.done:
-        say_item("repaired: ", line, look, style=look.good)
-    typer.echo(
-        f"{count_words(proof.transcripts, 'transcript')}"
-        + (f", {proof.files_gone} of them only in the archive" if proof.files_gone else "")
-    )
-    for state, size in sorted(proof.bytes_by_state.items(), key=lambda item: -item[1]):
-        typer.echo(f"  {size_words(size):>10}  {state}")
+        yield from item("repaired: ", line, look, style=look.good)
+    gone = f", {proof.files_gone} of them only in the archive" if proof.files_gone else ""
+    yield count_words(proof.transcripts, "transcript") + gone
+    for state, size in sorted(proof.bytes_by_state.items(), key=lambda row: -row[1]):
+        yield f"  {size_words(size):>10}  {state}"
     for fault in proof.faults:
         where = "" if fault.start is None else f", bytes {fault.start:,} to {fault.stop:,}"
-        say_item(f"{fault.kind}: ", f"{fault.what}{where}: {fault.message}", look, style=look.bad)
-    if not proof.faults:
-        share, words = "100 % ", "of all bytes are accounted for"
-        if not proof.transcripts:
-            share, words = "ok ", "nothing has been captured yet"
-        say_item(share, f"{words}; archive, database and vectors agree", look, style=look.good)
-        return
-    say_item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
-    hint(_next_step(proof, tried=tried))
+        yield from item(f"{fault.kind}: ", f"{fault.what}{where}: {fault.message}", look, style=look.bad)
+    if proof.faults:
+        yield from item(f"{proof.percent:.3f} % ", "proved", look, style=look.bad)
+    elif proof.transcripts:
+        yield from item("100 % ", f"of all bytes are accounted for; {AGREE}", look, style=look.good)
+    else:
+        yield from item("ok ", f"nothing has been captured yet; {AGREE}", look, style=look.good)
 
 
 def _next_step(proof: Proof, *, tried: bool) -> str:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 from crystal.app.context import Machine, current_folder, open_reader
 from crystal.cli import render
-from crystal.cli.json_output import print_json, record
+from crystal.cli.json_output import answer, record
 from crystal.cli.options import AsJson, Limit, OnlyProject, argument, flag, option
-from crystal.cli.render import cells, count_words, look_of, one_line, padded, say, say_nothing
+from crystal.cli.render import cells, count_words, look_of, one_line, padded
 from crystal.cli.values import project_value, time_span, unknown_project, whole_number
 from crystal.errors import UsageError
 from crystal.store.notes import count_unindexed
 from crystal.timewords.parse import clock
 
 if TYPE_CHECKING:
-    from crystal.app.about import Event
+    from crystal.app.about import Event, ThingHistory
     from crystal.app.blame import BlamedLines
     from crystal.app.fixes import KnownFix
     from crystal.app.work import ChangedFile, KnownCommand
@@ -49,21 +49,20 @@ def changed(
         place = project_value(machine, project)
         found = changed(machine, session=session, since=start, before=end, project=place)
         notes = _notes(machine, project)
-    if as_json:
-        print_json({"files": [record(one) for one in found[:most]], "number": len(found), "notes": notes})
-        return
-    render.note(*notes)
-    if not found:
-        known = "no known edit" + ("" if session or since or before else " in the last day")
-        say_nothing(known, "see every edit: crystal changed --since 2000-01-01")
-        return
-    _say_changed(found[:most], now)
-    if len(found) > most:
-        render.note(f"{len(found) - most} more: add --limit {len(found)} to the same command")
+    known = "no known edit" + ("" if session or since or before else " in the last day")
+    nothing = known, "see every edit: crystal changed --since 2000-01-01"
+    told = {"files": record(found[:most]), "number": len(found), "notes": notes}
+    notes = [*notes, *_more(found, most)]
+    answer(told, _changed_lines(found[:most], now), as_json=as_json, notes=notes, nothing=nothing)
 
 
-def _say_changed(files: Sequence[ChangedFile], now: int) -> None:
-    """Print one line for each file; on a terminal, two lines if it is too long."""
+def _more(found: Sequence[object], most: int) -> list[str]:
+    left = len(found) - most
+    return [f"{left} more: add --limit {len(found)} to the same command"] if left > 0 else []
+
+
+def _changed_lines(files: Sequence[ChangedFile], now: int) -> Iterator[str]:
+    """Yield one line for each file; on a terminal, two lines if it is too long."""
     look, times = look_of(sys.stdout), [clock(one.last_at, now) for one in files]
     for when, one in zip(times, files, strict=True):
         path = one_line(f"{one.path} (now {one.now})" if one.now else one.path)
@@ -71,9 +70,9 @@ def _say_changed(files: Sequence[ChangedFile], now: int) -> None:
         edits, sessions = count_words(one.edits, "edit"), " ".join(name[:SHORT_ID] for name in one.sessions[-3:])
         names = f"{look.dim(edits)} in {sessions}"
         if look.is_terminal and cells(f"{size} {path}  {edits} in {sessions}") > look.width:
-            say(path, f"  {size} {names}")
+            yield from (path, f"  {size} {names}")
         else:
-            say(f"{size} {path}  {names}")
+            yield f"{size} {path}  {names}"
 
 
 def blame(
@@ -91,19 +90,15 @@ def blame(
     with open_reader() as machine:
         found, now = blame(machine, place, project=project_value(machine, project)), machine.now()
         notes = _notes(machine, project)
-    if as_json:
-        lines = [{**record(one), "call": None if one.call is None else record(one.call)} for one in found.lines]
-        print_json({**record(found), "lines": lines, "notes": [*notes, *found.notes]})
-        return
-    _say_blame(found.lines, now)
-    render.note(*notes, *found.notes)
-    if found.project is None:
+    told = {**record(found), "notes": [*notes, *found.notes]}
+    answer(told, _blame_lines(found.lines, now), as_json=as_json, notes=told["notes"])
+    if found.project is None and not as_json:
         render.note("crystal knows no session in this folder")
         render.hint(f"if it is a copy of a project, run: crystal blame {quote(place)} --project NAME")
 
 
-def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
-    """Print who wrote the lines; lines that no session wrote share one row, whatever commits they are from."""
+def _blame_lines(lines: Sequence[BlamedLines], now: int) -> Iterator[str]:
+    """Yield who wrote the lines; lines that no session wrote share one row, whatever commits they are from."""
     from crystal.app.blame import line_span
 
     look, told = look_of(sys.stdout), set[str]()
@@ -114,11 +109,11 @@ def _say_blame(lines: Sequence[BlamedLines], now: int) -> None:
             commits = {one.commit for one in same}
             commit = f" (commit {same[0].commit[:10]})" if same[0].commit and len(commits) == 1 else ""
             these = "these lines" if span.startswith("lines") else "this line"
-            say(f"{span}: no session is known to have written {these}{commit}")
+            yield f"{span}: no session is known to have written {these}{commit}"
             continue
-        say(f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}")
+        yield f"{look.bold(span)}: session {look.name(call.session_id[:SHORT_ID])}, {_place(call, now)}"
         if call.uuid not in told:
-            say(*_why(call), _show(call, "  "))
+            yield from (*_why(call), _show(call, "  "))
         told.add(call.uuid)
 
 
@@ -131,7 +126,6 @@ def how(
 ) -> None:
     """Show the commands that did something here and succeeded, with what the agent said that they do."""
     from crystal.app.work import how
-    from crystal.work.command_ranking import SURE
 
     most, words = whole_number(limit, "--limit"), " ".join(question)
     if not words.strip():
@@ -140,21 +134,20 @@ def how(
         now, place = machine.now(), _here(machine, project, everywhere=everywhere)
         found = how(machine, words, project=place)[:most]
         notes = _notes(machine, project)
-    if as_json:
-        print_json({"commands": [{**record(one), "call": record(one.call)} for one in found], "notes": notes})
-        return
-    render.note(*notes)
-    if not found:
-        wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
-        say_nothing("no known command did this" + (" here" if place else ""), f"try: {wider}")
-        return
-    look = look_of(sys.stdout)
-    for one in found:
-        perhaps = "" if one.certainty >= SURE else "perhaps: "
-        say(f"{perhaps}{look.bold(one_line(one.command))}")
-        count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
-        told = [f"  {one_line(one.about)}"] if one.about else []
-        say(f"  {count}, last {_place(one.call, now)}", *_end(one), *told, _show(one.call, "  "))
+    wider = f"crystal search {quote(words)}" if place is None else f"crystal how --all {quote(words)}"
+    nothing = "no known command did this" + (" here" if place else ""), f"try: {wider}"
+    lines = (line for one in found for line in _command_lines(one, now))
+    answer({"commands": record(found), "notes": notes}, lines, as_json=as_json, notes=notes, nothing=nothing)
+
+
+def _command_lines(one: KnownCommand, now: int) -> Iterator[str]:
+    from crystal.work.command_ranking import SURE
+
+    perhaps = "" if one.certainty >= SURE else "perhaps: "
+    yield f"{perhaps}{look_of(sys.stdout).bold(one_line(one.command))}"
+    count = f"succeeded {count_words(one.runs, 'time')} in {count_words(one.sessions, 'session')}"
+    told = [f"  {one_line(one.about)}"] if one.about else []
+    yield from (f"  {count}, last {_place(one.call, now)}", *_end(one), *told, _show(one.call, "  "))
 
 
 def _end(one: KnownCommand) -> list[str]:
@@ -188,22 +181,20 @@ def fix(
         now = machine.now()
         found = fix(machine, text, project=_here(machine, project), is_only=project is not None)[:most]
         notes = _notes(machine, project)
-    if as_json:
-        print_json({"fixes": [_fix_record(one) for one in found], "notes": notes})
-        return
-    render.note(*notes)
-    if not found:
-        words = one_line(text.strip().splitlines()[-1])
-        say_nothing("no known cure of this error", f"search for it: crystal search {quote(words[:100])}")
-        return
-    for one in found:
-        say(look_of(sys.stdout).bold(one_line(one.error)))
-        say(f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}", _show(one.failed, "    "))
-        for step in one.steps:
-            say(f"  then: {one_line(step.command or f'edited {step.file}')}", _show(step.call, "    "))
-            say(*(f"    - {one_line(line)}" for line in step.removed))
-            say(*(f"    + {one_line(line)}" for line in step.added))
-        say("  then it succeeded", _show(one.succeeded, "    "))
+    words = one_line(text.strip().splitlines()[-1])
+    nothing = "no known cure of this error", f"search for it: crystal search {quote(words[:100])}"
+    lines = (line for one in found for line in _fix_lines(one, now))
+    answer({"fixes": record(found), "notes": notes}, lines, as_json=as_json, notes=notes, nothing=nothing)
+
+
+def _fix_lines(one: KnownFix, now: int) -> Iterator[str]:
+    yield look_of(sys.stdout).bold(one_line(one.error))
+    yield from (f"  failed: {one_line(one.command)}", f"    {_place(one.failed, now)}", _show(one.failed, "    "))
+    for step in one.steps:
+        yield from (f"  then: {one_line(step.command or f'edited {step.file}')}", _show(step.call, "    "))
+        yield from (f"    - {one_line(line)}" for line in step.removed)
+        yield from (f"    + {one_line(line)}" for line in step.added)
+    yield from ("  then it succeeded", _show(one.succeeded, "    "))
 
 
 def about(
@@ -218,7 +209,7 @@ def about(
     crystal looks in this folder's project first, then in all. What matters most is shown, the latest first.
     For a person, a pull request or a commit it also shows commits in this project's repository.
     """
-    from crystal.app.about import about, most_telling
+    from crystal.app.about import about
     from crystal.app.file_paths import FilePaths
 
     most, name = whole_number(limit, "--limit"), " ".join(thing)
@@ -230,40 +221,35 @@ def about(
         place = _here(machine, project, everywhere=True) if everywhere else folder
         found = about(machine, name, project=place, is_only=project is not None, folder=folder)
         notes = _notes(machine, project)
-    if as_json:
-        events = [record(one) for one in found.events]
-        print_json({**record(found), "events": events, "notes": [*notes, *found.notes]})
-        return
-    render.note(*notes, *found.notes)
-    if not found.events:
-        say_nothing(f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}")
-        return
+    notes += found.notes
+    nothing = f"nothing is known of {one_line(name)}", f"search for it: crystal search {quote(name)}"
+    more, lines = _more(found.events, most), _history_lines(found, most, now) if found.events else ()
+    told = {**record(found), "notes": notes}
+    answer(told, lines, as_json=as_json, notes=[*notes, *more], nothing=nothing)
+
+
+def _history_lines(found: ThingHistory, most: int, now: int) -> Iterator[str]:
+    from crystal.app.about import most_telling
+
     look = look_of(sys.stdout)
     kind = "" if found.kind == "name" else f" ({found.kind})"
     where = f" in {count_words(found.sessions, 'session')}" if found.sessions else ""
-    say(f"{look.bold(one_line(found.thing))}{kind}: {count_words(len(found.events), 'event')}{where}")
+    yield f"{look.bold(one_line(found.thing))}{kind}: {count_words(len(found.events), 'event')}{where}"
     for one in most_telling(found.events, most):
-        _say_event(one, look, now)
+        yield from _event_lines(one, look, now)
     if found.related:
         files = [f"{one_line(file)} ({number})" for file, number in found.related[:MAX_RELATED]]
-        say(f"edited in the same sessions: {', '.join(files)}")
-    if len(found.events) > most:
-        render.note(f"{len(found.events) - most} more: add --limit {len(found.events)} to the same command")
+        yield f"edited in the same sessions: {', '.join(files)}"
 
 
-def _say_event(one: Event, look: render.Look, now: int) -> None:
-    """Print an event, its reason, and where to read it."""
+def _event_lines(one: Event, look: render.Look, now: int) -> Iterator[str]:
+    """Yield an event, its reason, and where to read it."""
     times = f" {one.times} times" if one.times > 1 else ""
-    say(f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}")
+    yield f"{look.name(one.what)}{times}{one.size}: {one_line(one.text)}"
     if one.why:
-        say(f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}")
+        yield f"  {WHY[one.what]}: {render.clipped(one_line(one.why), look.width - 11)}"
     place = ", ".join(part for part in (clock(one.at, now), one.project, one.place) if part)
-    say(f"  {look.dim(place)}")
-
-
-def _fix_record(one: KnownFix) -> dict[str, object]:
-    steps = [{**record(step), "call": record(step.call)} for step in one.steps]
-    return {**record(one), "failed": record(one.failed), "steps": steps, "succeeded": record(one.succeeded)}
+    yield f"  {look.dim(place)}"
 
 
 def _here(machine: Machine, project: str | None, *, everywhere: bool = False) -> str | None:

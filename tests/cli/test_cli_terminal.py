@@ -179,13 +179,19 @@ def test_a_pager_may_end_early(tmp_path, pager, code, expected):
 
 def test_items_are_wrapped_between_words_on_a_terminal_and_whole_elsewhere(capsys):
     text = "one two three four five six seven eight nine ten"
-    render.say_item("FAIL ", text, render.Look(30, colour=True, is_terminal=True), style=lambda label: f"<{label}>")
+    render.say(
+        *render.item("FAIL ", text, render.Look(30, colour=True, is_terminal=True), style=lambda label: f"<{label}>")
+    )
     assert capsys.readouterr().out == "<FAIL >one two three four five\n     six seven eight nine ten\n"
-    render.say_item("ok ", "in /a/path/longer/than/the/line/is.db", render.Look(30, colour=False, is_terminal=True))
+    render.say(
+        *render.item("ok ", "in /a/path/longer/than/the/line/is.db", render.Look(30, colour=False, is_terminal=True))
+    )
     assert capsys.readouterr().out == "ok in\n   /a/path/longer/than/the/line/is.db\n"
-    render.say_item("", "2 wait (run: crystal sources sync && crystal sync); mend", render.Look(30, False, True))
+    render.say(
+        *render.item("", "2 wait (run: crystal sources sync && crystal sync); mend", render.Look(30, False, True))
+    )
     assert capsys.readouterr().out == "2 wait (run:\ncrystal sources sync && crystal sync);\nmend\n"
-    render.say_item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>")
+    render.say(*render.item("FAIL ", text, render.Look(30, colour=False), style=lambda label: f"<{label}>"))
     assert capsys.readouterr().out == f"FAIL {text}\n"
 
 
