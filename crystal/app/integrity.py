@@ -103,6 +103,7 @@ def repair_all(machine: Machine, proof: Proof) -> list[str]:
                 find_project=project_finder(machine.store),
             )
         )
+        done.extend(leave_to_transcripts(capture, proof.faults, machine.places.ldm_home))
         own = machine.memory_record()
         memories = reconcile(machine.store, own)  # record and database complete each other
         returned = restore_memories(machine.store, machine.places.ldm_home / "agents", own)
@@ -134,6 +135,18 @@ def take_files(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> lis
         taken = RebuildResult()
         rebuild.take_archive(path, taken)
         done.append(f"{path.name}: {taken.turns} turns read from the archive")
+    return done
+
+
+def leave_to_transcripts(capture: Capture, faults: Sequence[Fault], ldm_home: Path) -> list[str]:
+    """Let transcripts be read again where their archives are damaged for good; return what was done, in words."""
+    rebuild, done = Rebuild(capture, ldm_home, project_finder(capture.store)), []
+    wanted = {fault.transcript for fault in faults if fault.kind == "archive"}
+    for state in (one for one in all_states(capture.store) if one.id in wanted):
+        left = rebuild.leave_to_transcript(state)
+        if left is not None:
+            rest = f"; to import the rest ({left:,} bytes): crystal backfill" if left else ""
+            done.append(f"{state.archive}: what is damaged comes from {state.path} again{rest}")
     return done
 
 

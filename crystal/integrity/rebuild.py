@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,6 +119,24 @@ class Rebuild:
                 state, self.ldm_home / str(state.archive), ledger.archive_end(self.store, state.id), taken
             )
 
+    def leave_to_transcript(self, state: ledger.TranscriptState) -> int | None:
+        """Drop the rows of unreadable frames, so that their lines are read from the transcript again.
+
+        Returns:
+            How many bytes of the transcript only backfill imports; None if nothing was changed: every frame is
+            readable, or the transcript is not on this disk, or does not consist of lines.
+        """
+        if state.archive is None or state.origin.device != self.capture.device or state.mark.counts_records:
+            return None
+        path, found = self.ldm_home / state.archive, self._on_disk_of(state.mark.transcript)
+        rows = [row for row in checks.ledger_rows(self.store, state.id) if row.length]
+        lost = [row.id for row in rows if archive.text_of(path, archive.Frame(row.offset, row.length)) is None]
+        if found is None or not lost:
+            return None
+        with self.store.transaction():
+            ledger_rebuild.drop_rows(self.store, lost)
+            return self._compare_with_disk(state, path)
+
     # -- one archive -------------------------------------------------------------------------------------------------
 
     def _agrees(self, state: ledger.TranscriptState, path: Path) -> bool:
@@ -188,6 +206,9 @@ class Rebuild:
         _, owner, subagent = reader.identify(reader.path_of(session, name))
         if owner is None or not reader.is_session_id(owner):
             named, by_lines = reader.owner(_lines_in(path), Context())
+            on_disk = self._on_disk_of(key) if named is None and agent == self.capture.agent else None
+            if on_disk is not None:  # the archive has no line that names it any more
+                return key, self.capture.origin_of(on_disk.path)[1]
             owner, subagent = named or owner or key, subagent or by_lines
         device = self.device_of(agent) or self.capture.device
         return key, Origin(agent, device, owner, subagent, harness)
@@ -211,20 +232,20 @@ class Rebuild:
 
     # -- what is private, or forgotten -------------------------------------------------------------------------------
 
-    def _on_disk_of(self, state: ledger.TranscriptState) -> finder.TranscriptFile | None:
-        """Return the transcript on disk; None if it is gone."""
+    def _on_disk_of(self, key: str) -> finder.TranscriptFile | None:
+        """Return the transcript on disk with a key; None if it is gone."""
         if not self._on_disk:
             roots, folders = self.capture.roots, self.capture.folders
             for one in finder.all_transcripts(roots):
                 self._on_disk[identify(one.path, finder.root_of(one.path, folders).harness).key] = one
-        return self._on_disk.get(state.mark.transcript)
+        return self._on_disk.get(key)
 
     def _is_recognised(self, state: ledger.TranscriptState) -> bool:
         """Return False if capture would read a transcript again from its start: its watermark may be damaged, too.
 
         One that cannot be read is taken for the same: the sweep names it, and the rest is rebuilt.
         """
-        found = self._on_disk_of(state)
+        found = self._on_disk_of(state.mark.transcript)
         if found is None:
             return True
         with suppress(CrystalError, OSError), finder.opened(found.path) as file:
@@ -234,7 +255,7 @@ class Rebuild:
 
     def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
         """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""
-        found = self._on_disk_of(state)
+        found = self._on_disk_of(state.mark.transcript)
         if found is None:
             return 0
         reader, cleaner = reader_of(state.origin.harness), self.capture.cleaner
@@ -244,7 +265,8 @@ class Rebuild:
         with finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)
             file.seek(0)
-            stretches = archived.stretches(file, end)
+            # A transcript of which nothing is archived counts as older than crystal, as at the first installation.
+            stretches = archived.stretches(file, end) or [(0, end, BEFORE_CRYSTAL)] * bool(end)
             kept = stretches[-1][1] if stretches else 0
             tail_hash = tail.tail_hash(file, kept, cleaner)
         generation, now = state.mark.generation + 1, self.capture.clock()
@@ -327,9 +349,10 @@ def write_turns(
     return added.turns
 
 
-def _lines_in(path: Path) -> Iterator[bytes]:
-    """Yield every line of an archive."""
-    return (line for _, text in archive.placed_frames(path) for line in (text or b"").split(b"\n"))
+def _lines_in(path: Path) -> Iterable[bytes]:
+    """Yield every line of an archive; none if the file is missing."""
+    frames = archive.placed_frames(path) if path.exists() else ()
+    return (line for _, text in frames for line in (text or b"").split(b"\n"))
 
 
 def records_in(text: bytes, harness: str) -> list[SeenRecord]:

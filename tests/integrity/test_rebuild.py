@@ -89,6 +89,26 @@ def test_what_a_damaged_archive_lost_comes_from_the_transcript(memory: Memory) -
     assert "hunter2" not in " ".join(memory.texts("user"))
 
 
+@pytest.mark.parametrize("size", [None, 0, 200, -20])
+def test_what_an_archive_loses_after_a_repair_comes_from_the_transcript(memory: Memory, size: int | None) -> None:
+    """The archive is deleted, or cut to a size, when the ledger places its lines no more in the transcript."""
+    _lose(memory)
+    assert crystal("verify", "--repair").code == 0
+    archive = next(memory.home.rglob(f"{SESSION}.jsonl.zst"))
+    if size is None:
+        archive.unlink()
+    else:
+        archive.write_bytes(archive.read_bytes()[:size])
+    done = crystal("verify", "--repair")
+    assert (done.code, "comes from" in done.out) == (0, True), done.out + done.err
+    assert crystal("backfill").code == 0
+    assert _said_in(memory) == ["new one", "new three", "new two", "old one", "old two"]
+    archived = b"".join(frames_in(archive))
+    assert [archived.count(b"new %s" % word) for word in (b"one", b"two", b"three")] == [1, 1, 1]
+    assert "hunter2" not in " ".join(memory.texts("user"))
+    assert crystal("verify").code == 0
+
+
 @examples(30)
 @given(told=st.lists(st.sampled_from(["n1", "n2", "said"]), max_size=8), old=st.integers(0, 8), cuts=st.integers(1, 3))
 def test_each_line_without_an_id_is_archived_once(

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,8 @@ PIECES = (1, 7, 300, 5000, 40_000)
 """Bytes by which a transcript grows at a step."""
 REPAIR_EXIT_CODES = (0, 1)
 MISFORTUNES = {
-    "": 12, "kill": 6, "fill": 1, "lose index": 1, "search": 2, "sync": 1, "flip": 1, "cut": 1, "delete": 1, "lose log": 1
+    "": 12, "kill": 6, "fill": 1, "lose index": 1, "search": 2, "sync": 1, "flip": 1, "cut": 1, "delete": 1,
+    "lose log": 1, "flip archive": 1, "cut archive": 1, "lose archive": 1, "rewrite": 1, "move": 1
 }  # fmt: skip
 """What happens at a step besides growth, with how often it is in the deck."""
 
@@ -73,10 +75,10 @@ class Trial:
         if self.command("verify").returncode != 0:
             self.failures.append("verify does not say that all is there")
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of crystal; no command ends with a traceback."""
+    def command(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run a command of crystal, at most so long; no command ends with a traceback."""
         done = subprocess.run(
-            [sys.executable, "-m", "crystal", *words], env=self._env(), capture_output=True, text=True, timeout=300,
+            [sys.executable, "-m", "crystal", *words], env=self._env(), capture_output=True, text=True, timeout=seconds,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         if "Traceback" in done.stderr + done.stdout:
@@ -159,13 +161,27 @@ class Trial:
             shutil.rmtree(self.database.with_name("index"), ignore_errors=True)
         elif misfortune in ("search", "sync"):
             self.command(*(("search", "commit") if misfortune == "search" else ("sync",)))
-        elif misfortune in ("flip", "cut", "delete", "lose log") and self.database.exists():
+        elif misfortune == "rewrite":
+            self._rewrite(self.dice.choice(sorted(self.whole)))
+        elif misfortune == "move":
+            self.transcripts = self.transcripts.rename(self.transcripts.with_name(f"-home-dev-{self.dice.random()}"))
+        elif misfortune not in ("", "fill") and self.database.exists():
             self.end_processes()
             self._damage(misfortune)
-            for words in (["search", "commit"], ["verify"], ["verify", "--repair"]):
-                done = self.command(*words)
-            if done.returncode not in REPAIR_EXIT_CODES:
-                self.failures.append(f"repair after {misfortune}: {done.returncode}, {done.stderr[-300:]}")
+            for words in (["search", "commit"], ["verify"]):
+                self.command(*words)
+            self._repair(misfortune)
+
+    def _repair(self, misfortune: str) -> None:
+        """Repair, in half of the cases after a repair that is killed."""
+        if self.dice.random() < 0.5:
+            with suppress(subprocess.TimeoutExpired):
+                self.command("verify", "--repair", seconds=self.dice.random())
+        done = self.command("verify", "--repair")
+        if done.returncode not in REPAIR_EXIT_CODES:
+            self.failures.append(
+                f"repair after {misfortune}: {done.returncode}, {done.stdout[-300:]}{done.stderr[-300:]}"
+            )
 
     def _fill_disk(self) -> None:
         """Fill the disk, run the hook and what a person would ask then, and make room again."""
@@ -181,8 +197,28 @@ class Trial:
             self.command(*words)
         filler.unlink()
 
+    def _rewrite(self, name: str) -> None:
+        """Replace a transcript by a copy, as a synchronised folder does."""
+        path = self.transcripts / name
+        if path.exists():
+            copy = shutil.copyfile(path, path.with_suffix(".copy"))
+            copy.replace(path)
+
     def _damage(self, kind: str) -> None:
-        if kind == "delete":
+        if kind.endswith(" archive"):
+            archives = sorted((self.home / ".ldm" / "agents").rglob("*.zst"))
+            if not archives:
+                return
+            path = self.dice.choice(archives)
+            data = bytearray(path.read_bytes())
+            if kind == "lose archive":
+                path.unlink()
+            elif kind == "flip archive":
+                data[self.dice.randrange(len(data))] ^= 1 << self.dice.randrange(8)
+                path.write_bytes(data)
+            else:
+                path.write_bytes(data[: self.dice.randrange(len(data))])
+        elif kind == "delete":
             self.database.unlink()
         elif kind == "lose log":
             self.database.with_name("crystal.db-wal").unlink(missing_ok=True)

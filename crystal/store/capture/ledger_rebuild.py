@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from crystal.model.capture import BEFORE_CRYSTAL, PRIVACY_LOST, Origin, Watermark
 from crystal.store.capture import ledger, snapshots
@@ -34,9 +35,13 @@ def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: s
 def forget_rows(store: Store, transcript: int) -> None:
     """Delete a transcript's ledger rows, so that its archived lines can be claimed again. Inside a transaction."""
     store.execute("DELETE FROM snapshot_records WHERE transcript = ?", (transcript,))
-    rows = "SELECT id FROM segments WHERE transcript = ?"
-    store.execute(f"UPDATE turns SET segment = NULL WHERE segment IN ({rows})", (transcript,))
-    store.execute("DELETE FROM segments WHERE transcript = ?", (transcript,))
+    drop_rows(store, store.all(int, "SELECT id FROM segments WHERE transcript = ?", (transcript,)))
+
+
+def drop_rows(store: Store, rows: Sequence[int]) -> None:
+    """Delete ledger rows; their turns stay, and belong to the next row that claims them. Inside a transaction."""
+    store.execute("UPDATE turns SET segment = NULL WHERE segment IN (SELECT value FROM json_each(?))", (rows,))
+    store.execute("DELETE FROM segments WHERE id IN (SELECT value FROM json_each(?))", (rows,))
 
 
 def forget_transcript(store: Store, transcript: int) -> None:
