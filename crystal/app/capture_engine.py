@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crystal.app.context import Machine
@@ -22,6 +23,8 @@ from crystal.store.capture.privacy import store_key
 from crystal.store.health.stats import has_home
 
 if TYPE_CHECKING:
+    from crystal.capture.finder import TranscriptFile
+    from crystal.store.capture.ledger import TranscriptState
     from crystal.sync.sending import Link
     from crystal.sync.wire import Lane
 
@@ -55,6 +58,7 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         announced=PrivateNotes(machine.places.spool).marks,
         whole_files=_whole_files,
         projects=lambda: _project_roots(machine),
+        resume=partial(_resume, machine.places.ldm_home),
     )
 
 
@@ -70,6 +74,15 @@ def _whole_files() -> WholeFiles:
     from crystal.capture.snapshots import WHOLE_FILES  # noqa: PLC0415 - 8 ms; a turn of Claude Code needs none
 
     return WHOLE_FILES
+
+
+def _resume(ldm_home: Path, capture: Capture, state: TranscriptState, found: TranscriptFile) -> bool:
+    from crystal.integrity.resume_point import RECOVERED, resume_rebuilt  # noqa: PLC0415 - once after a rebuild
+
+    if Path(state.path).is_relative_to(ldm_home / RECOVERED):
+        resume_rebuilt(capture, ldm_home, state, found)
+        return True
+    return False
 
 
 def capture_folders(machine: Machine) -> Folders:

@@ -126,6 +126,8 @@ def _take_archives(machine: Machine, progress: Callable[[int], None], *, knows: 
     left_out = 0 if knows else leave_out_rest(capture)
     capture.meet(named_in(read_notes(machine.places.spool)))  # what is said from here on is not from before crystal
     missing = [f"{size:,} bytes of {path} cannot be read" for path, size in taken.unreadable.items()]
+    more = "what it says and its archive lacks comes with the first crystal sync that can read it"
+    missing += [f"{name} cannot be read ({why}): {more}" for name, why in (taken.unread.problems or {}).items()]
     if taken.not_archived and knows:
         words = "bytes of transcripts are not in the archive: older than crystal, or lost with it"
         missing.append(f"{taken.not_archived:,} {words}; to import them: crystal backfill")

@@ -210,7 +210,7 @@ def _import_piece(capture: Capture, past: PastFile, tally: Tally) -> int:
         found = finder.look_into(path, file)
         mark = tail.recognise(file, found, state.mark, capture.cleaner)
         if mark.generation != state.mark.generation:
-            if leave_out_again(capture, file, found.size, state, mark):
+            if leave_out_again(capture, file, found, state, mark):
                 raise WatermarkMovedError(f"{path}: it was replaced")
             return 0
         raw = tail.cut_at(read_segment(file, start, limit=min(tail.SEGMENT_BYTES, stop - start)), stop)

@@ -12,17 +12,18 @@ from crystal.transcript.reader import TranscriptReader, reader_of
 
 if TYPE_CHECKING:
     from crystal.capture.engine import Capture
+    from crystal.capture.finder import TranscriptFile
 
 
 def leave_out_again(
-    capture: Capture, file: BinaryIO, size: int, state: ledger.TranscriptState, mark: Watermark
+    capture: Capture, file: BinaryIO, found: TranscriptFile, state: ledger.TranscriptState, mark: Watermark
 ) -> bool:
-    """Leave out the old lines of a file if it was replaced, as they were in the file before it.
+    """Leave out the old lines of a file if it was replaced, or if only its archive was known, as they were before.
 
     Args:
         capture: The machine's capture.
         file: The file as it is now.
-        size: Its bytes.
+        found: What the system says of it.
         state: What was known of the file before it.
         mark: The watermark to read on from.
 
@@ -31,8 +32,10 @@ def leave_out_again(
     """
     if mark.generation == state.mark.generation:
         return False
+    if state.mark.counts_records and capture.resume(capture, state, found):
+        return True
     old = ledger.left_out(capture.store, state)
-    end = 0 if old is None else _end_of_old_lines(file, size, reader_of(state.origin.harness), old)
+    end = 0 if old is None else end_of_old_lines(file, found.size, reader_of(state.origin.harness), old)
     if old is None or not end:
         return False
     after = mark._replace(offset=end, tail_hash=tail.tail_hash(file, end, capture.cleaner))
@@ -43,7 +46,7 @@ def leave_out_again(
     return True
 
 
-def _end_of_old_lines(file: BinaryIO, size: int, reader: TranscriptReader, old: ledger.LeftOut) -> int:
+def end_of_old_lines(file: BinaryIO, size: int, reader: TranscriptReader, old: ledger.LeftOut) -> int:
     """Return where the lines end that are older than what was left out, or as many bytes if no line has a time."""
     end, is_dated = 0, False
     while raw := read_segment(file, end).raw:

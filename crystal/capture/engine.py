@@ -101,6 +101,7 @@ class Capture(NamedTuple):
         ended: Told of a session that has ended, and when.
         whole_files: Captures files that are not written by lines; None for none.
         projects: The folders of known projects in which an agent keeps conversations.
+        resume: Sets the watermark of a transcript of which a rebuild knew the archive alone; False if it is another's.
     """
 
     store: Store
@@ -118,6 +119,7 @@ class Capture(NamedTuple):
     ended: Callable[[str, int], None] = lambda *_: None
     whole_files: Callable[[], WholeFiles] | None = None
     projects: Callable[[], tuple[Root, ...]] = tuple
+    resume: Callable[[Capture, ledger.TranscriptState, finder.TranscriptFile], bool] = lambda *_: False
 
     @property
     def folders(self) -> Folders:
@@ -265,7 +267,7 @@ class Capture(NamedTuple):
                 found = finder.look_into(path, file)
                 captured = partial(ledger.raw_hashes, self.store, state) if state else tuple
                 mark = tail.recognise(file, found, before, self.cleaner, captured)
-                if state and leave_out_again(self, file, found.size, state, mark):
+                if state and leave_out_again(self, file, found, state, mark):
                     return True
                 raw = tail.cut_at(read_segment(file, mark.offset, limit=tail.SEGMENT_BYTES), until)
                 after = mark._replace(offset=raw.end, tail_hash=tail.tail_hash(file, raw.end, self.cleaner))

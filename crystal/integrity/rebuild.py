@@ -11,23 +11,22 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crystal.capture import finder, tail
-from crystal.capture.engine import Capture
-from crystal.capture.privacy import BY_COPY
+from crystal.capture.engine import Capture, Tally
 from crystal.errors import CrystalError
 from crystal.ingest import archive
 from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
-from crystal.integrity.archived_lines import ArchivedLines
+from crystal.integrity.resume_point import RECOVERED, find_resume_point, lines_in, set_resume_point
 from crystal.integrity.revisions import revised_in
 from crystal.integrity.verify import ledger_faults, lines_of, missing_turns, turns_in
-from crystal.model.capture import BEFORE_CRYSTAL, Origin, Project, Watermark
+from crystal.model.capture import Origin, Project, Watermark
 from crystal.store import Store
-from crystal.store.capture import ledger, ledger_rebuild, privacy, snapshots, turns
+from crystal.store.capture import ledger, ledger_rebuild, snapshots, turns
 from crystal.store.capture.snapshots import SeenRecord
 from crystal.store.forget.forgetting import Tombstone, add_tombstones, is_line_forgotten
 from crystal.store.health import checks
@@ -53,11 +52,15 @@ _KEY_END = re.compile("~[0-9a-f]{8}$")
 
 @dataclass(slots=True)
 class RebuildResult:
-    """Result of a rebuild: number of turns, unreadable bytes by archive file, and bytes that only transcripts have."""
+    """Result of a rebuild: number of turns, unreadable bytes by archive file, and bytes that only transcripts have.
+
+    ``unread`` names the transcripts that could not be compared with their archive.
+    """
 
     turns: int = 0
     unreadable: Counter[str] = field(default_factory=Counter)
     not_archived: int = 0
+    unread: Tally = field(default_factory=Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Rebuild:
                 state = self._begin(state, path, name)
                 self._take_frames(state, path, 0, taken)
             if state.origin.device == self.capture.device:
-                taken.not_archived += self._compare_with_disk(state, path)
+                self._compare_with_disk(state, taken)
 
     def take_tail(self, state: ledger.TranscriptState, taken: RebuildResult) -> None:
         """Read the frames at the end of an archive that are not in the ledger, in one transaction."""
@@ -124,18 +127,20 @@ class Rebuild:
 
         Returns:
             How many bytes of the transcript only backfill imports; None if nothing was changed: every frame is
-            readable, or the transcript is not on this disk, or does not consist of lines.
+            readable, or the transcript cannot be read on this disk, or does not consist of lines.
         """
         if state.archive is None or state.origin.device != self.capture.device or state.mark.counts_records:
             return None
-        path, found = self.ldm_home / state.archive, self._on_disk_of(state.mark.transcript)
+        path, taken = self.ldm_home / state.archive, RebuildResult()
         rows = [row for row in checks.ledger_rows(self.store, state.id) if row.length]
         lost = [row.id for row in rows if archive.text_of(path, archive.Frame(row.offset, row.length)) is None]
-        if found is None or not lost:
+        if not lost:
             return None
         with self.store.transaction():
+            if not self._compare_with_disk(state, taken):
+                return None
             ledger_rebuild.drop_rows(self.store, lost)
-            return self._compare_with_disk(state, path)
+            return taken.not_archived
 
     # -- one archive -------------------------------------------------------------------------------------------------
 
@@ -193,7 +198,7 @@ class Rebuild:
             origin, key = known.origin, known.mark.transcript
         else:
             key, origin = self._origin(path)
-        nowhere = str(self.ldm_home / "recovered" / f"{key}.jsonl")
+        nowhere = str(self.ldm_home / RECOVERED / f"{key}.jsonl")
         return ledger_rebuild.begin_archived(self.store, origin, nowhere, key, name, self.capture.clock())
 
     def _origin(self, path: Path) -> tuple[str, Origin]:
@@ -205,7 +210,7 @@ class Rebuild:
         reader = reader_of(harness)
         _, owner, subagent = reader.identify(reader.path_of(session, name))
         if owner is None or not reader.is_session_id(owner):
-            named, by_lines = reader.owner(_lines_in(path), Context())
+            named, by_lines = reader.owner(lines_in(path), Context())
             on_disk = self._on_disk_of(key) if named is None and agent == self.capture.agent else None
             if on_disk is not None:  # the archive has no line that names it any more
                 return key, self.capture.origin_of(on_disk.path)[1]
@@ -253,29 +258,18 @@ class Rebuild:
             return mark.generation == state.mark.generation
         return True
 
-    def _compare_with_disk(self, state: ledger.TranscriptState, path: Path) -> int:
-        """Set the watermark after the last archived line of the transcript on disk; return the bytes for backfill."""
+    def _compare_with_disk(self, state: ledger.TranscriptState, taken: RebuildResult) -> bool:
+        """Set the watermark after the last archived line of the transcript on disk; False if it cannot be read."""
         found = self._on_disk_of(state.mark.transcript)
         if found is None:
-            return 0
-        reader, cleaner = reader_of(state.origin.harness), self.capture.cleaner
-        archived = ArchivedLines(
-            _lines_in(path), reader, cleaner, lambda uuid: privacy.is_private_line(self.store, uuid)
-        )
-        with finder.opened(found.path) as file:
-            end = end_of_lines(file, found.size)
-            file.seek(0)
-            # A transcript of which nothing is archived counts as older than crystal, as at the first installation.
-            stretches = archived.stretches(file, end) or [(0, end, BEFORE_CRYSTAL)] * bool(end)
-            kept = stretches[-1][1] if stretches else 0
-            tail_hash = tail.tail_hash(file, kept, cleaner)
-        generation, now = state.mark.generation + 1, self.capture.clock()
-        mark = Watermark(state.mark.transcript, kept, found.dev, found.inode, generation, tail_hash)
-        ledger.move_mark(self.store, state.id, str(found.path), mark, now)
-        for start, stop, rule in stretches:
-            kind = "private" if rule == BY_COPY else "skipped"
-            ledger.add_row(self.store, state.id, generation, start, stop, kind, rule, now)
-        return sum(stop - start for start, stop, rule in stretches if rule == BEFORE_CRYSTAL)
+            return False
+        try:
+            point = find_resume_point(self.capture, self.ldm_home, state, found)
+        except (CrystalError, OSError) as error:  # capture compares it when it can be read
+            taken.unread.fail(found.path, error)
+            return False
+        taken.not_archived += set_resume_point(self.capture, state, found, point)
+        return True
 
     def _block_again(self, path: Path) -> None:
         """Block lines again if the rest of them in the archive shows that they were forgotten."""
@@ -296,20 +290,22 @@ def leave_out_rest(capture: Capture) -> int:
     """Mark everything in transcripts that is not archived as left out. Return the number of bytes.
 
     For a database without information on private lines: ``ledger_rebuild.let_in`` makes them available to backfill.
+    One that cannot be read counts whole; capture compares it with its archive when it can be read.
     """
     capture.meet()
     for found in finder.all_transcripts(capture.roots):
         state = capture.state_for(found)
-        with finder.opened(found.path) as file, capture.store.transaction():
+        end, tail_hash = max(found.size, 0 if state is None else state.mark.offset + 1), b""
+        with suppress(CrystalError, OSError), finder.opened(found.path) as file:
             end = end_of_lines(file, found.size)
+            tail_hash = tail.tail_hash(file, end, capture.cleaner)
+        with capture.store.transaction():
             if state is None:
                 key, origin = capture.origin_of(found.path)
-                mark = Watermark(key, end, found.dev, found.inode, 0, tail.tail_hash(file, end, capture.cleaner))
+                mark = Watermark(key, end, found.dev, found.inode, 0, tail_hash)
                 ledger.mark_seen(capture.store, origin, str(found.path), mark, capture.clock())
             elif state.mark.offset < end:
-                ledger_rebuild.skip_to(
-                    capture.store, state, end, tail.tail_hash(file, end, capture.cleaner), capture.clock()
-                )
+                ledger_rebuild.skip_to(capture.store, state, end, tail_hash, capture.clock())
     return ledger_rebuild.leave_out(capture.store)
 
 
@@ -347,12 +343,6 @@ def write_turns(
     added = turns.add_turns(store, state.origin, said, projects, title)
     leave_to_agent(store, ldm_home, state.origin, repeated)
     return added.turns
-
-
-def _lines_in(path: Path) -> Iterable[bytes]:
-    """Yield every line of an archive; none if the file is missing."""
-    frames = archive.placed_frames(path) if path.exists() else ()
-    return (line for _, text in frames for line in (text or b"").split(b"\n"))
 
 
 def records_in(text: bytes, harness: str) -> list[SeenRecord]:

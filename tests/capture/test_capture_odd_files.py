@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +18,14 @@ from crystal.store import problems
 from tests.integrity.test_verify import mend, prove
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import CaptureMachine, line
+from tests.support.unreadable import refuse_to_open
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes are others there")
 
 
 @pytest.fixture
 def close(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Take away the right to read a file; for root, whom no mode stops, by refusing to open it."""
-
-    def closed(path: Path) -> None:
-        path.chmod(0)
-        opened = os.open
-
-        def refuse(name: Any, flags: int, *more: Any, **words: Any) -> int:
-            if str(path) in (name, str(name), os.path.realpath(name)) and not flags & getattr(os, "O_PATH", 0):
-                raise PermissionError(13, "Permission denied", str(path))
-            return opened(name, flags, *more, **words)
-
-        monkeypatch.setattr(os, "open", refuse)
-
-    return closed
+    return partial(refuse_to_open, monkeypatch)
 
 
 def test_an_unreadable_transcript_stops_no_other(machine: CaptureMachine, close: Callable[[Path], None]) -> None:

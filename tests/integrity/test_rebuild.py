@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crystal.capture import finder
 from crystal.ingest.archive import placed_frames
 from tests.support.archive_frames import frames_in
 from tests.support.capture_machine import NOW, line
 from tests.support.command import crystal
 from tests.support.examples import examples
 from tests.support.homes import live_in
+from tests.support.unreadable import refuse_to_open
 from tests.support.whole_memory import Memory
 
 SESSION = "aaaaaaaa-1111-4111-8111-111111111111"
@@ -199,18 +198,69 @@ def test_a_damaged_name_has_nothing_archived_twice(memory: Memory, column: str) 
     assert crystal("verify").code == 0
 
 
+def _repair_unread(memory: Memory, monkeypatch: pytest.MonkeyPatch, transcript: Path) -> str:
+    """Repair while the system refuses to open a transcript; return what was printed."""
+    with monkeypatch.context() as patch:
+        refuse_to_open(patch, transcript)
+        done = crystal("verify", "--repair")
+    assert (done.code, done.err.count("Traceback")) == (1, 0), done.out + done.err
+    transcript.chmod(0o600)
+    return done.out
+
+
+@pytest.mark.parametrize("lose", [_damage, _lose])
 def test_a_transcript_that_cannot_be_read_does_not_stop_the_repair(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Memory], None]
+) -> None:
+    """What it has more comes once it can be read, and nothing twice."""
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    lose(memory)
+    told = " ".join(_repair_unread(memory, monkeypatch, transcript).split())
+    assert f"unreadable: {transcript}" in told
+    if lose is _lose:
+        assert f"{transcript} cannot be read (permission denied): what it says" in told
+    assert _said_in(memory) == ["new one", "new three", "new two"]
+    with transcript.open("ab") as file:
+        file.write(_said("new four"))
+    assert crystal("sync").code == 0
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two"]
+    assert crystal("verify").code == 0
+    assert crystal("backfill").code == 0
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two", "old one", "old two"]
+    archived = b"".join(frames_in(next(memory.home.rglob(f"{SESSION}.jsonl.zst"))))
+    words = ("old one", "old two", "new one", "new two", "new three", "new four")
+    assert [archived.count(word.encode()) for word in words] == [1] * 6
+
+
+def test_a_transcript_that_comes_back_after_the_repair_has_nothing_archived_twice(memory: Memory) -> None:
+    """Its disk was not mounted while the database was rebuilt."""
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    away = transcript.rename(transcript.with_suffix(".away"))
+    _lose(memory)
+    assert crystal("verify", "--repair").code == 0
+    away.rename(transcript)
+    assert crystal("sync").code == 0
+    assert _said_in(memory) == ["new one", "new three", "new two"]
+    assert b"".join(frames_in(next(memory.home.rglob(f"{SESSION}.jsonl.zst")))).count(b"new two") == 1
+    assert crystal("verify").code == 0
+
+
+def test_what_may_have_been_private_in_an_unreadable_transcript_stays_left_out(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transcript, opened = next(memory.home.rglob(f"{SESSION}.jsonl")), finder.opened
-
-    def refusing(path: Path, *more: Any) -> Any:
-        if path == transcript:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return opened(path, *more)
-
-    _damage(memory)
-    with monkeypatch.context() as patch:
-        patch.setattr(finder, "opened", refusing)
-        crystal("verify", "--repair")
-    assert _said_in(memory) == ["new one", "new three", "new two"]
+    """The record of private times is lost, too: neither of two unreadable transcripts is imported unasked."""
+    transcript = next(memory.home.rglob(f"{SESSION}.jsonl"))
+    with transcript.open("ab") as file:
+        file.write(_said("off the record"))
+    _lose(memory)
+    (memory.data.parent / "private.jsonl").unlink()
+    told = _repair_unread(memory, monkeypatch, transcript)
+    assert "backfill --privacy-lost" in told
+    with transcript.open("ab") as file:
+        file.write(line("new four", sessionId=SESSION, timestamp="2999-01-01T00:00:00.000Z"))
+    assert crystal("sync").code == 0
+    assert _said_in(memory) == ["new four", "new one", "new three", "new two"]
+    assert not memory.files_with("off the record")
+    assert crystal("backfill", "--privacy-lost").code == 0
+    assert "off the record" in _said_in(memory)
+    assert crystal("verify").code == 0
