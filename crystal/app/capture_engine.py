@@ -116,19 +116,16 @@ def _local_sink(machine: Machine) -> Sink:
 
 def _store_sink(machine: Machine) -> Sink:
     store_here = _local_sink(machine)
+    return lambda segment, claim: store_here(segment, partial(_claim_here, claim))
 
-    def sink(segment: Segment, claim: Claim) -> IngestReport:
-        def claim_here(store: Store, claimed: Segment, now: int) -> int:
-            ident = claim(store, claimed, now)
-            if has_home(store):  # this machine has joined a home since this process began
-                from crystal.store.sync import past  # noqa: PLC0415 - only where there is a home
 
-                past.include(store, len(claimed.pieces), private=bool(claimed.private_uuids))
-            return ident
+def _claim_here(claim: Claim, store: Store, segment: Segment, now: int) -> int:
+    ident = claim(store, segment, now)
+    if has_home(store):  # this machine has joined a home since this process began
+        from crystal.store.sync import past  # noqa: PLC0415 - only where there is a home
 
-        return store_here(segment, claim_here)
-
-    return sink
+        past.include(store, len(segment.pieces), private=bool(segment.private_uuids))
+    return ident
 
 
 def _device_sinks(machine: Machine, lane: Lane) -> tuple[Sink, SessionEnded]:

@@ -13,9 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 from crystal.app.capture_state import capture_state, is_meant, unusable_lock
-from crystal.app.check_result import HOOK_REASONS, Check
 from crystal.app.context import damage_explained, this_config
-from crystal.app.memory_checks import check_memory
+from crystal.app.memory_checks import HOOK_REASONS, Check, check_memory
 from crystal.app.open_store import describe_link, links_to
 from crystal.app.watcher import NOT_WATCHING, describe_watcher, watcher_state
 from crystal.config.file_access import way_in

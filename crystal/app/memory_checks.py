@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from crystal.app import status
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files, unfinished_lines
-from crystal.app.check_result import HOOK_REASONS, Check
 from crystal.app.context import Machine, open_reader
 from crystal.app.model_texts import count_kept_here
 from crystal.app.open_store import archive_names
@@ -27,6 +27,18 @@ SLOW_HOOK_MS = 500.0
 BRIEF_SECONDS = 0.1
 """Time limit for reading the database without ``deep``: enough for every page of a small one."""
 LONG_UNHEARD_MS = 7 * 86_400_000
+HOOK_REASONS = ("settings", "hooks disabled", "no hook", "program gone")
+"""Reasons for which nothing is captured that are about the hooks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check of ``crystal doctor``. ``fix`` is the next step if the verdict is not ``ok``."""
+
+    name: str
+    verdict: Literal["ok", "note", "warning", "failure"]
+    message: str
+    fix: str | None = None
 
 
 def check_memory(*, deep: bool) -> Iterator[Check]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from crystal.app.context import default_paths, open_reader, this_config, this_home
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.options import AsJson, argument
-from crystal.cli.render import count_words, item, look_of, note, padded, say
+from crystal.cli.render import count_words, item, look_of, note, padded
 from crystal.config.kinds import shown
 from crystal.config.load import unknown_variables
 from crystal.config.providers import EMBEDDING_PROVIDERS, needs_key
@@ -31,6 +31,7 @@ def _with_mode(key: str) -> str:
 
 Key = Annotated[str, argument("A setting, such as search.limit.", show_default=False, callback=_with_mode)]
 
+LAYOUT: dict[str, Any] = {"indent": 2, "ensure_ascii": False}
 commands = typer.Typer(help="Show and change settings.", invoke_without_command=True)
 
 
@@ -50,11 +51,8 @@ def show(context: typer.Context, *, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that came from (the same as `crystal config`)."""
     found = this_config()
     keys, notes = _keys(found, os.environ)
-    if as_json or context.obj:
-        print_json(_listing(found, keys, notes), indent=2, ensure_ascii=False)
-        return
-    _print_table(found, keys)
-    note(*notes)
+    is_json = as_json or context.obj
+    answer(_listing(found, keys, notes), _table(found, keys), as_json=is_json, notes=notes, **LAYOUT)
 
 
 @commands.command("get")
@@ -63,13 +61,9 @@ def get(context: typer.Context, key: Key, *, as_json: AsJson = False) -> None:
     found = this_config()
     places = _places(found)
     value, source = places[key] if key in places else (found.value(key), found.origin(key))
-    if as_json or context.obj:
-        print_json({"key": key, "value": _plain(value), "source": source}, indent=2, ensure_ascii=False)
-    elif isinstance(value, tuple):
-        for one in value:
-            print(shown(one))
-    elif value is not None:
-        print(shown(value))
+    lines = value if isinstance(value, tuple) else [] if value is None else [value]
+    told = {"key": key, "value": _plain(value), "source": source}
+    answer(told, map(shown, lines), as_json=as_json or context.obj, **LAYOUT)
 
 
 @commands.command("set", context_settings={"ignore_unknown_options": True})
@@ -219,15 +213,14 @@ def _listing(config: Config, keys: list[dict[str, Any]], notes: list[str]) -> di
     }
 
 
-def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
-    """Print rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
+def _table(config: Config, keys: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield rows aligned and coloured on a terminal; elsewhere one line each, its three fields separated by tabs."""
     file = f"file {config.places.config_file}"
     places = [(name, value, source) for name, (value, source) in _places(config).items()]
     settings = [(key, shown(config.value(key)), config.origin(key)) for key in config.keys]
     secrets = [_key_row(key) for key in keys]
     if not sys.stdout.isatty():
-        for row in places + settings + secrets:
-            print("\t".join(row))
+        yield from map("\t".join, places + settings + secrets)
         return
     look, home, width = look_of(sys.stdout), f"{this_home()}{os.sep}", max(len(name) for name, *_ in places + settings)
     for section in (places, settings, secrets):
@@ -235,8 +228,8 @@ def _print_table(config: Config, keys: list[dict[str, Any]]) -> None:
             is_usual = source == "default" or value in ("not found", "(not set)")
             origin = "config.toml" if source == file else source
             words = f"{value}  ({origin})".replace(home, "~/")
-            say(*item(f"{padded(key, width)}  ", words, look, style=look.dim if is_usual else look.bold))
-        say("")
+            yield from item(f"{padded(key, width)}  ", words, look, style=look.dim if is_usual else look.bold)
+        yield ""
 
 
 def _key_row(key: Mapping[str, Any]) -> tuple[str, str, str]:

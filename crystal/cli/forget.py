@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crystal.app.context import Machine, open_machine, open_reader, this_home
+from crystal.app.context import open_machine, open_reader, this_home
 from crystal.cli.confirm import ask
-from crystal.cli.json_output import print_json
+from crystal.cli.json_output import answer
 from crystal.cli.options import AsJson, Yes, argument, flag, option
 from crystal.cli.progress import steps_shown
 from crystal.cli.render import clipped, count_words, first_of, hint, look_of, one_line, say, size_words, speaker
@@ -74,7 +74,7 @@ def forget(
         with steps_shown() as progress:
             plan = plan_forget(machine, request, progress)
         if plan.is_empty or dry_run:
-            _show(machine, plan, as_json=as_json, done=None, proof=None)
+            answer(_as_json(plan), _preview(plan, machine.now()), as_json=as_json)
             if plan.is_empty:
                 raise typer.Exit(EXIT_NOTHING)
             return
@@ -100,7 +100,9 @@ def forget(
                 done, proof = execute_and_prove(machine, plan, progress)
             else:
                 done = execute_plan(machine, plan, progress)
-        _show(machine, plan, as_json=as_json, done=done, proof=proof, is_seen=not yes)
+        seen = _preview_lines(plan, machine.now(), width) if yes else ()
+        proved = () if proof is None else proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]})
+        answer(_as_json(plan, done, proof), [*seen, *outcome(done), *proved], as_json=as_json)
     if proof is not None and not proof.proved:
         from crystal.forgetting.prove.prove import NotProvedError
 
@@ -118,40 +120,18 @@ def _folder_or_name(project: str | None) -> str | None:
     return str(absolute(project, this_home(), name="project"))
 
 
-def _show(
-    machine: Machine,
-    plan: ForgetPlan,
-    *,
-    as_json: bool,
-    done: Forgotten | None,
-    proof: ForgetProof | None,
-    is_seen: bool = False,
-) -> None:
-    if as_json:
-        print_json(_as_json(plan, done, proof))
+def _preview(plan: ForgetPlan, now: int) -> Iterator[str]:
+    width = look_of(sys.stdout).width
+    if not plan.is_empty:
+        yield from (*_preview_lines(plan, now, width), "nothing was forgotten: this is a preview")
         return
-    if plan.is_empty:
-        _say_nothing_found(plan)
-        return
-    if not is_seen:
-        say(*_preview_lines(plan, machine.now(), look_of(sys.stdout).width))
-    if done is None:
-        say("nothing was forgotten: this is a preview")
-        return
-    say(*outcome(done))
-    if proof is not None:
-        say(*proof_words(proof, {str(path) for path in plan.still_held[:SHOWN]}))
-
-
-def _say_nothing_found(plan: ForgetPlan) -> None:
     say("crystal: nothing matches, nothing was forgotten", stream=sys.stderr)
-    say(*_source_lines(plan))
+    yield from _source_lines(plan)
     if plan.suggestions and not plan.source_files:
-        look = look_of(sys.stdout)
-        say("no text has all these words; the closest hits are:")
+        yield "no text has all these words; the closest hits are:"
         for hit in plan.suggestions:
             words = f"  {hit_name(hit.id):>8}  {speaker(hit.role, hit.tool, hit.harness)}: {one_line(hit.text)}"
-            say(clipped(words, look.width))
+            yield clipped(words, width)
         hint("to forget one of them: crystal forget NUMBER")
 
 
@@ -253,24 +233,11 @@ def proof_words(proof: ForgetProof, named: Collection[str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- JSON
 
 
-ITEM_KEYS = (
-    "kind",
-    "id",
-    "because",
-    "role",
-    "text",
-    "session",
-    "project",
-    "device",
-    "at",
-    "memory",
-    "harness",
-    "parts",
-)
-DONE_KEYS = ("messages", "memories", "notes", "tombstones", "done", "pending", "machines")
+ITEM_KEYS = "kind id because role text session project device at memory harness parts".split()
+DONE_KEYS = "messages memories notes tombstones done pending machines".split()
 
 
-def _as_json(plan: ForgetPlan, done: Forgotten | None, proof: ForgetProof | None) -> dict[str, Any]:
+def _as_json(plan: ForgetPlan, done: Forgotten | None = None, proof: ForgetProof | None = None) -> dict[str, Any]:
     return {
         "found": not plan.is_empty,
         "token": plan.token,

@@ -29,6 +29,7 @@ def answer(
     as_json: bool,
     notes: Iterable[str] = (),
     nothing: tuple[str, str] | None = None,
+    **layout: Any,
 ) -> None:
     """Print an answer: as one JSON object, or as notes and lines.
 
@@ -38,9 +39,10 @@ def answer(
         as_json: Which of both to print.
         notes: Printed to standard error, before the lines; the object has its own.
         nothing: Without lines: what there is not, and the next step.
+        layout: How ``json.dumps`` writes the object.
     """
     if as_json:
-        print_json(found)
+        print_json(found, **layout)
         return
     note(*notes)
     shown = list(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,7 @@ from crystal.app.models import (
     waiting_for,
 )
 from crystal.cli.confirm import ask
-from crystal.cli.json_output import answer, print_json, record
+from crystal.cli.json_output import answer, json_row, record
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import bar_shown, progress_bar
 from crystal.cli.render import (
@@ -111,14 +112,14 @@ def install(
     """
     place = _place(model)
     found = _install(model, place, name or _usual_name(model, place, float32), float32)
-    if as_json or context.obj:
-        print_json(_json_manifest(found))
-        return
-    say(f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}")
-    say(f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}")
-    if found.weights == "float32" and not float32:
-        note("its weights were not rounded to 8 bits: they are too large, or its vectors would change too much")
-    say(f"try it on your memory: crystal models use {found.name} --eval")
+    lines = [
+        f"{found.name} is installed: {found.dimension} dimensions, {size_words(found.size)}, {found.weights}",
+        f"from {one_line(found.origin)}; licence: {one_line(found.licence)}; verified: {one_line(found.verified)}",
+        f"try it on your memory: crystal models use {found.name} --eval",
+    ]
+    large = "its weights were not rounded to 8 bits: they are too large, or its vectors would change too much"
+    notes = [large] * (found.weights == "float32" and not float32)
+    answer(_json_manifest(found), lines, as_json=as_json or context.obj, notes=notes)
 
 
 def _place(model: str) -> Path | None:
@@ -148,7 +149,7 @@ def _install(model: str, place: Path | None, name: str, float32: bool) -> ModelM
 
 def _json_manifest(found: ModelManifest) -> dict[str, Any]:
     keys = ("name", "dimension", "size", "weights", "pooling", "most_tokens", "query_prefix", "document_prefix")
-    told = {key: getattr(found, key) for key in (*keys, "origin", "licence", "verified")}
+    told = json_row(found, *keys, "origin", "licence", "verified")
     files = [{"name": name, "sha256": one.sha256, "size": one.size} for name, one in found.files.items()]
     return {**told, "id": found.full_name, "files": files}
 
@@ -172,12 +173,9 @@ def remove(
     if why is not None and not force:
         raise UsageError(f"{name} is in use: {why}", hint="crystal models use embedded --now, or give --force")
     remove_model(this_config().places.models, name)
-    if as_json or context.obj:
-        print_json({"removed": name, "was_in_use": why is not None})
-        return
-    say(f"{one_line(name)} is removed")
-    if why is not None:
-        note("it was in use; search uses keywords alone until: crystal models use embedded")
+    told = {"removed": name, "was_in_use": why is not None}
+    notes = ["it was in use; search uses keywords alone until: crystal models use embedded"] * (why is not None)
+    answer(told, [f"{one_line(name)} is removed"], as_json=as_json or context.obj, notes=notes)
 
 
 @commands.command("use")
@@ -206,19 +204,14 @@ def use(
         if not as_json:
             _print_trial(trial)
         if not (yes or (sys.stdin.isatty() and typer.confirm(f"use {target.name}?", err=True))):
-            if as_json:
-                print_json({**report, "changed": False})
-            else:
-                say(f"nothing is changed; to use it: crystal models use {target.name} --yes")
+            kept = [f"nothing is changed; to use it: crystal models use {target.name} --yes"]
+            answer({**report, "changed": False}, kept, as_json=as_json)
             return
     winners = choose(target)
     for variable in winners:
         note(f"{variable} is set and wins over the file")
     report |= {"changed": True, **_remaining_work(target, now=now)}
-    if as_json:
-        print_json(report)
-    else:
-        _say_next(target, report)
+    answer(report, _next_lines(target, report), as_json=as_json)
     if report["problem"]:
         warn(str(report["problem"]))
 
@@ -275,16 +268,16 @@ def _remaining_work(target: ModelChoice, *, now: bool) -> dict[str, Any]:
     return {"waiting": waiting, "embedded": done, "serving": name, "problem": problem}
 
 
-def _say_next(target: ModelChoice, report: dict[str, Any]) -> None:
+def _next_lines(target: ModelChoice, report: dict[str, Any]) -> Iterator[str]:
     if target.provider == "none":
-        say("no model is used from now on: search is by keywords alone")
+        yield "no model is used from now on: search is by keywords alone"
         return
-    say(f"{one_line(target.name)} is chosen")
+    yield f"{one_line(target.name)} is chosen"
     if report["waiting"]:
-        say(f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or now with: crystal sync")
-        say(f"{one_line(report['serving'] or 'keywords')} serves until they are complete")
+        yield f"{count_words(report['waiting'], 'chunk')} get new vectors in the background, or now with: crystal sync"
+        yield f"{one_line(report['serving'] or 'keywords')} serves until they are complete"
     elif report["embedded"]:
-        say(f"{count_words(report['embedded'], 'chunk')} embedded; it serves now")
+        yield f"{count_words(report['embedded'], 'chunk')} embedded; it serves now"
 
 
 # ------------------------------------------------------------------------------------------------------------- eval

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TextIO
+
+from crystal.cli.render import say
 
 LESS_OPTIONS = "FRX"
 """Options for ``less``: end at once if all fits on the screen, show colours, and leave the text on the screen."""
 
 
-@contextlib.contextmanager
-def paged(*, enabled: bool) -> Iterator[None]:
-    """Send standard output through a pager if it is a terminal. Ending the pager early is no error."""
+def say_paged(lines: Iterable[str], *, enabled: bool) -> None:
+    """Print lines, through a pager if standard output is a terminal. Ending the pager early is no error."""
     command = pager_command(os.environ, sys.stdout) if enabled else None
-    process = None if command is None else _started(command)
-    if process is None or process.stdin is None:
-        yield
-        return
-    encoding = sys.stdout.encoding or "utf-8"
-    pipe = io.TextIOWrapper(process.stdin, encoding=encoding, errors="replace", write_through=True)
     try:
-        with contextlib.suppress(BrokenPipeError), contextlib.redirect_stdout(pipe):
-            yield
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            pipe.close()
-        _wait(process)
+        env = {"LESS": LESS_OPTIONS, "LV": "-c", **os.environ}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, env=env) if command else None
+    except OSError:
+        process = None
+    if process is None or process.stdin is None:
+        say(*lines)
+        return
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt), process.stdin as pipe:
+        pipe.writelines(f"{line}\n".encode(sys.stdout.encoding or "utf-8", "replace") for line in lines)
+    while process.returncode is None:  # the user ends the pager, which handles Ctrl-C itself
+        with contextlib.suppress(KeyboardInterrupt):
+            process.wait()
 
 
 def pager_command(env: Mapping[str, str], stream: TextIO) -> list[str] | None:
@@ -47,19 +47,3 @@ def pager_command(env: Mapping[str, str], stream: TextIO) -> list[str] | None:
     if not words or words[0] == "cat" or shutil.which(words[0]) is None:
         return None
     return words
-
-
-def _started(command: list[str]) -> subprocess.Popen[bytes] | None:
-    env = {"LESS": LESS_OPTIONS, "LV": "-c", **os.environ}
-    try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, env=env)
-    except OSError:
-        return None
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the user has ended the pager, which handles Ctrl-C itself."""
-    while True:
-        with contextlib.suppress(KeyboardInterrupt):
-            process.wait()
-            return

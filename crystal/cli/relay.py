@@ -14,7 +14,7 @@ from crystal.app.sync.relay_state import plan_skip, purge_refused, read_refused,
 from crystal.app.sync.relay_state import skip as skip_over
 from crystal.cli import relay_pairing, relay_status
 from crystal.cli.confirm import confirm
-from crystal.cli.json_output import answer, json_row, print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, Quiet, RemoveTimer, TimerDryRun, Yes, argument, changes_timer, flag, option
 from crystal.cli.render import count_words, hint, note, one_line, say, size_words, warn
 from crystal.errors import NotConfiguredError, UnavailableError, UsageError
@@ -93,13 +93,10 @@ def poll(
 
 def _say_poll(outcome: PollOutcome, *, quiet: bool, as_json: bool) -> None:
     report = outcome.report
-    if as_json:
-        counts = {name: getattr(report, name) for name in ("blobs", "turns", "chunks", "repeated", "waiting", "stuck")}
-        warnings = [one_line(problem) for problem in outcome.problems]
-        print_json({**counts, "told": outcome.told, "warnings": warnings})
-    elif not quiet:
-        taken = f"{count_words(report.blobs, 'blob')} taken: {count_words(report.turns, 'turn')}"
-        say(taken if report.blobs else "nothing new")
+    counts = json_row(report, "blobs", "turns", "chunks", "repeated", "waiting", "stuck")
+    told = {**counts, "told": outcome.told, "warnings": [one_line(problem) for problem in outcome.problems]}
+    taken = f"{count_words(report.blobs, 'blob')} taken: {count_words(report.turns, 'turn')}"
+    answer(told, [] if quiet else [taken if report.blobs else "nothing new"], as_json=as_json)
     sys.stdout.flush()
     warn(*outcome.problems)
 
@@ -155,15 +152,13 @@ def sync(
 def _say_delivery(machine: Machine, report: DeliveryReport, *, quiet: bool, as_json: bool) -> None:
     waiting = backlog(machine.store).blobs
     noticed = [one_line(words) for words in report.noticed]
-    if as_json:
-        found = {"sent": report.sent, "sent_bytes": report.sent_bytes, "heard": report.heard, "waiting": waiting}
-        problem = None if report.problem is None else one_line(report.problem)
-        print_json({**found, "problem": problem, "notes": noticed})
-    elif not quiet:
-        sent = f"{count_words(report.sent, 'blob')} sent, {size_words(report.sent_bytes)}" if report.sent else ""
-        done = "nothing waits" if report.problem else "home has everything"
-        left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else done
-        say("; ".join(part for part in (sent, left) if part))
+    problem = None if report.problem is None else one_line(report.problem)
+    counts = json_row(report, "sent", "sent_bytes", "heard")
+    sent = f"{count_words(report.sent, 'blob')} sent, {size_words(report.sent_bytes)}; " if report.sent else ""
+    done = "nothing waits" if report.problem else "home has everything"
+    left = f"{count_words(waiting, 'blob')} not confirmed by home yet" if waiting else done
+    told = {**counts, "waiting": waiting, "problem": problem, "notes": noticed}
+    answer(told, [] if quiet else [sent + left], as_json=as_json)
     sys.stdout.flush()
     note(*noticed)
 

@@ -14,7 +14,7 @@ from crystal.cli import render
 from crystal.cli.json_output import answer, print_json, record
 from crystal.cli.last_search import named_by_place
 from crystal.cli.options import AsJson, Limit, OnlyAgent, OnlyProject, argument, flag, option
-from crystal.cli.pager import paged
+from crystal.cli.pager import say_paged
 from crystal.cli.render import (
     PIPE_WIDTH,
     Look,
@@ -24,7 +24,6 @@ from crystal.cli.render import (
     file_words,
     one_line,
     padded,
-    say,
     shown_branch,
     speaker,
     validity_words,
@@ -97,10 +96,8 @@ def show(
         conversation = turns_with_validity(machine, conversation, current_folder())
         if as_json:
             print_json(_as_json(conversation))
-            return
-        look = render.look_of(sys.stdout)
-        with paged(enabled=not no_pager):
-            _print(conversation, machine.now(), look, full=full)
+        else:
+            say_paged(_turn_lines(conversation, machine.now(), full=full), enabled=not no_pager)
 
 
 def _as_json(conversation: Conversation) -> dict[str, Any]:
@@ -157,19 +154,20 @@ def _archived_lines(machine: Machine, session: str) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------------------------------- people
 
 
-def _print(conversation: Conversation, now: int, look: Look, *, full: bool) -> None:
-    harness = None if conversation.session is None else conversation.session.harness
+def _turn_lines(conversation: Conversation, now: int, *, full: bool) -> Iterator[str]:
+    look, harness = render.look_of(sys.stdout), None
     if conversation.session is not None:
-        say(*_title(conversation.session, now, look), "")
+        harness = conversation.session.harness
+        yield from (*_title(conversation.session, now, look), "")
     of_a_hit = any(turn.focus for turn in conversation.turns)
     before: ShownTurn | None = None
     for turn in conversation.turns:
         if before is None or not _goes_on(before, turn):
-            say(_speaker_line(turn, harness, now, look))
+            yield _speaker_line(turn, harness, now, look)
         if turn.validity is not None:
-            say(look.warning(clipped(validity_words(turn.validity), look.width)))
+            yield look.warning(clipped(validity_words(turn.validity), look.width))
         brief = not full and not turn.focus and (of_a_hit or turn.role in BRIEF_ROLES)
-        say(*_body(turn, look, brief=brief), "")
+        yield from (*_body(turn, look, brief=brief), "")
         before = turn
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crystal.cli.json_output import answer, print_json
+from crystal.cli.json_output import answer, json_row
 from crystal.cli.options import AsJson, argument, flag, option
 from crystal.cli.progress import progress_bar
 from crystal.cli.render import count_words, hint, item, look_of, size_words, warn
@@ -63,26 +63,24 @@ def restore(
 
     with open_kept_machine() as machine:
         written = restore_session(machine, session, project.absolute() if project else None, dry_run=dry_run)
-    if as_json:
-        rows = [{"path": str(one.path), "bytes": one.bytes, "missing": one.missing} for one in written]
-        print_json({"dry_run": dry_run, "files": rows})
-        return
+    lines = []
     for one in written:
-        typer.echo(f"{'would write' if dry_run else 'wrote'} {one.path} ({size_words(one.bytes)})")
-        if one.missing:
+        lines.append(f"{'would write' if dry_run else 'wrote'} {one.path} ({size_words(one.bytes)})")
+        if one.missing and not as_json:
             warn(f"{size_words(one.missing)} of it were never captured")
     if written and not dry_run:
-        _say_how_to_resume(session, written[0].path.stem, written[0].cwd)
+        lines += _how_to_resume(session, written[0].path.stem, written[0].cwd)
+    rows = [{"path": str(one.path), "bytes": one.bytes, "missing": one.missing} for one in written]
+    answer({"dry_run": dry_run, "files": rows}, lines, as_json=as_json)
 
 
-def _say_how_to_resume(wanted: str, session: str, cwd: str | None) -> None:
-    """Print the command that resumes a restored session: Claude Code needs the folder of the session."""
+def _how_to_resume(wanted: str, session: str, cwd: str | None) -> list[str]:
+    """Return the command that resumes a restored session: Claude Code needs the folder of the session."""
     if cwd is None or Path(cwd).is_dir():
         place = "" if cwd is None or Path(cwd) == Path.cwd() else f"cd {shlex.quote(cwd)} && "
-        typer.echo(f"resume it with: {place}claude --resume {session}")
-        return
-    typer.echo(f"the folder {cwd} is gone; choose one that exists:")
-    typer.echo(f"  crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}")
+        return [f"resume it with: {place}claude --resume {session}"]
+    command = f"crystal restore {wanted} --project FOLDER, then: cd FOLDER && claude --resume {session}"
+    return [f"the folder {cwd} is gone; choose one that exists:", f"  {command}"]
 
 
 def _as_json(mended: RepairResult) -> dict[str, object]:
@@ -93,7 +91,7 @@ def _as_json(mended: RepairResult) -> dict[str, object]:
         "transcripts": proof.transcripts,
         "files_gone": proof.files_gone,
         "bytes": proof.bytes_by_state,
-        "faults": [{name: getattr(fault, name) for name in FAULT_FIELDS} for fault in proof.faults],
+        "faults": [json_row(fault, *FAULT_FIELDS) for fault in proof.faults],
         "repaired": mended.done,
         "came_back": mended.back,
         "missing": mended.missing,

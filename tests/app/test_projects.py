@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crystal.app.check_result import Check
+from crystal.app.memory_checks import Check
 from crystal.app.project_finder import project_finder
 from crystal.app.projects import find_home
 from crystal.cli.render import Look

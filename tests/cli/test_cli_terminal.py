@@ -146,10 +146,7 @@ def test_a_pager_is_used_on_a_terminal_only_and_if_it_is_there():
 def test_a_pager_may_end_early(tmp_path, pager, code, expected):
     script = tmp_path / "pager.py"
     script.write_text(f"import sys\n{pager}\n")
-    program = (
-        "from crystal.cli.pager import paged\nfrom crystal.cli.render import say\n"
-        "with paged(enabled=True):\n    [say(f'line {n}') for n in range(2000)]\n"
-    )
+    program = "from crystal.cli.pager import say_paged\nsay_paged((f'line {n}' for n in range(2000)), enabled=True)"
     env = {
         **os.environ,
         "PAGER": f"{PYTHON} {shlex.quote(str(script))}",

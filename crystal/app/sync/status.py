@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from crystal.app.context import Machine
@@ -17,18 +18,12 @@ def relay_status(machine: Machine) -> dict[str, Any]:
     config, store = machine.config, machine.store
     home = relay_peers.home_peer(store)
     place = past.read_place(store)
-    waiting = outbox.backlog(store)
+    left = past.rows_between(store, place.row, place.until) if place is not None else 0
     return {
         "role": config.role,
         "url": config.relay_url,
         "home": None if home is None else {"name": home.own_name, "heard": home.heard_at},
-        "outbox": {
-            "blobs": waiting.blobs,
-            "bytes": waiting.bytes,
-            "unsent": waiting.unsent,
-            "since": waiting.since,
-            "past_left": past.rows_between(store, place.row, place.until) if place is not None else 0,
-        },
+        "outbox": {**asdict(outbox.backlog(store)), "past_left": left},
         "mirror": _mirror(machine) if home is not None else None,
         "forgotten": unconfirmed(store),
         "refused": sum(one.blobs for one in refusals(store) if not one.streams),
