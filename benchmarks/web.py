@@ -28,7 +28,7 @@ from search_stores import Place, ready
 
 from crystal.app.context import open_reader
 from crystal.app.search import prepare_search
-from crystal.cli.web import WORDS
+from crystal.cli.web import FILTERS
 from crystal.model.recall import Filters
 from crystal.search.engine import search
 from crystal.serving.listening import listen
@@ -96,7 +96,7 @@ def serving() -> Iterator[httpx.Client]:
     """Serve in a thread, and give a browser that came by the link."""
     with listen(0, 0, "crystal web") as listening:
         access = Access("crystal-benchmark")
-        config = uvicorn.Config(make_app(WORDS, access), lifespan="off", log_level="error", access_log=False)
+        config = uvicorn.Config(make_app(FILTERS, access), lifespan="off", log_level="error", access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

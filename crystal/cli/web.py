@@ -15,7 +15,7 @@ from crystal.cli.options import flag, option
 from crystal.cli.values import whole_number
 from crystal.text.harmless import harmless
 
-WORDS: Mapping[str, Callable[..., Any]] = {
+FILTERS: Mapping[str, Callable[..., Any]] = {
     "agent": render.agent_title, "branch": render.shown_branch, "count": render.count_words,
     "file_words": render.file_words, "lasting": render.lasting, "price": render.price,
     "validity": render.validity_words, "harmless": harmless,
@@ -48,7 +48,7 @@ def web(
         verb = "opening" if opens else "open"
         render.say(f"crystal: {verb} this link in your browser; Ctrl-C ends it", stream=sys.stderr)
 
-    serve(WORDS, None if port is None else whole_number(port, "--port"), ready)
+    serve(FILTERS, None if port is None else whole_number(port, "--port"), ready)
 
 
 def _has_windows() -> bool:

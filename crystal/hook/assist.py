@@ -63,18 +63,18 @@ class HookCall:
     def __init__(
         self,
         data_dir: str,
-        said: "dict[str, Any]",
+        payload: "dict[str, Any]",
         who: "tuple[str, str]",
         env: "dict[str, str]",
         now: int,
         parse: "Callable[[bytes], dict[str, Any]]",
     ) -> None:
-        self.data_dir, self.said, self.now, self.parse = data_dir, said, now, parse
+        self.data_dir, self.payload, self.now, self.parse = data_dir, payload, now, parse
         self.context = os.path.join(data_dir, "context")
-        (self.session, self.cwd), self.event = who, said["hook_event_name"]
-        rules = session_start.rules_for(data_dir, self.session, env, parse, said.get("crystal_harness"))
-        is_told = rules is not None and not session_start.is_private(self.cwd, rules)
-        self.rules: dict[str, Any] = rules if is_told else {"moments": []}
+        (self.session, self.cwd), self.event = who, payload["hook_event_name"]
+        rules = session_start.rules_for(data_dir, self.session, env, parse, payload.get("crystal_harness"))
+        may_answer = rules is not None and not session_start.is_private(self.cwd, rules)
+        self.rules: dict[str, Any] = rules if may_answer else {"moments": []}
         self.packet = os.path.join(self.context, self.session + PACKET)
 
 
@@ -85,25 +85,25 @@ def answer(call: HookCall) -> "dict[str, object]":
         return {}
     if moment in PACKETS:
         head, known = _packet(call)
-        agent = call.said.get("agent_id") or ""  # a subagent's context contains nothing that the session got
+        agent = call.payload.get("agent_id") or ""  # a subagent's context contains nothing that the session got
         known = [{**fact, "id": f"{''.join(filter(str.isalnum, agent))}{fact['id']}"} for fact in known]
     else:
         head, known = _matching(call)
         known = [fact for fact in known if fact["session"] != call.session]
-    told = _choose_facts(call, moment, known) if known else []
-    if not told:
+    chosen = _choose_facts(call, moment, known) if known else []
+    if not chosen:
         return {}
-    context = session_start.fenced("\n".join([head, *(fact["body"] for fact in told)]))
+    context = session_start.fenced("\n".join([head, *(fact["body"] for fact in chosen)]))
     return {"hookSpecificOutput": {"hookEventName": call.event, "additionalContext": context}}
 
 
 def answer_after_compaction(
-    data_dir: str, said: "dict[str, Any]", who: "tuple[str, str, str] | None", *given: "Any"
+    data_dir: str, payload: "dict[str, Any]", who: "tuple[str, str, str] | None", *given: "Any"
 ) -> "dict[str, object]":
     """Return the answer of ``answer_at_start`` with the facts missing in the client's summary; same arguments."""
-    found: dict[str, Any] = session_start.answer_at_start(data_dir, said, who, *given)
+    found: dict[str, Any] = session_start.answer_at_start(data_dir, payload, who, *given)
     _, env, now, parse, attempt = given
-    more = attempt(lambda: answer(HookCall(data_dir, said, (who[0], who[2]), env, now, parse))) if who else None
+    more = attempt(lambda: answer(HookCall(data_dir, payload, (who[0], who[2]), env, now, parse))) if who else None
     if more and "hookSpecificOutput" in found:
         output = more["hookSpecificOutput"]
         output["additionalContext"] = (
@@ -113,18 +113,18 @@ def answer_after_compaction(
 
 
 def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dict[str, object]], None]") -> bool:
-    """Print the answer to an event, or record a summary; return whether the worker should read the session now.
+    """Print the answer to an event, or record a summary; return True if the worker should read the session now.
 
     The worker should do so during a turn if the session's packet is missing or too old.
     """
     if call.event not in MOMENTS:
-        if call.said.get("agent_type") == "" and "compaction" in call.rules["moments"]:
+        if call.payload.get("agent_type") == "" and "compaction" in call.rules["moments"]:
             _note_summary(call)  # the client's own helper has just written it
         return False
     write(attempt(answer, call) or {})
     if call.event == "UserPromptSubmit":
         return False  # the session has done nothing since its last turn ended
-    has_packet = call.said.get("crystal_harness", "claude-code") in PACKET_AGENTS
+    has_packet = call.payload.get("crystal_harness", "claude-code") in PACKET_AGENTS
     if not (has_packet and PACKETS & {*call.rules["moments"]}):
         return False
     try:
@@ -135,7 +135,7 @@ def respond(call: HookCall, attempt: "Callable[..., Any]", write: "Callable[[dic
 
 def _note_summary(call: HookCall) -> None:
     """Record which facts of a session its summary contains."""
-    summary = call.said["last_assistant_message"]
+    summary = call.payload["last_assistant_message"]
     known = [fact for fact in _packet(call)[1] if is_in_summary(fact["body"], summary)]
     _choose_facts(call, "summary", [{**fact, "tokens": session_start.NOT_COUNTED} for fact in known])
 
@@ -179,8 +179,8 @@ def _matching(call: HookCall) -> "tuple[str, list[Fact]]":
         return None
 
     if call.event == "PreToolUse":
-        return header["head"], matching.facts_for_edit(call.said["tool_input"], top, find)
-    text = call.said["error" if call.event == "PostToolUseFailure" else "prompt"]
+        return header["head"], matching.facts_for_edit(call.payload["tool_input"], top, find)
+    text = call.payload["error" if call.event == "PostToolUseFailure" else "prompt"]
     return header["head"], matching.facts_for_failure(text, find)
 
 
@@ -191,7 +191,7 @@ def _find(context: str, cwd: str) -> "tuple[str, str, str]":
     in a linked working tree, whose project has the folder of the main working tree.
 
     Raises:
-        LookupError: There is none.
+        LookupError: No project's folder is found.
     """
     folder = os.path.abspath(cwd)
     for _ in range(MAX_FOLDERS):

@@ -31,7 +31,7 @@ LOG_LIMIT = 64 * 1024
 COMPACTING = ("PreCompact", "SubagentStop", "SessionStart")  # events at which the client may replace a transcript
 ASSISTED = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart")
 REMEMBER = ("remember", "\u8bb0\u4f4f", "\u8a18\u4f4f")
-NEAR = 64  # a prompt that asks to remember something has one of these within this many characters of its begin
+NEAR = 64  # a prompt that asks to remember something has one of these within this many characters of its beginning
 NOT_KEPT = 'crystal: not kept; to keep it: crystal remember "..." (or begin with: remember this:)'
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "main.py")
 """The script that a client runs."""
@@ -55,26 +55,26 @@ def main(arguments: list[str]) -> None:
     _attempt(_open_standard_streams)
     _attempt(_hurry_on_signals)
     env = with_baked(dict(os.environ), arguments)
-    said = _attempt(_read_event, arguments) or {}
-    event, asked = _word(said.get("hook_event_name")), None
-    if event == "UserPromptSubmit" and "crystal_harness" not in said:
-        asked = _attempt(asked_to_remember, said, env)
+    payload = _attempt(_read_event, arguments) or {}
+    event, asked = _word(payload.get("hook_event_name")), None
+    if event == "UserPromptSubmit" and "crystal_harness" not in payload:
+        asked = _attempt(asked_to_remember, payload, env)
         if asked and "doubt" in asked:
             _attempt(_print, {"systemMessage": NOT_KEPT})
             return
     data_dir = _attempt(find_data_dir, env)
     for name in PLACES:
         _attempt(_place, env, name)
-    if event in ASSISTED and not asked and not _attempt(_assist, data_dir, said, env, now):
+    if event in ASSISTED and not asked and not _attempt(_assist, data_dir, payload, env, now):
         return  # the user waits at every prompt, and the agent at every edit: no note, no worker
-    note = _attempt(_write_note, data_dir, said, env, now, asked)
+    note = _attempt(_write_note, data_dir, payload, env, now, asked)
     if asked:
         _attempt(_tell_user, data_dir, asked, note, env)
-    finished = _attempt(_start_worker, env, note, said)
+    finished = _attempt(_start_worker, env, note, payload)
     if data_dir and event == "SessionStart":
-        _attempt(_tell, data_dir, said, env, now, note)
+        _attempt(_tell, data_dir, payload, env, now, note)
     elif data_dir and event in COMPACTING:
-        _attempt(_assist, data_dir, said, env, now)
+        _attempt(_assist, data_dir, payload, env, now)
     _attempt(_log_latency, data_dir, now, event, wall, cpu)
     _attempt(_wait_if_asked, env, finished)
 
@@ -86,14 +86,14 @@ def _wait_if_asked(env: dict[str, str], finished: "Callable[[], object] | None")
 
 
 def _read_event(arguments: list[str]) -> dict[str, object]:
-    said = parse_hook_input(_attempt(_read_stdin) or b"")
-    return dict(_half("other_agents").translate(said, arguments)) if "--harness" in arguments else said
+    payload = parse_hook_input(_attempt(_read_stdin) or b"")
+    return dict(_import_beside("other_agents").translate(payload, arguments)) if "--harness" in arguments else payload
 
 
-def _start_worker(env: dict[str, str], note: str | None, said: dict[str, object]) -> "Callable[[], object] | None":
+def _start_worker(env: dict[str, str], note: str | None, payload: dict[str, object]) -> "Callable[[], object] | None":
     if hasattr(os, "fork"):
-        return _half("launch").start_worker(env, note, said, _worker_command(), WORKER)  # type: ignore[no-any-return]
-    return _half().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)  # type: ignore[no-any-return]
+        return _import_beside("launch").start_worker(env, note, payload, _worker_command(), WORKER)  # type: ignore[no-any-return]
+    return _import_beside().start_worker_on_windows(env, _worker_command(), WAIT_SECONDS)  # type: ignore[no-any-return]
 
 
 def truthy(value: str | None) -> bool:
@@ -111,7 +111,7 @@ def with_baked(env: dict[str, str], arguments: list[str]) -> dict[str, str]:
 
 
 def find_data_dir(env: dict[str, str]) -> str:
-    """Return the folder of the store, by the same rule as ``paths.resolve_places``."""
+    """Return the folder of the store, by the same rule as ``crystal.config.paths.resolve_places``."""
     chosen = _place(env, "CRYSTAL_DATA_DIR")
     if chosen:
         return chosen
@@ -142,46 +142,46 @@ def parse_hook_input(raw: bytes) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def make_note(said: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
+def make_note(payload: dict[str, object], env: dict[str, str], now: int, asked: object = None) -> dict[str, object]:
     """Return the note for the worker: only allowed fields, none of which can contain a sentence. ``now`` is in ns.
 
     Only the note of a prompt that asks to remember something also has ``asked``, the words to remember.
     """
-    transcript, agent_transcript = _path(said.get("transcript_path")), _path(said.get("agent_transcript_path"))
+    transcript, agent_transcript = _path(payload.get("transcript_path")), _path(payload.get("agent_transcript_path"))
     return {
         **({"remember": asked} if asked else {}),
-        **({"harness": _word(said["crystal_harness"])} if "crystal_harness" in said else {}),
+        **({"harness": _word(payload["crystal_harness"])} if "crystal_harness" in payload else {}),
         "v": 1,
         "at": now // 1_000_000,
-        "event": _word(said.get("hook_event_name")),
-        "session_id": _word(said.get("session_id")),
+        "event": _word(payload.get("hook_event_name")),
+        "session_id": _word(payload.get("session_id")),
         "transcript_path": transcript,
         "agent_transcript_path": agent_transcript,
-        "agent_id": _word(said.get("agent_id")),
-        "cwd": _path(said.get("cwd")),
-        "source": _word(said.get("source")),
-        "reason": _word(said.get("reason")),
+        "agent_id": _word(payload.get("agent_id")),
+        "cwd": _path(payload.get("cwd")),
+        "source": _word(payload.get("source")),
+        "reason": _word(payload.get("reason")),
         "size": _attempt(_size, transcript, env) if transcript else None,
         "agent_size": _attempt(_size, agent_transcript, env) if agent_transcript else None,
         "private": truthy(env.get("CRYSTAL_PRIVATE")),
-        "awaited": _awaited(said.get("last_assistant_message")),
+        "awaited": _awaited(payload.get("last_assistant_message")),
     }
 
 
-def asked_to_remember(said: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
-    """Return the words that a prompt asks to remember; None for nearly all prompts, in private, and for other text."""
-    prompt = said.get("prompt")
-    if not isinstance(prompt, str) or said.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
+def asked_to_remember(payload: dict[str, object], env: dict[str, str]) -> dict[str, object] | None:
+    """Return what a prompt asks to remember, as the note has it; None if it does not ask, or the session is private."""
+    prompt = payload.get("prompt")
+    if not isinstance(prompt, str) or payload.get("agent_id") or truthy(env.get("CRYSTAL_PRIVATE")):
         return None
     begin = prompt[:NEAR].lower()
     if not any(word in begin for word in REMEMBER):
         return None
-    asked: dict[str, object] | None = _half("remember").asked(prompt)
+    asked: dict[str, object] | None = _import_beside("remember").asked(prompt)
     return asked
 
 
 def encode(value: object) -> str:
-    """Return JSON in ASCII, for the types of values that a note has."""
+    """Return a value of a note as JSON in ASCII."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_quote(key)}:{encode(item)}" for key, item in value.items()) + "}"
     if value is None or isinstance(value, bool):
@@ -189,8 +189,8 @@ def encode(value: object) -> str:
     return _quote(value) if isinstance(value, str) else str(value)
 
 
-def _half(name: str = "session_start") -> "Any":
-    """Import a module for rare cases. It is imported so that Python caches its byte code."""
+def _import_beside(name: str = "session_start") -> "Any":
+    """Import a module of this folder that few runs need. Python caches its byte code."""
     sys.path.insert(0, os.path.dirname(SCRIPT))
     try:
         return __import__(name)
@@ -229,7 +229,7 @@ def _open_standard_streams() -> None:
 
 
 def _hurry_on_signals() -> None:
-    """Make signals and the alarm end the waiting: file descriptor 0 becomes /dev/null, which is at its end."""
+    """Let signals and the alarm end the reading of stdin, which then is /dev/null."""
     import _signal  # type: ignore[import-not-found]
 
     def hurry(*_: object) -> None:
@@ -315,10 +315,10 @@ def _awaited(message: object) -> dict[str, object] | None:
     return {"crc": zlib.crc32(text.encode("utf-8", "surrogatepass")), "length": len(text)} if text else None
 
 
-def _write_note(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
+def _write_note(data_dir: str, payload: dict[str, object], env: dict[str, str], now: int, asked: object) -> str:
     """Write the note whole or not at all, under a name that sorts by time. Return its path."""
     spool = os.path.join(data_dir, "spool")
-    note = make_note(said, env, now, asked)
+    note = make_note(payload, env, now, asked)
     content = (encode(note) + "\n").encode("ascii")
     os.makedirs(spool, mode=0o700, exist_ok=True)
     name = f"{now:020d}-{os.getpid()}-{os.urandom(4).hex()}.json"
@@ -331,7 +331,7 @@ def _write_note(data_dir: str, said: dict[str, object], env: dict[str, str], now
         finally:
             os.close(file)
         if note["size"] is not None and note["event"] in COMPACTING:
-            _attempt(_half().keep_transcript, said, path[: -len("json")] + "kept")
+            _attempt(_import_beside().keep_transcript, payload, path[: -len("json")] + "kept")
         os.replace(temporary, path)
     except BaseException:
         _attempt(os.unlink, temporary)
@@ -344,34 +344,39 @@ def _worker_command() -> list[str]:
     return [sys.executable, "-I", "-X", "utf8", "-c", WORKER, root]
 
 
-def _tell(data_dir: str, said: dict[str, object], env: dict[str, str], now: int, note: str | None) -> None:
+def _tell(data_dir: str, payload: dict[str, object], env: dict[str, str], now: int, note: str | None) -> None:
     """Print the output for a session's start: that capture is paused or fails; the context."""
-    who = _word(said.get("session_id")), _word(said.get("source")), _path(said.get("cwd"))
-    told = all(who) and not (said.get("agent_id") or said.get("agent_type") or truthy(env.get("CRYSTAL_PRIVATE")))
-    is_compacted = said.get("source") == "compact" and "crystal_harness" not in said  # Codex keeps the user's messages
-    at_start = _half("assist").answer_after_compaction if is_compacted else _half().answer_at_start
-    _print(at_start(data_dir, said, who if told else None, note, env, now, parse_hook_input, _attempt), said)
+    who = _word(payload.get("session_id")), _word(payload.get("source")), _path(payload.get("cwd"))
+    is_helper = payload.get("agent_id") or payload.get("agent_type")
+    gets_context = all(who) and not (is_helper or truthy(env.get("CRYSTAL_PRIVATE")))
+    # Codex keeps the user's messages.
+    is_compacted = payload.get("source") == "compact" and "crystal_harness" not in payload
+    at_start = _import_beside("assist").answer_after_compaction if is_compacted else _import_beside().answer_at_start
+    _print(
+        at_start(data_dir, payload, who if gets_context else None, note, env, now, parse_hook_input, _attempt), payload
+    )
 
 
-def _assist(data_dir: str, said: dict[str, object], env: dict[str, str], now: int) -> object:
-    """Print facts, or record a summary; return whether the worker should read the session now."""
-    who = _word(said.get("session_id")), _path(said.get("cwd"))
+def _assist(data_dir: str, payload: dict[str, object], env: dict[str, str], now: int) -> object:
+    """Print facts, or record a summary; return True if the worker should read the session now."""
+    who = _word(payload.get("session_id")), _path(payload.get("cwd"))
     if not all(who) or truthy(env.get("CRYSTAL_PRIVATE")):
         return False
-    half = _half("assist")
-    call = half.HookCall(data_dir, said, who, env, now, parse_hook_input)
-    return half.respond(call, _attempt, lambda answer: _print(answer, said))
+    assist = _import_beside("assist")
+    call = assist.HookCall(data_dir, payload, who, env, now, parse_hook_input)
+    return assist.respond(call, _attempt, lambda answer: _print(answer, payload))
 
 
 def _tell_user(data_dir: str, asked: dict[str, object], note: str | None, env: dict[str, str]) -> None:
     """Print the result for a prompt that asks to remember something: kept only if its note is on the disk."""
-    is_kept = note is not None and (os.name != "posix" or _attempt(_half("launch").flush, note) is not None)
-    _print({"systemMessage": f"crystal: {_half('remember_line').line_for_user(asked, data_dir, env, is_kept)}"})
+    is_kept = note is not None and (os.name != "posix" or _attempt(_import_beside("launch").flush, note) is not None)
+    line = _import_beside("remember_line").line_for_user(asked, data_dir, env, is_kept)
+    _print({"systemMessage": f"crystal: {line}"})
 
 
-def _print(answer: dict[str, object], said: "dict[str, object] | None" = None) -> None:
-    if said and "crystal_harness" in said:
-        answer = _half("other_agents").shaped(answer, said)
+def _print(answer: dict[str, object], payload: "dict[str, object] | None" = None) -> None:
+    if payload and "crystal_harness" in payload:
+        answer = _import_beside("other_agents").shaped(answer, payload)
     line = (encode(answer) + "\n").encode("ascii") if answer else b""
     while line:
         line = line[os.write(1, line) :]

@@ -31,14 +31,14 @@ def flush(path: str) -> bool:
 
 
 def start_worker(
-    env: "dict[str, str]", note: "str | None", said: "dict[str, object]", command: "list[str]", program: str
+    env: "dict[str, str]", note: "str | None", payload: "dict[str, object]", command: "list[str]", program: str
 ) -> "Callable[[], object]":
     """Start the worker detached, in a separate session that receives no signals meant for the client.
 
     Args:
         env: The worker's environment.
         note: The path of the note to flush to the disk first.
-        said: The client's input; the worker does not keep it.
+        payload: The client's input; emptied in the worker's process.
         command: The command that starts an interpreter with the worker.
         program: The program that this interpreter would run.
 
@@ -53,7 +53,7 @@ def start_worker(
             if os.fork() == 0:
                 _detach(note, writing)
                 if _is_fit_to_work():
-                    said.clear()
+                    payload.clear()
                     _work_here(env, command, program)
                 os.execve(command[0], command, env)
         finally:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Said = dict[str, Any]
+    Payload = dict[str, Any]
 
 HARNESS = "crystal_harness"
 OWN_EVENT = "crystal_event"
@@ -35,50 +35,52 @@ _PATCH = "*** Begin Patch"
 _NEXT_FILE = "*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** End Patch"
 
 
-def translate(said: "Said", arguments: "list[str]") -> "Said":
+def translate(payload: "Payload", arguments: "list[str]") -> "Payload":
     """Return the fields that a note and assist need, with Claude Code's names, and the harness.
 
     ``--harness NAME`` names the program that runs the hook, ``--event NAME`` the event, for agents whose input lacks
     it. Agents pass their environment to each other, so only an argument can distinguish them.
     """
     options = dict(pairwise(arguments))
-    context, folders = said.get("sessionContext"), said.get("workspace_roots")
-    told = {
+    context, folders = payload.get("sessionContext"), payload.get("workspace_roots")
+    merged = {
         **({"cwd": folders[0]} if isinstance(folders, list) and folders else {}),
-        **said,
+        **payload,
         **({"session_id": context.get("rootSessionId")} if isinstance(context, dict) else {}),
     }
-    fields: Said = {
-        name: next((told[other] for other in others if told.get(other)), None) for name, others in _SAME.items()
+    fields: Payload = {
+        name: next((merged[other] for other in others if merged.get(other)), None) for name, others in _SAME.items()
     }
-    fields["agent_transcript_path"] = told.get("agent_transcript_path")
-    event = fields["hook_event_name"] = options.get("--event") or told.get("hook_event_name")
-    fields[HARNESS], fields[OWN_EVENT] = options.get("--harness"), told.get("hook_event_name")
+    fields["agent_transcript_path"] = merged.get("agent_transcript_path")
+    event = fields["hook_event_name"] = options.get("--event") or merged.get("hook_event_name")
+    fields[HARNESS], fields[OWN_EVENT] = options.get("--harness"), merged.get("hook_event_name")
     if event == "SessionStart":
-        fields["source"] = _SOURCES.get(told.get("source"), told.get("source"))
+        fields["source"] = _SOURCES.get(merged.get("source"), merged.get("source"))
     elif event == "SubagentStart":
-        fields["agent_id"] = told.get("agent_id")
+        fields["agent_id"] = merged.get("agent_id")
     elif event == "PreToolUse":
-        fields["tool_input"] = _edit(told)
+        fields["tool_input"] = _edit(merged)
     elif event == "PostToolUseFailure":
-        error = _error(told, fields[HARNESS])
+        error = _error(merged, fields[HARNESS])
         fields |= {"error": error} if error else {"hook_event_name": "PostToolUse"}
     return fields
 
 
-def shaped(answer: "dict[str, object]", said: "Said") -> "dict[str, object]":
+def shaped(answer: "dict[str, object]", payload: "Payload") -> "dict[str, object]":
     """Convert an answer for Claude Code to the agent's format."""
     output: Any = answer.get("hookSpecificOutput")
-    flat = _FLAT.get(said[HARNESS])
+    flat = _FLAT.get(payload[HARNESS])
     if flat:
         return {flat: output["additionalContext"]} if output else {}
-    named = {"hookSpecificOutput": {**output, "hookEventName": said[OWN_EVENT]}} if output and said[OWN_EVENT] else {}
+    named = (
+        {"hookSpecificOutput": {**output, "hookEventName": payload[OWN_EVENT]}} if output and payload[OWN_EVENT] else {}
+    )
     return {**answer, **named}
 
 
-def _edit(told: "Said") -> "Said":
+def _edit(merged: "Payload") -> "Payload":
     """Return what an edit replaces in a file, in the form of Claude Code's tools; empty for other tools."""
-    given = told.get("tool_input") or told.get("toolArgs")
+    given = merged.get("tool_input") or merged.get("toolArgs")
     if not isinstance(given, dict):
         return {}
     command = given.get("command") or given.get("input")
@@ -91,7 +93,7 @@ def _edit(told: "Said") -> "Said":
     return {"file_path": path, "edits": found} if is_edit else {}
 
 
-def _replacing(given: "Said") -> "Said":
+def _replacing(given: "Payload") -> "Payload":
     """Return the text before and after an edit, as fields."""
     names = {
         "old_string": ("old_string", "old_str", "oldString", "oldText"),
@@ -100,7 +102,7 @@ def _replacing(given: "Said") -> "Said":
     return {name: given[one] for name, others in names.items() for one in others if one in given}
 
 
-def _patched(patch: str) -> "Said":
+def _patched(patch: str) -> "Payload":
     """Return what a patch in Codex's format replaces in the first file that it changes."""
     path, _, rest = patch.partition("\n*** Update File: ")[2].partition("\n")
     lines = [*takewhile(lambda line: not line.startswith(_NEXT_FILE), rest.splitlines())]
@@ -108,15 +110,15 @@ def _patched(patch: str) -> "Said":
     return {"file_path": path.strip() or None, "old_string": old, "new_string": new}
 
 
-def _error(told: "Said", harness: "str | None") -> str:
+def _error(merged: "Payload", harness: "str | None") -> str:
     """Return the output of a command that failed; empty if it did not, or if that is unknown."""
-    error = told.get("error")
-    output = error or told.get("tool_response") or told.get("toolResult")
+    error = merged.get("error")
+    output = error or merged.get("tool_response") or merged.get("toolResult")
     if isinstance(output, dict):
         output = output.get("llmContent") or output.get("textResultForLlm")
     if not isinstance(output, str):
         return ""
-    is_failure = error or (_is_run(told.get("tool_input")) if harness == "codex" else _says_failure(output))
+    is_failure = error or (_is_run(merged.get("tool_input")) if harness == "codex" else _says_failure(output))
     return output if is_failure else ""
 
 

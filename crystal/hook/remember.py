@@ -1,6 +1,6 @@
 """Decide whether a prompt asks to remember something for later, and which words of it.
 
-``event.py`` imports it as a top-level module, without the package and only for prompts that may ask so: it uses
+``event.py`` imports it as a top-level module, without the package, and only for few prompts: it uses
 only strings, because importing ``re`` takes as long as all the rest of the hook.
 Precision comes first: a prompt is accepted only in a few forms that nearly always mean this, and never if it may be
 about the present work. The forms are in docs/how-to/start-with-context.md.
@@ -59,10 +59,10 @@ BEFORE_ATTRIBUTES = _words("is are be get gets not never always a an the our my 
 
 
 def asked(prompt: str) -> "dict[str, object] | None":
-    """Return what a prompt asks to remember, in the form of the note; None if it asks for nothing.
+    """Return what a prompt asks to remember, as the note has it; None if it does not ask.
 
     ``words`` is None if there are more than 8,000 characters; ``id`` is the id that the memory gets.
-    If it is uncertain whether the prompt asks so, there is only ``doubt``.
+    If it is uncertain whether the prompt asks, the result has only ``doubt``.
     """
     verdict, words, everywhere = judged(prompt)
     if verdict == KEEP:
@@ -222,7 +222,7 @@ class _Statement:
         return is_doing or self.raw[-1].endswith(":")
 
     def has_happened(self) -> bool:
-        """Return True for a passing state, a wish how something should be, and a past event: a verb in ``ed``."""
+        """Return True for a passing state, for what should be different, and for a past event: a verb in ``ed``."""
         events = (after for word, after in self.pairs if word not in BEFORE_ATTRIBUTES)
         is_past = any(word.endswith("ed") and not word.endswith("eed") for word in events)
         return is_past or bool(STATES & set(self.words))

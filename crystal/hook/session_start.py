@@ -45,7 +45,7 @@ def stamp_of(path: str) -> str:
 
 def answer_at_start(
     data_dir: str,
-    said: "dict[str, object]",
+    payload: "dict[str, object]",
     who: "tuple[str, str, str] | None",
     note: "str | None",
     env: "dict[str, str]",
@@ -58,8 +58,8 @@ def answer_at_start(
     ``attempt`` calls a function and returns None if it fails; the others are as for ``told_once`` and ``notice_text``.
     """
     answer: dict[str, object] = {}
-    notice = attempt(notice_text, data_dir, said, now, note, parse)
-    context = attempt(told_once, data_dir, who, env, now, parse, said.get("crystal_harness")) if who else None
+    notice = attempt(notice_text, data_dir, payload, now, note, parse)
+    context = attempt(told_once, data_dir, who, env, now, parse, payload.get("crystal_harness")) if who else None
     if notice:
         answer["systemMessage"] = f"crystal: {notice}"
     if context:
@@ -193,21 +193,21 @@ def _read(path: str, parse: "Callable[[bytes], dict[str, Any]]") -> "dict[str, A
         return parse(file.read())
 
 
-def keep_transcript(said: "dict[str, object]", link: str) -> None:
+def keep_transcript(payload: "dict[str, object]", link: str) -> None:
     """Hard-link the transcript when the client is compacting, after which it may replace the file.
 
     ``PreCompact`` comes from older settings; the other two show the user nothing.
     """
-    event, transcript = said.get("hook_event_name"), said.get("transcript_path")
-    is_helper = event == "SubagentStop" and said.get("agent_type") == ""  # the client's own: it writes the summary
-    is_start = event == "SessionStart" and said.get("source") == "compact"
+    event, transcript = payload.get("hook_event_name"), payload.get("transcript_path")
+    is_helper = event == "SubagentStop" and payload.get("agent_type") == ""  # the client's own: it writes the summary
+    is_start = event == "SessionStart" and payload.get("source") == "compact"
     if isinstance(transcript, str) and (is_helper or is_start or event == "PreCompact"):
         os.link(os.path.expanduser(transcript), link)
 
 
 def notice_text(
     data_dir: str,
-    said: "dict[str, object]",
+    payload: "dict[str, object]",
     now: int,
     note: "str | None",
     parse: "Callable[[bytes], dict[str, Any]]",
@@ -216,18 +216,18 @@ def notice_text(
 
     Args:
         data_dir: The data folder.
-        said: The client's input on stdin.
+        payload: The client's input on stdin.
         now: Nanoseconds since the epoch.
         note: The note that this hook wrote; None if it could not.
         parse: Parses a JSON object.
     """
     if not note:
         return f"nothing is kept: {data_dir} cannot be written; run: crystal doctor"
-    if said.get("source") == "compact":
+    if payload.get("source") == "compact":
         return None  # the session continues
     for find in (stalled_text, _ready_notice, _silence_text):
         try:
-            text = find(data_dir, said, now, parse)
+            text = find(data_dir, payload, now, parse)
         except (OSError, LookupError, ValueError, TypeError):
             text = None  # nothing was prepared, or it is damaged: the next worker repairs it
         if text:
@@ -243,11 +243,11 @@ def _ready_notice(
 
 
 def _silence_text(
-    data_dir: str, said: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
+    data_dir: str, payload: "dict[str, object]", now: int, parse: "Callable[[bytes], dict[str, Any]]"
 ) -> "str | None":
     """Return, once, a notice that no turn's hook ran for a day although transcripts grew."""
     noted = _read(os.path.join(data_dir, NOTICE_FILE), parse)["last_turn"]
-    last, transcript = 1_000_000 * int(noted), said.get("transcript_path")
+    last, transcript = 1_000_000 * int(noted), payload.get("transcript_path")
     if now - last <= SILENT_AFTER_NS or not isinstance(transcript, str):
         return None
     told = os.path.join(data_dir, SILENCE_FILE)
@@ -288,7 +288,7 @@ def stalled_text(
             line = file.read(1000).decode("utf-8", "replace").split("\n", 1)[0]
         return line[:200].strip() or "capture is stalled; run: crystal doctor"
     except OSError:
-        pass  # there is none
+        pass  # not marked as stalled
     notes = [name for name in os.listdir(os.path.join(data_dir, "spool")) if name.endswith(".json")]
     notes = [name for name in notes if not name.endswith(".aside.json")]
     times = [int(name[:20]) for name in notes if name[:20].isdecimal() and name[20:21] == "-"]

@@ -1,4 +1,4 @@
-"""Print Claude Code's status line: whether this conversation is captured, what it was told, and when it searched.
+"""Print Claude Code's status line: whether this conversation is captured, what crystal told it, its last search.
 
 Claude Code runs it after each message. It uses the standard library and the hook's modules, reads small files and
 queries the database once; it never waits for other processes and always exits with 0.
@@ -18,32 +18,32 @@ WIDTH = 60
 BUSY_SECONDS = 0.05
 MAX_BEHIND = 1 << 20
 NO_MEMORY = "no memory yet; run: crystal init"
-QUESTION = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "capture", "statusline.sql")
+QUERY_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "capture", "statusline.sql")
 
 
 def main() -> None:
     """Print the line for the client's input on stdin, whatever that is."""
     hook._attempt(hook._open_standard_streams)
     hook._attempt(hook._hurry_on_signals)
-    said = hook.parse_hook_input(hook._attempt(hook._read_stdin) or b"")
-    state = hook._attempt(line_for, said, dict(os.environ), time.time_ns()) or "cannot tell; run: crystal status"
+    payload = hook.parse_hook_input(hook._attempt(hook._read_stdin) or b"")
+    state = hook._attempt(line_for, payload, dict(os.environ), time.time_ns()) or "cannot tell; run: crystal status"
     line = "".join(letter if " " <= letter <= "~" else "?" for letter in f"crystal: {state}")
     line = line if len(line) <= WIDTH else line[: WIDTH - 3] + "..."
     hook._attempt(os.write, 1, f"{line}\n".encode())
 
 
-def line_for(said: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
-    """Return whether a session is captured, and what it was told; ``now`` is in ns."""
+def line_for(payload: "dict[str, object]", env: "dict[str, str]", now: int) -> str:
+    """Return the state of a session's capture, what crystal told it, and its last search; ``now`` is in ns."""
     data_dir = hook.find_data_dir(env)
     path = os.path.join(data_dir, "crystal.db")
     if not os.path.exists(path):
         has_archive = os.path.exists(os.path.join(os.path.dirname(data_dir), "agents"))
         return f"NOT kept: {'no database; run: crystal verify --repair' if has_archive else NO_MEMORY}"
-    session, transcript = hook._word(said.get("session_id")), hook._path(said.get("transcript_path"))
+    session, transcript = hook._word(payload.get("session_id")), hook._path(payload.get("transcript_path"))
     is_off, is_private, state, offset, told, searched = _ask(path, {"session": session, "path": transcript})
     if is_off:
         return "paused; resume: crystal --on"
-    stalled = hook._attempt(stalled_text, data_dir, said, now, hook.parse_hook_input)
+    stalled = hook._attempt(stalled_text, data_dir, payload, now, hook.parse_hook_input)
     if stalled:
         return f"NOT kept: {stalled}"
     if is_private or state == "private" or hook.truthy(env.get("CRYSTAL_PRIVATE")):
@@ -59,12 +59,12 @@ def _ask(path: str, named: "dict[str, str | None]") -> "Any":
     """Query the database, without waiting for a writer."""
     import sqlite3
 
-    with open(QUESTION, encoding="ascii") as file:
-        question = file.read()
+    with open(QUERY_FILE, encoding="ascii") as file:
+        query = file.read()
     escaped = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     db = sqlite3.connect(f"file:{escaped}?mode=ro", timeout=BUSY_SECONDS, uri=True)
     try:
-        return db.execute(question, named).fetchone()
+        return db.execute(query, named).fetchone()
     finally:
         db.close()
 

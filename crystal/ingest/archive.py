@@ -173,7 +173,7 @@ def write_anew(path: Path, frames: Iterable[bytes]) -> list[Frame]:
     """Write an archive of these frames durably, replacing any file at ``path``.
 
     Raises:
-        StoreFullError, UnavailableError: There is no file at ``path``.
+        StoreFullError, UnavailableError: It cannot be written; no file is left at ``path``.
     """
     placed: list[Frame] = []
     with _translated(path):
@@ -217,7 +217,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 def _left_behind(path: Path, recorded_end: int) -> bytes | None:
-    """Return the text of the frames after the recorded ones, the last of which may be torn; None if it is no text."""
+    """Return the text of the frames after the recorded ones, maybe with a torn last one; None if they do not decode."""
     with path.open("rb") as file:
         file.seek(recorded_end)
         data, parts = file.read(), []

@@ -25,7 +25,7 @@ from crystal.web.rendering import Renderer
 from crystal.web.responses import Answer, Page, PlainText, Redirect, RequestValues
 from crystal.web.security import Access, Guard, Refusal
 
-Show = Callable[[Machine, RequestValues], Answer]
+Handler = Callable[[Machine, RequestValues], Answer]
 Opener = Callable[[], AbstractContextManager[Machine]]
 
 STATUS = ((NotFoundError, 404), (UsageError, 400), (NotConfiguredError, 503), (UnavailableError, 503))
@@ -39,7 +39,7 @@ class MenuPage:
     name: str
     path: str
     key: str
-    show: Show
+    show: Handler
 
 
 VIEWS = (
@@ -54,7 +54,7 @@ VIEWS = (
 )
 """The menu, in its order. A new view is a row here and a file in ``pages/``."""
 
-PAGES: Mapping[str, Show] = {
+PAGES: Mapping[str, Handler] = {
     "/session/{id:path}": session.show,
     "/markdown/{id:path}": session.as_markdown,
     "/turn/{id:path}": session.find_turn,
@@ -63,7 +63,7 @@ PAGES: Mapping[str, Show] = {
 }
 """Pages that others link to."""
 
-ACTIONS: Mapping[str, Show] = {
+ACTIONS: Mapping[str, Handler] = {
     "/memory/{id}/edit": memories.edit,
     "/memory/{id}/deprecate": memories.deprecate,
     "/memory/{id}/restore": memories.restore,
@@ -76,14 +76,14 @@ ACTIONS: Mapping[str, Show] = {
 """Actions that change something: only forms reach them."""
 
 
-def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp:
+def make_app(filters: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp:
     """Return the application.
 
     Args:
-        words: Functions of the command line, by the names that templates use, so that both say the same.
+        filters: Functions of the command line, by their names in templates, so that both use the same words.
         access: The secrets of this run.
     """
-    renderer = Renderer(words, access.csrf, VIEWS)
+    renderer = Renderer(filters, access.csrf, VIEWS)
     routes = [
         Route(path, _endpoint(renderer, show, open_reader, "GET"))
         for path, show in [*((view.path, view.show) for view in VIEWS), *PAGES.items()]
@@ -103,33 +103,35 @@ def make_app(words: Mapping[str, Callable[..., Any]], access: Access) -> ASGIApp
 
 @contextmanager
 def _open_writer() -> Iterator[Machine]:
-    """Open the memory for writing. Raises NotConfiguredError if there is none, instead of creating it."""
+    """Open the memory for writing; raise NotConfiguredError if it does not exist, instead of creating it."""
     with open_reader():
         pass
     with open_machine() as machine:
         yield machine
 
 
-def _endpoint(renderer: Renderer, show: Show, opener: Opener, method: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return the endpoint of one route. It answers one request at a time; each opens the memory in a thread."""
+def _endpoint(
+    renderer: Renderer, show: Handler, opener: Opener, method: str
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint of one route. It answers one request at a time, each in a thread."""
     lock = asyncio.Lock()
 
-    def answer(asked: RequestValues, *, is_part: bool) -> Response:
+    def answer(params: RequestValues, *, is_part: bool) -> Response:
         try:
             with damage_explained(), opener() as machine:
-                return _response(renderer, show(machine, asked), is_part=is_part)
+                return _response(renderer, show(machine, params), is_part=is_part)
         except CrystalError as error:
             status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
             return _response(renderer, _error_page(error, "This did not work", status), is_part=is_part)
 
     async def endpoint(request: Request) -> Response:
         values = request.state.form if method == "POST" else request.query_params
-        asked = RequestValues(request.path_params, dict(values))
+        params = RequestValues(request.path_params, dict(values))
         async with lock:
-            # A search as you type is given up for the next one; what nobody waits for any more is not searched.
+            # While you type, the page drops a search when it starts the next one: skip requests that it dropped.
             if method == "GET" and await request.is_disconnected():
                 return Response(status_code=204)
-            return await run_sync(partial(answer, asked, is_part="part" in values))
+            return await run_sync(partial(answer, params, is_part="part" in values))
 
     return endpoint
 

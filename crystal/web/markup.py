@@ -1,4 +1,4 @@
-"""Render stored text as HTML: Markdown, code, changes of files, marked words. All is escaped; nothing is loaded."""
+"""Render stored text as HTML: Markdown, code, changes of files, marked words. It is escaped and loads nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pygments.lexers import find_lexer_class_by_name, find_lexer_class_for_filen
 from pygments.util import ClassNotFound
 
 MAX_MARKDOWN, MAX_STEPS = 30_000, 600_000
-"""Characters, and characters times opening brackets, which is what the parser takes if nothing closes these. A text
-with more is shown as it is written."""
+"""Limits of Markdown: characters, and characters times opening brackets, because the parser is quadratic in brackets
+that nothing closes. A text above a limit is shown as it was written."""
 MAX_CODE = 4_000
-"""Characters that are coloured: lexers are quadratic in some texts (12,000 line ends of Java took 5 s)."""
+"""Maximum characters of coloured code: lexers are quadratic in some texts (12,000 line ends of Java took 5 s)."""
 MAX_DIFF_LINES = 400
 PAGE_SECONDS, BLOCK_SECONDS = 1.0, 0.1
-"""The time for the markup of one page, and for the colours of one block. Then texts are shown as they are written."""
+"""Maximum time for the markup of one page, and for the colours of one block. The rest is shown as it was written."""
 
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix="c-")
 _EDIT = re.compile(r"^(old_string|new_string|replace_all): ?", re.MULTILINE)
@@ -32,7 +32,7 @@ _PATCH = re.compile(r"\*\*\* Begin Patch|diff --git |--- \S+\n\+\+\+ ")
 
 @dataclass(slots=True)
 class TimeBudget:
-    """Time left for the markup of one page, so that a page of hostile texts is not slower than any other."""
+    """Time limit for the markup of one page, so that hostile texts cannot make it slow."""
 
     end: float = field(default_factory=lambda: time.monotonic() + PAGE_SECONDS)
 
@@ -43,7 +43,7 @@ class TimeBudget:
 
 
 def _code(text: str, language: str, budget: TimeBudget) -> str:
-    """Return code as HTML; coloured if its language is known, it is not too long, and there is time."""
+    """Return code as HTML, coloured if the language is known, it is not too long, and time is left."""
     if language and len(text) <= MAX_CODE:
         try:
             lexer = find_lexer_class_by_name(language)(stripnl=False, ensurenl=False)
@@ -65,13 +65,13 @@ def _fence(_renderer: object, tokens: Sequence[Token], at: int, _options: object
 
 
 def _image(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
-    """Return an image as its words and address: nothing is fetched."""
+    """Return an image as its description and address; it is not fetched."""
     source = str(tokens[at].attrs.get("src", ""))
     return f'<span class="image">{escape(tokens[at].content)} ({escape(source)})</span>'
 
 
 def _link(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> str:
-    """Return the beginning of a link; one to a file of a project, or to a place in a text, leads nowhere."""
+    """Return the start tag of a link; only links to the web and to mail get an address."""
     address = str(tokens[at].attrs.get("href", ""))
     if not re.match(r"https?://|mailto:", address):
         return f'<a title="{escape(address)}">'
@@ -79,7 +79,7 @@ def _link(_renderer: object, tokens: Sequence[Token], at: int, *_: object) -> st
 
 
 def _table(*_: object) -> str:
-    """Return the beginning of a table; the keyboard reaches it, because it may be wider than the page."""
+    """Return the start tag of a table. The keyboard can focus it, to scroll a wide one."""
     return '<table tabindex="0">'
 
 
@@ -96,7 +96,7 @@ _MARKDOWN = _parser()
 
 
 def markdown(text: str, budget: TimeBudget) -> Markup:
-    """Return Markdown as HTML: no HTML of the text, no images, links to the web only."""
+    """Return Markdown as HTML, without the text's own HTML and images, and with links to the web and to mail only."""
     if budget.is_over or len(text) > MAX_MARKDOWN or len(text) * text.count("[") > MAX_STEPS:
         return Markup('<pre class="plain" tabindex="0">{}</pre>').format(text)
     return Markup(_MARKDOWN.render(text, {"budget": budget}))  # noqa: S704 - the parser escapes; tests/web/test_web_markup.py
@@ -131,7 +131,7 @@ class DiffLine:
 
 
 def changes_of(text: str, budget: TimeBudget) -> tuple[str, list[DiffLine]] | None:
-    """Return the first line of a tool's call and the change that it makes, or None if it makes none to show."""
+    """Return the first line of a tool call and its change of a file; None if the call shows no change."""
     if _PATCH.search(text, 0, 2_000):
         return text.partition("\n")[0], [_patch_line(line) for line in text.splitlines()]
     parts = _EDIT.split(text)

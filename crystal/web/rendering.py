@@ -1,4 +1,4 @@
-"""Templates to HTML: every value is escaped unless ``markup.py`` made it."""
+"""Render templates as HTML: every value is escaped unless ``markup.py`` made it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Renderer:
     """Renders pages.
 
     Args:
-        words: Functions of the command line, by name.
-        csrf: What every form contains.
+        filters: Functions of the command line, by name.
+        csrf: The token that every form contains.
         views: The rows of the menu.
     """
 
-    def __init__(self, words: Mapping[str, Callable[..., Any]], csrf: str, views: Sequence[Any]) -> None:
-        self.wording = Wording(words["speaker"], words["agent"], words["harmless"])
+    def __init__(self, filters: Mapping[str, Callable[..., Any]], csrf: str, views: Sequence[Any]) -> None:
+        self.wording = Wording(filters["speaker"], filters["agent"], filters["harmless"])
         self._env = Environment(
             loader=PackageLoader("crystal.web"), autoescape=select_autoescape(default=True), undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True, auto_reload=False,
         )  # fmt: skip
-        self._env.filters.update(words)
+        self._env.filters.update(filters)
         self._env.filters.update(ago=_ago, clock=_clock, day=_day, time=_time)
         self._env.globals.update(address=address, session_address=session_address, csrf=csrf, views=views)
 
@@ -38,7 +38,7 @@ class Renderer:
         return self._env.get_template(page.template).render(page=page, **page.values)
 
     def part(self, page: Page) -> str:
-        """Return the block ``part`` alone, which the page's script exchanges; the whole page if it has none."""
+        """Return only the block ``part``, which the page's script replaces; the whole page if it has no such block."""
         template = self._env.get_template(page.template)
         if "part" not in template.blocks:
             return self.whole(page)
@@ -58,7 +58,7 @@ def _clock(ms: int | None) -> str:
 
 
 def _day(date: str) -> str:
-    """Return a date (``2026-11-20``) in words, or as it is if it is none of the calendar's."""
+    """Return a date (``2026-11-20``) in words; unchanged if the calendar does not have it."""
     try:
         found = datetime.fromisoformat(date)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests to pages and their responses. Pages know no HTTP: they take values and return values."""
+"""Define the requests and responses of pages. Pages do not handle HTTP: they take values and return values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RequestValues:
     """The values of a request.
 
     Attributes:
-        path: What the address names, such as a session's id.
+        path: The parts of the address, such as a session's id.
         values: The query, or the fields of a form.
     """
 
@@ -27,7 +27,7 @@ class RequestValues:
         return self.values.get(name, "").strip() or None
 
     def number(self, name: str) -> int | None:
-        """Return a whole number; None if there is none."""
+        """Return a value as a whole number; None if it is missing or not one."""
         word = self.values.get(name, "")
         return int(word) if word.isascii() and word.isdecimal() and len(word) < 19 else None
 
@@ -44,7 +44,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Plain text; ``write`` returns it, given how speakers are called."""
+    """Plain text; ``write`` returns it, given the names of speakers."""
 
     write: Callable[[Wording], str]
 
@@ -60,7 +60,7 @@ Answer = Page | PlainText | Redirect
 
 
 def address(path: str, values: Mapping[str, object], name: str = "") -> str:
-    """Return a path, escaped, with a query of those values that are there; ``name`` may have any characters."""
+    """Return an escaped path with the values that are not empty as its query; ``name`` is its last, free part."""
     query = urlencode({key: value for key, value in values.items() if value not in (None, "")})
     return quote(path) + quote(name, safe="") + (f"?{query}" if query else "")
 

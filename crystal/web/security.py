@@ -1,4 +1,4 @@
-"""Guard the server: only a browser on this machine that came by the link, from our own pages, may ask.
+"""Guard the server: answer only the browser on this machine that opened the link, on crystal's own pages.
 
 Every request passes ``Guard`` before it reaches a page, also one for a page that does not exist.
 """
@@ -20,7 +20,7 @@ from crystal.serving.request_checks import LOCAL_NAMES, is_same, name_of_host, r
 
 OPEN_PATH = "/open"
 STYLE_PATH = "/static/app.css"
-"""What everybody gets: the look of the page that refuses the others."""
+"""Served to everybody, because the page with a refusal uses it."""
 MAX_FORM_BYTES = 1 << 20
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
@@ -50,7 +50,7 @@ class Access:
         cookie_name: Differs by port, because browsers send a cookie to every port of a host.
         link: The one-time token of the opening link; empty once it was used.
         cookie: The value of the cookie that the link is exchanged for.
-        csrf: What every form must contain.
+        csrf: The token that every form must contain.
     """
 
     cookie_name: str
@@ -59,7 +59,7 @@ class Access:
     csrf: str = field(default_factory=_secret, repr=False)
 
     def use_link(self, token: str) -> bool:
-        """Return True for the right token, once."""
+        """Return True if the token is the link's; a second call with it returns False."""
         if not self.link or not is_same(token, self.link):
             return False
         self.link = ""
@@ -95,7 +95,7 @@ class Guard:
     """Refuse requests that are not the user's own, and put the security headers on every answer.
 
     Args:
-        app: What answers.
+        app: The application that gets the accepted requests.
         access: The secrets of this run.
         refuse: Makes the page for a refusal.
         welcome: Makes the page that follows the link; it must navigate by itself, because a browser does not send a
@@ -119,7 +119,7 @@ class Guard:
         await (answer or self._app)(scope, receive, send)
 
     def _answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the answer to a request that reaches no page, None for one that does."""
+        """Return the answer to a request that may not reach a page; None if it may."""
         if name_of_host(", ".join(headers.getlist("host"))) not in LOCAL_NAMES:
             return self._refuse(WRONG_HOST)
         if is_other_user(scope.get("client"), scope.get("server")):
@@ -156,7 +156,7 @@ def _cookie(headers: Headers, name: str) -> str:
 
 
 def _is_own_origin(headers: Headers) -> bool:
-    """Return True if one of our pages sent this. Browsers hide the origin of a form where the referrer is hidden."""
+    """Return True if one of crystal's pages sent this. Browsers hide a form's origin if its referrer is hidden."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin in (None, "null"):
         return site == "same-origin"
@@ -164,7 +164,7 @@ def _is_own_origin(headers: Headers) -> bool:
 
 
 async def _read_form(headers: Headers, receive: Receive) -> dict[str, str] | None:
-    """Return the fields of a form, empty if it is none; None if it is too long."""
+    """Return the fields of a form; empty if the body is no form, None if it is too long."""
     body = await read_body(receive, MAX_FORM_BYTES)
     if body is None:
         return None

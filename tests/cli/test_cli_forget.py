@@ -102,7 +102,7 @@ def test_the_page_shows_such_an_output_first(memory: Path) -> None:
     [first] = token.findall(client.send_form("/forget/preview", query="quokka").text)
     page = client.send_form("/forget/confirm", query="quokka", token=first).text
     [second] = token.findall(page)
-    assert "Nothing was forgotten: what you saw has changed, or was not all" in page
+    assert "Nothing was forgotten yet: this preview differs" in page
     assert (first != second, held(memory)) == (True, True)
     assert "Forgotten, and proved" in client.send_form("/forget/confirm", query="quokka", token=second).text
     assert not held(memory)

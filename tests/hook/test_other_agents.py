@@ -127,7 +127,7 @@ def test_the_hook_of_another_agent_prints_nothing_where_nothing_is_known(
     monkeypatch.setattr(hook, "_read_stdin", lambda: b'{"hook_event_name":"SessionStart","session_id":"0199"}')
     monkeypatch.setattr(hook, "_open_standard_streams", lambda: None)
     monkeypatch.setattr(hook, "_print", lambda answer, *_: answer and pytest.fail("it printed something"))
-    monkeypatch.setattr(hook, "_half", lambda name="rest": __import__(f"crystal.hook.{name}", fromlist=["x"]))
+    monkeypatch.setattr(hook, "_import_beside", lambda name="rest": __import__(f"crystal.hook.{name}", fromlist=["x"]))
     monkeypatch.setattr("crystal.hook.launch.start_worker", lambda *_: None)
     hook.main(["--harness", "codex"])
     [note] = (home / ".ldm" / "memory" / "spool").glob("*.json")

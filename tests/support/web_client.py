@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from starlette.testclient import TestClient
 
-from crystal.cli.web import WORDS
+from crystal.cli.web import FILTERS
 from crystal.web.app import make_app
 from crystal.web.security import Access
 from tests.support.event_loop import shared_portal
@@ -21,7 +21,10 @@ class Client(TestClient):
     def __init__(self, *, is_inside: bool = True, shows_bugs: bool = False) -> None:
         self.access = Access("crystal-8642")
         super().__init__(
-            make_app(WORDS, self.access), base_url=BASE, follow_redirects=False, raise_server_exceptions=not shows_bugs
+            make_app(FILTERS, self.access),
+            base_url=BASE,
+            follow_redirects=False,
+            raise_server_exceptions=not shows_bugs,
         )
         self.portal = shared_portal()
         if is_inside:

@@ -240,7 +240,7 @@ def test_forgetting_shows_first_then_proves(home):
     assert crystal("search", "xylophonium", "--all").out, "a preview changes nothing"
     [token] = re.findall(r'name="token" value="([^"]+)"', seen)
     stale = client.send_form("/forget/confirm", query="xylophonium", token="other").text
-    assert "Nothing was forgotten: what you saw has changed" in stale
+    assert "Nothing was forgotten yet: this preview differs" in stale
     assert json.loads(crystal("search", "xylophonium", "--all", "--json").out)["hits"]
     done = client.send_form("/forget/confirm", query="xylophonium", token=token).text
     assert "Forgotten, and proved" in done

@@ -99,5 +99,5 @@ def test_a_search_as_you_type_says_why_it_fails(home, browser):
         expect(page.locator("#part")).to_contain_text("crystal verify --repair")
         expect(page.locator("a.card")).to_have_count(0)
     page.fill("#q", "zebra")
-    expect(page.locator("#part")).to_have_text("The server has ended. Start it again: crystal web")
+    expect(page.locator("#part")).to_have_text("The server has stopped. Start it again: crystal web")
     page.close()

@@ -1,4 +1,4 @@
-"""About: the history of a file, a symbol, an error or a branch, its neighbours, and who wrote a file's lines."""
+"""Show the history of a file, a symbol, an error or a branch, related files, and who wrote a file's lines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from crystal.web.responses import Page, RequestValues
 LIMIT = 40
 MAX_LIMIT = 1_000
 MAX_LINES = 2_000
-"""Lines of a file that are shown."""
+"""Maximum lines shown of a file."""
 WIDTH, HEIGHT, RADIUS = 720, 280, 115
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnFile:
-    """A file of the picture, around the thing in its middle; ``weight`` is the width of the line between them."""
+    """A related file in the drawing; ``weight`` is the width of its line to the middle, in pixels."""
 
     file: str
     label: str
@@ -41,23 +41,23 @@ class DrawnFile:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLines:
-    """Lines of a file that one session wrote; ``call`` is None if none is known to have written them."""
+    """Consecutive lines of a file, and the call that wrote them; None if it is unknown."""
 
     first: int
     text: tuple[str, ...]
     call: RecordedCall | None
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, params: RequestValues) -> Page:
     """Show the history of a thing, or an empty form."""
-    thing, project, file = asked.text("thing"), asked.text("project"), None
+    thing, project, file = params.text("thing"), params.text("project"), None
     found, notes = ThingHistory("", "name", (), 0, ()), list[str]()
-    limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
+    limit = min(params.number("limit") or LIMIT, MAX_LIMIT)
     if thing is not None:
         found = about(machine, thing, project=project, is_only=project is not None)
         file, notes = _file_here(machine, found.events) if found.kind == "file" else None, [*found.notes]
     lines = list[WrittenLines]()
-    if file is not None and asked.text("lines"):
+    if file is not None and params.text("lines"):
         try:
             lines = list(_written(machine, file))
         except CrystalError as error:
@@ -75,7 +75,7 @@ def show(machine: Machine, asked: RequestValues) -> Page:
 
 
 def _around(related: Sequence[RelatedFile]) -> Iterator[DrawnFile]:
-    """Yield the files on an ellipse around the middle, names on the outer side."""
+    """Yield the files, placed on an ellipse with their names on its outer side."""
     most = max((one.sessions for one in related), default=1)
     for number, one in enumerate(related):
         angle = 2 * math.pi * (number + 0.5) / len(related) - math.pi / 2
@@ -86,14 +86,14 @@ def _around(related: Sequence[RelatedFile]) -> Iterator[DrawnFile]:
 
 
 def _label(file: str, others: Sequence[str]) -> str:
-    """Return a file's own name, after that of its folder if another file has the same."""
+    """Return a file's name, with its folder's name if another file has the same name."""
     parts = file.split("/")
     name, longer = parts[-1], "/".join(parts[-2:])
     return longer if any(f"/{other}".endswith(f"/{name}") for other in others) else name
 
 
 def _file_here(machine: Machine, events: Sequence[Event]) -> Path | None:
-    """Return the latest file edited that is in its project's folder on this machine; nothing else is read."""
+    """Return the last edited file that exists inside its project's folder on this machine; None if none does."""
     roots = [(one.name, Path(one.git_root or one.cwd)) for _, one in project_rows(machine.store)]
     edits = dict.fromkeys((one.project, one.text) for one in events if one.what == "edited")
     for project, name in edits:
@@ -108,7 +108,7 @@ def _written(machine: Machine, path: Path) -> Iterator[WrittenLines]:
     """Yield the lines of a file with the call that wrote them.
 
     Raises:
-        NotFoundError, UsageError: It is gone, no text, or too long.
+        NotFoundError, UsageError: The file is missing, not text, or too long.
     """
     found = blame(machine, str(path))
     with system_errors(path):

@@ -1,4 +1,4 @@
-"""Health: whether every byte is captured, what waits, how fast the hook is, what it cost, how far behind others are."""
+"""Show the state of the memory: capture, queues, the hook's durations, costs, other devices, the ledger."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DAYS = 30
 
 
 class Plot(NamedTuple):
-    """A curve of the hook's durations, in units of its drawing.
+    """A curve of the hook's durations, in units of the drawing.
 
     Attributes:
         points: For a polyline.
         most: The upper end of the scale, ms.
-        lines: Height and words of the lines of the scale.
+        lines: Position and label of each line of the scale.
     """
 
     points: str
@@ -39,12 +39,12 @@ class Bar(NamedTuple):
 
     x: int
     height: float
-    words: str
+    label: str
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, params: RequestValues) -> Page:
     """Show the state of capture, queues, hook, costs, devices and disk."""
-    limit = asked.number("limit") or TRANSCRIPTS
+    limit = params.number("limit") or TRANSCRIPTS
     found = ledger_by_transcript(machine.store, limit + 1)
     today = machine.now() // DAY_MS
     values = {
@@ -68,7 +68,7 @@ def plot(durations: Sequence[float]) -> Plot | None:
 
 
 def bars(spent: Mapping[int, float], today: int) -> list[Bar]:
-    """Return a bar for each of the last days, counted from 1970, the oldest first; none if nothing was spent."""
+    """Return a bar for each of the last 30 days, the oldest first; empty if nothing was spent. Days count from 1970."""
     most, step = max(spent.values(), default=0.0), WIDTH // DAYS
     found = [(day, spent.get(day, 0.0)) for day in range(today - DAYS + 1, today + 1)] if most > 0 else []
     return [

@@ -1,4 +1,4 @@
-"""Review page: what was learned is kept, changed, called wrong, or never learned again."""
+"""Review what was learned: keep it, change it, call it wrong, or never learn it again."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ VERDICTS: Mapping[str, Callable[..., object]] = {"wrong": call_wrong, "never": n
 SHOWN = 50
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
+def show(machine: Machine, params: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show what was learned since the last review, surest first."""
     found = unreviewed(machine)
     values = {"learned": found[:SHOWN], "total": len(found), "mode": machine.config.reflect_mode}
     return Page("review.html", "Review", values)
 
 
-def judge(machine: Machine, asked: RequestValues) -> Redirect:
-    """Keep a memory, with other words where some are given, or hide it.
+def judge(machine: Machine, params: RequestValues) -> Redirect:
+    """Keep a memory, with another text if the form has one, or hide it.
 
     Raises:
         NotFoundError: There is no such memory.
-        UsageError: It changed since the page showed it, or the verdict is none.
+        UsageError: It changed since the page showed it, or the verdict is unknown.
     """
-    one, verdict = memory_of(machine, asked.path["id"]), asked.values.get("verdict", "")
-    check_shown(one, asked)
+    one, verdict = memory_of(machine, params.path["id"]), params.values.get("verdict", "")
+    check_shown(one, params)
     if verdict == "keep":
-        words = asked.values.get("text", "").replace("\r\n", "\n").strip()
+        words = params.values.get("text", "").replace("\r\n", "\n").strip()
         keep_learned(machine, one.id, None if words == one.text else words, seen=one.updated_at)
         embed_soon(machine)
     elif verdict in VERDICTS:

@@ -1,4 +1,4 @@
-"""Search as you type: the hits of the command line, why each was found, and what else could narrow them."""
+"""Search as the user types: show the hits, why each was found, and filters that would narrow them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class ShownHit:
 
     Attributes:
         hit: The hit.
-        text: The part of its text with most of the words, marked.
-        link: Where it leads.
-        why: Which engines found it, each with its rank.
-        details: What ``crystal search --explain`` says.
+        text: An excerpt around most of the matching words, which are marked.
+        link: The address of its page.
+        why: The engines that found it, each with its rank.
+        details: The explanation that ``crystal search --explain`` prints.
     """
 
     hit: Hit
@@ -50,25 +50,25 @@ class ShownHit:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """A value that would narrow the hits, how many of those shown have it, and whether it is chosen."""
+    """A value that would narrow the hits, the number of shown hits with it, and whether it is chosen."""
 
     value: str
-    words: str
+    label: str
     count: int | None
     is_chosen: bool
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, params: RequestValues) -> Page:
     """Search, or show an empty form."""
-    query = asked.text("q")
-    chosen = {name: asked.text(name) for name in NARROWING}
-    limit = min(asked.number("limit") or LIMIT, MAX_LIMIT)
+    query = params.text("q")
+    chosen = {name: params.text(name) for name in NARROWING}
+    limit = min(params.number("limit") or LIMIT, MAX_LIMIT)
     values: dict[str, object] = {
         "query": query or "", "chosen": {name: value for name, value in chosen.items() if value}, "found": (),
         "notes": (), "facets": _facets((), chosen), "more": None,
     }  # fmt: skip
     if query is not None:
-        sources, request = prepare_search(machine, query, limit, _filters(machine, asked))
+        sources, request = prepare_search(machine, query, limit, _filters(machine, params))
         result = search(sources, replace(request, surrounded=0))
         notes = (*result.notes, *unreadable_mirror_notes(machine))
         if not result.hits and is_memory_empty(machine):
@@ -82,14 +82,14 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     return Page("search.html", f"{query} · Search" if query else "Search", values)
 
 
-def _filters(machine: Machine, asked: RequestValues) -> Filters:
+def _filters(machine: Machine, params: RequestValues) -> Filters:
     def moment(name: str) -> int | None:
-        words = asked.text(name)
+        words = params.text(name)
         return None if words is None else parse_when(words, now=machine.now(), name=name)
 
     return Filters(
-        asked.text("project"), asked.text("session"), checked_role(asked.text("role")), asked.text("agent"),
-        asked.text("device"), None, asked.text("source"), moment("since"), moment("before"),
+        params.text("project"), params.text("session"), checked_role(params.text("role")), params.text("agent"),
+        params.text("device"), None, params.text("source"), moment("since"), moment("before"),
     )  # fmt: skip
 
 
@@ -102,14 +102,14 @@ def _found(machine: Machine, query: str, hit: Hit) -> ShownHit:
 
 
 def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, list[Facet]]:
-    """Return by filter what the hits have, most frequent first; a chosen value stays, to be taken back."""
+    """Return the values of the hits for each filter, most frequent first; a chosen value stays, to be removed."""
 
-    def facet(name: str, value_of: Callable[[Hit], str | None], words: Callable[[str], str] = str) -> list[Facet]:
+    def facet(name: str, value_of: Callable[[Hit], str | None], label_of: Callable[[str], str] = str) -> list[Facet]:
         counted = Counter(value for hit in hits if (value := value_of(hit)))
         picked = chosen[name]
         if picked and picked not in counted:
             counted[picked] = 0
-        return [Facet(value, words(value), number, value == picked) for value, number in counted.most_common(8)]
+        return [Facet(value, label_of(value), number, value == picked) for value, number in counted.most_common(8)]
 
     found = {
         name: [Facet(value, value, None, True)] for name in ("session", "source", "before") if (value := chosen[name])
@@ -119,6 +119,6 @@ def _facets(hits: Sequence[Hit], chosen: dict[str, str | None]) -> dict[str, lis
         "role": facet("role", lambda hit: hit.role, lambda role: role.replace("_", " ")),
         "agent": facet("agent", lambda hit: hit.harness, title_of),
         "device": facet("device", lambda hit: hit.device),
-        "since": [Facet(value, words, None, value == chosen["since"]) for value, words in TIMES.items()],
+        "since": [Facet(value, label, None, value == chosen["since"]) for value, label in TIMES.items()],
     }
     return {name: facets for name, facets in found.items() if len(facets) > 1 or chosen[name]}

@@ -1,4 +1,4 @@
-"""One session as a conversation: what was said, with calls of tools folded, changes of files as changes."""
+"""Show a session as a conversation, with calls of tools folded and changes of files as lines added and removed."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Block:
 
     Attributes:
         turn: The turn.
-        head: The first words of what is folded; empty for what is not.
-        body: The text as HTML; None where ``change`` is shown.
-        change: The change of a file that a call makes.
+        head: The first words of a folded turn; empty if it is not folded.
+        body: The text as HTML; None if ``change`` is shown.
+        change: The lines that a call adds to a file or removes from it.
     """
 
     turn: ShownTurn
@@ -48,22 +48,22 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Turns that follow each other in the conversation (None), or in one subagent."""
+    """Turns that follow each other in the conversation (``subagent`` is None), or in one subagent."""
 
     subagent: str | None
     blocks: Sequence[Block]
 
     @property
     def has_focus(self) -> bool:
-        """Return True if the turn that was asked for is in it."""
+        """Return True if it contains the requested turn."""
         return any(block.turn.focus for block in self.blocks)
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, params: RequestValues) -> Page:
     """Show a page of a session: the first, the one that begins at ``from``, or the one with the turn ``at``."""
-    at = asked.number("at")
-    target = find_target(machine.stores, asked.path["id"] if at is None else hit_name(at))
-    found = read_page(machine.stores, target, start=asked.number("from"), limit=PER_PAGE)
+    at = params.number("at")
+    target = find_target(machine.stores, params.path["id"] if at is None else hit_name(at))
+    found = read_page(machine.stores, target, start=params.number("from"), limit=PER_PAGE)
     last = max(0, found.total - 1) // PER_PAGE * PER_PAGE
     values = {
         "session": found.session, "start": found.start, "end": found.start + len(found.turns), "total": found.total,
@@ -75,19 +75,19 @@ def show(machine: Machine, asked: RequestValues) -> Page:
     return Page("session.html", found.session.title or "A session without words", values)
 
 
-def as_markdown(machine: Machine, asked: RequestValues) -> PlainText:
+def as_markdown(machine: Machine, params: RequestValues) -> PlainText:
     """Return a session as ``crystal export --as markdown`` writes it."""
-    store = store_of(machine.stores, find_target(machine.stores, asked.path["id"]).memory)
-    summary = session_summary(store, find_session(store, asked.path["id"]))
+    store = store_of(machine.stores, find_target(machine.stores, params.path["id"]).memory)
+    summary = session_summary(store, find_session(store, params.path["id"]))
     if summary is None:
-        raise NotFoundError(f"there is no session {asked.path['id']!r}", hint="choose one from the timeline")
+        raise NotFoundError(f"there is no session {params.path['id']!r}", hint="choose one from the timeline")
     return PlainText(lambda wording: "\n".join(session_lines(store, summary, wording)))
 
 
-def find_turn(machine: Machine, asked: RequestValues) -> Answer:
-    """Go to the turn with this number, or of this line, in its session; text of a file is shown alone."""
-    number = RequestValues({}, {"id": str(asked.path["id"])}).number("id")
-    wanted = str(asked.path["id"]) if number is None else hit_name(number)
+def find_turn(machine: Machine, params: RequestValues) -> Answer:
+    """Redirect to a turn in its session, given its number or its line's id; show text of a file alone."""
+    number = RequestValues({}, {"id": str(params.path["id"])}).number("id")
+    wanted = str(params.path["id"]) if number is None else hit_name(number)
     target = find_target(machine.stores, wanted)
     if target.chunk is None:
         raise NotFoundError(f"there is no hit {wanted!r}", hint="search again: numbers change")
@@ -99,7 +99,7 @@ def find_turn(machine: Machine, asked: RequestValues) -> Answer:
 
 
 def threads(turns: Iterable[ShownTurn]) -> list[Thread]:
-    """Return turns as they are shown: those of a subagent together, where it begins."""
+    """Return turns in the order shown: those of a subagent together, at the place of its first."""
     found: list[tuple[str | None, list[Block]]] = []
     inside: dict[str, list[Block]] = {}
     budget = TimeBudget()

@@ -1,4 +1,4 @@
-"""Settings: each value and where it comes from; which folders are private."""
+"""Show each setting and where its value comes from; change which folders are private."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SettingRow(NamedTuple):
     key: str
     value: str
     origin: str
-    words: str
+    meaning: str
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the interface's
+def show(machine: Machine, params: RequestValues) -> Page:  # noqa: ARG001 - the interface's
     """Show every setting."""
     config = machine.config
     groups: dict[str, list[SettingRow]] = {}
@@ -37,17 +37,17 @@ def show(machine: Machine, asked: RequestValues) -> Page:  # noqa: ARG001 - the 
     return Page("settings.html", "Settings", values)
 
 
-def add_private(machine: Machine, asked: RequestValues) -> Redirect:
-    """Record nothing any more that is said in a folder."""
-    pattern = asked.text("pattern")
+def add_private(machine: Machine, params: RequestValues) -> Redirect:
+    """Make a folder private: its conversations are no longer captured."""
+    pattern = params.text("pattern")
     if pattern is None:
         raise UsageError("no folder is named", hint="give a folder, such as ~/private or **/secret/**")
     return _set_private(machine, [*machine.config.private_projects, pattern])
 
 
-def remove_private(machine: Machine, asked: RequestValues) -> Redirect:
-    """Record again what is said in a folder."""
-    return _set_private(machine, [one for one in machine.config.private_projects if one != asked.text("pattern")])
+def remove_private(machine: Machine, params: RequestValues) -> Redirect:
+    """Remove a private folder from the setting: its conversations are captured again."""
+    return _set_private(machine, [one for one in machine.config.private_projects if one != params.text("pattern")])
 
 
 def _set_private(machine: Machine, patterns: list[str]) -> Redirect:

@@ -1,4 +1,4 @@
-"""The timeline: days with their sessions and memories, and a year at a glance."""
+"""Show days with their sessions and memories, and a map of the last year."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PER_PAGE = 60
 WEEKS = 53
 PROJECTS = 30
 STEPS = (1, 3, 6, 12)
-"""Sessions from which on a day of the year has the next colour."""
+"""Numbers of sessions at which a day on the map gets the next colour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Cell:
     level: int
 
 
-def show(machine: Machine, asked: RequestValues) -> Page:
+def show(machine: Machine, params: RequestValues) -> Page:
     """Show the latest days, those before a moment, or one day."""
-    now, day, project = machine.now(), asked.text("day"), asked.text("project")
-    since, before = 0, asked.number("before")
+    now, day, project = machine.now(), params.text("day"), params.text("project")
+    since, before = 0, params.number("before")
     if day is not None:
         since, before = parse_when(day, now=now, name="day"), end_of(day, now=now, name="day")
     found, notes = days(machine, since=since, before=before, project=project, limit=PER_PAGE)
@@ -63,7 +63,7 @@ def _in_order(day: Day) -> list[TimelineEntry | Remembered]:
 def _whole_days(found: Sequence[Day]) -> tuple[Sequence[Day], int | None]:
     """Return the days to show, and the moment before which the next page begins.
 
-    The oldest day is left to the next page where sessions of it may be missing; memories are never cut.
+    The oldest day is left to the next page if some of its sessions may be missing; memories are never cut.
     """
     with_sessions = [day for day in found if day.sessions]
     if sum(len(day.sessions) for day in with_sessions) < PER_PAGE:

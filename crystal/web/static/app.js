@@ -21,7 +21,7 @@ function search() {
     history.replaceState(null, "", address);
     document.title = `${values.get("q") || "Search"} · crystal`;
   };
-  request.onerror = () => { $("#part").textContent = "The server has ended. Start it again: crystal web"; };
+  request.onerror = () => { $("#part").textContent = "The server has stopped. Start it again: crystal web"; };
   request.send();
 }
 
