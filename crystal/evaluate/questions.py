@@ -1,4 +1,4 @@
-"""Make questions from turns that are known, and score the places at which search finds these turns."""
+"""Make questions from known turns, and score the ranks at which search finds these turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from crystal.store.search.trials import Sampled
 
 MIN_CHARACTERS = 120
-"""Length of the shortest text that a question is made from."""
+"""Minimum length of a text that a question is made from."""
 MAX_REPLY_CHARACTERS = 300
 
 _SENTENCE = re.compile(r"[^\n.!?。！？]+[.!?。！？]*")  # noqa: RUF001 - full-width marks end sentences too
@@ -26,7 +26,7 @@ class Score:
 
 
 def score_of(ranks: Sequence[float]) -> Score:
-    """Return the score of targets that were found at these ranks, from 1; infinity where one was not found."""
+    """Return the score of targets found at these ranks, from 1; a rank is infinite if the target was not found."""
     count = max(1, len(ranks))
     return Score(
         sum(rank <= 1 for rank in ranks) / count,
@@ -48,7 +48,7 @@ def hide_question(one: Sampled, *, prefers_reply: bool) -> tuple[str, str] | Non
 
 
 def asked_before(one: Sampled) -> str | None:
-    """Return the user's question for an answer that does not repeat it; None if there is none of four words."""
+    """Return the user's question before an answer; None if the answer repeats it, or it has fewer than four words."""
     asked = " ".join((one.before or "").split())[:MAX_REPLY_CHARACTERS]
     if len(set(words_of(asked))) < 4 or asked in " ".join(one.text.split()):
         return None
@@ -56,7 +56,7 @@ def asked_before(one: Sampled) -> str | None:
 
 
 def telling_sentence(text: str) -> str | None:
-    """Return the sentence of 5 to 30 words with the most different long words; None if there are no two."""
+    """Return the sentence of 5 to 30 words with the most different long words; None if fewer than two are so long."""
     found = [match[0].strip() for match in _SENTENCE.finditer(text)]
     fit = [each for each in found if 5 <= len(words_of(each)) <= 30]
     if len(fit) < 2:

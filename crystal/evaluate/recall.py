@@ -1,8 +1,8 @@
-"""Test how well search finds what the user's own memory is known to contain, by kind of question.
+"""Test how well search finds turns of the user's own memory, by kind of question.
 
-Questions are made from a sample of turns, without a model, and asked as ``crystal search`` asks them. The turn that a
-question was made from is its answer; another turn that says exactly the same is one too. The user's own questions are
-asked again, too; their answer is any other turn of that session. Nothing is written.
+Questions are made from a sample of turns, without a model, and asked as ``crystal search`` asks them. The answer to a
+question is the turn that it was made from, or another turn with exactly the same text. The user's own questions are
+asked again too; their answer is any other turn of that session. Nothing is written.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _NAME = re.compile(r"\b(?:(?=[\w./-]*[a-zA-Z])\w+(?:[/._-]\w+)+|[a-zA-Z][a-z]+[A
 """A path, a dotted or hyphenated name, a name in snake_case or camelCase."""
 
 Ask = Callable[[str, int], SearchResult]
-"""Searches for a question, and returns at most so many hits."""
+"""Searches for a question; the number is the maximum of hits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A question and where its answer was found.
+    """A question and the rank of its answer.
 
     Attributes:
         kind: Kind of question, see ``KINDS``.
         question: The question as it was asked.
         answer: Text of the turn that it was made from.
         session_id: Session of that turn.
-        rank: Place of the answer, from 1; None if it is not among the first 50.
-        session_rank: Place of the first hit from the answer's session; None if there is none.
-        milliseconds: How long the search took.
+        rank: Rank of the answer, from 1; None if it is not among the first 50.
+        session_rank: Rank of the first hit from the answer's session; None without one.
+        milliseconds: Duration of the search.
         why: Why the answer is not among the first five; None if it is.
     """
 
@@ -82,7 +82,7 @@ class RecallReport:
         turns: Number of turns in the sample.
         kinds: Scores by kind of question, the worst first.
         missed: Questions whose answer is not among the first five, those of the worst kind first, then by rank.
-        notes: What search said of itself, such as missing vectors.
+        notes: Remarks of the search, such as missing vectors.
         is_cut: True if the time was too short for all questions.
     """
 
@@ -145,7 +145,7 @@ def measure_recall(
 
 
 def sample_for(store: Store, for_each: int) -> list[Sampled]:
-    """Return the turns from which so many questions of each kind are made."""
+    """Return a sample of turns that is large enough for ``for_each`` questions of each kind."""
     return sample_turns(store, SAMPLED_FOR_EACH * for_each * len(KINDS), least=MIN_CHARACTERS)
 
 
@@ -193,7 +193,7 @@ KINDS: Mapping[str, Callable[[Sampled], str | None]] = {
     "a name and two words": _name,
     "three words and the day": _day,
 }
-"""Functions that make a question of each kind from a turn; None where the turn is unsuitable."""
+"""Functions that make a question of each kind from a turn; they return None if the turn is unsuitable."""
 
 
 # -------------------------------------------------------------------------------------------------------- measuring
@@ -213,7 +213,7 @@ def _first(hits: Sequence[Hit], fits: Callable[[Hit], bool]) -> int | None:
 
 
 def _why(question: str, target: Sampled, hits: Sequence[Hit], rank: int | None) -> str:
-    """Return why an answer was not among the first: few common words, or others that fit as well."""
+    """Return why an answer was not among the first five: few common words, or other hits that match as well."""
     words = _set_of(question)
     shared = len(words & _set_of(target.text))
     if 2 * shared < len(words):

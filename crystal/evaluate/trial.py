@@ -3,8 +3,8 @@
 A sample of turns is copied to a separate store in a temporary folder; the user's store is only read. From half of the
 sampled turns one sentence is removed and used as the question. The other half are answers of the assistant; the user's
 question, which is not in the sample, is used. So a question shares few exact words with its target, as real questions
-do, and no model is needed to write it. Each is searched by keywords only, by each model's vectors only, and by both
-together, as in ``crystal search``.
+do, and no model is needed to write it. Each question is searched by keywords only, by each model's vectors only, and by
+both together, as in ``crystal search``.
 
 The sample and the questions depend only on the memory.
 """

@@ -1,7 +1,7 @@
-"""Learn memories from sessions: what the user said and holds beyond the task, what was decided, what works here.
+"""Learn memories from sessions: lasting statements of the user, decisions, commands that work.
 
-Only the user's own words are a source, what the assistant proposed and the user accepted, and commands that succeeded
-again and again. Tool output, pages, files, quotes, pasted text and recalled memories are never one.
+Sources are the user's own words, proposals of the assistant that the user accepted, and commands that succeeded in
+several sessions. Tool output, pages, files, quotes, pasted text and recalled memories are never a source.
 
 Source: docs/adr/0042-reflector.md.
 """

@@ -1,8 +1,8 @@
 """Let a model choose which of the user's own sentences are learned.
 
 It sees the sentences that passed the gates, and nothing else: no answer of an assistant, no output of a tool, no page.
-What it chooses is learned in the user's words, so that a model that obeys a text can at most choose badly. A choice
-whose quote is not in its sentence is left out, and so is one that the model doubts.
+What it chooses is learned in the user's words, so a model that follows instructions in a text can only choose badly.
+A choice is left out if its quote is not in its sentence, or its confidence is low.
 
 Source: docs/adr/0046-model-extractor.md.
 """
@@ -26,10 +26,10 @@ PURPOSE = PART = "learning"
 """Name of the purpose in the ledger, and of the row in ``problems``."""
 MAX_SENTENCES = 30
 MAX_ANSWERS = 2
-"""Number of times a model is asked before the rules read the sentences instead."""
+"""Number of invalid answers after which the rules choose instead."""
 MIN_CONFIDENCE = 0.5
 MAX_CONFIDENCE = 0.6
-"""Of a sentence that only the model chose: said in two sessions it is still below what mode ``auto`` keeps."""
+"""Maximum confidence of a model's choice: even from two sessions it is below what mode ``auto`` keeps."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Pick = tuple[int, Kind, float, bool]
@@ -74,10 +74,10 @@ def build_prompt(sentences: Sequence[str]) -> Prompt:
 
 
 def read_picks(answer: str, sentences: Sequence[str]) -> tuple[list[Pick], int]:
-    """Return the choices of an answer, and how many are left out: doubted, twice, or not what the sentence says.
+    """Return the choices of an answer, and the number left out: uncertain, repeated, or not a quote of the sentence.
 
     Raises:
-        InvalidAnswerError: The answer is not of ``SCHEMA``.
+        InvalidAnswerError: The answer does not match ``SCHEMA``.
     """
     found: dict[int, Pick] = {}
     every = parse_json(answer, SCHEMA)["memories"]
@@ -95,13 +95,13 @@ def _is_in(quote: str, sentence: str) -> bool:
 
 @dataclass(slots=True)
 class ModelExtractor:
-    """Asks a model, and the rules where it gives no usable answer.
+    """Asks a model to choose sentences; if its answer is unusable, the rules choose.
 
     Attributes:
         paid: The model, with the ledger.
-        key: Of the names under which answers are kept until the cursor moves: none is paid twice.
-        now: Gives the time, ms.
-        may_send: Returns those of some turns that the model may see; of the others the rules choose.
+        key: Key of the names under which answers are kept until the cursor moves, so that no answer is paid twice.
+        now: Returns the time, ms.
+        may_send: Returns the turns that the model may see; the rules choose from the others.
         problem: Why the model could not be asked.
     """
 
@@ -138,7 +138,7 @@ class ModelExtractor:
         drop_notes(self.paid.store, _prefix(session))
 
     def tally(self) -> dict[str, float]:
-        """Return what the run did besides, by the names of ``ReflectorRun``."""
+        """Return the model's part of the counts, by the names of ``ReflectorRun``; without zeros."""
         counts = {"asked": self.asked, "unusable": self.unusable, "skipped": self.skipped, "usd": self.usd}
         return {name: number for name, number in counts.items() if number}
 
@@ -147,7 +147,7 @@ class ModelExtractor:
         return [one for one in some if one.turn.id in turns]
 
     def _picks(self, session: DueSession, some: Sequence[LessonCandidate]) -> list[Pick] | None:
-        """Return what the model chooses; None if its answers are of no use, or it may not be asked any more."""
+        """Return the model's choices; None if its answers are invalid, or it may no longer be asked."""
         if not some:
             return None
         sentences = [one.text for one in some]
@@ -155,7 +155,7 @@ class ModelExtractor:
         asked = f"{self.paid.model.provider} {self.paid.model.model} {prompt.system}{prompt.user}"
         name = _prefix(session) + hashlib.blake2b(asked.encode("utf-8", "replace"), key=self.key).hexdigest()
 
-        # The choices, or the number of answers that were of no use.
+        # The choices, or the number of invalid answers.
         known: list[Pick] | int = json.loads(read_note(self.paid.store, name) or "0")
 
         def keep(answer: Completion) -> None:
@@ -175,7 +175,7 @@ class ModelExtractor:
 
 
 def _prefix(session: DueSession) -> str:
-    """Return how the names of a session's answers begin. An answer that is kept holds numbers, and no text."""
+    """Return the prefix of the names of a session's answers. A kept answer has numbers, and no text."""
     return f"{MODEL_ANSWER}{session.row}:"
 
 

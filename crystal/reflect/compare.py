@@ -8,15 +8,14 @@ from collections.abc import Callable
 from crystal.text.lazy_pattern import lazy_pattern
 
 SAME_WORDS = 0.75
-"""Jaccard overlap of their words from which two statements are the same."""
+"""Minimum Jaccard overlap of the words of two statements that are the same."""
 SAME_TOPIC = 0.5
-"""Overlap from which opposite statements contradict each other, and from which vectors may say that two"
-" are the same."""
+"""Minimum overlap of opposite statements that contradict each other, and of statements compared by their vectors."""
 SAME_MEANING = 0.93
-"""Cosine of their vectors from which two statements on one topic are the same."""
+"""Minimum cosine of the vectors of two statements on one topic that are the same."""
 
 Similarity = Callable[[str, str], float]
-"""Cosine of two texts' vectors; 0 where no vectors serve."""
+"""Returns the cosine of two texts' vectors; 0 without vectors."""
 
 _WORD = lazy_pattern(r"[^\W_]+(?:[./:@-][^\W_]+)*")
 _NO = lazy_pattern(
@@ -95,7 +94,7 @@ def _names_as_replaced(new: str, old: str) -> bool:
 
 
 def _is_reversed(new: str, old: str) -> bool:
-    """Return True if two statements on one topic put the same things the other way round: ``tabs over spaces``."""
+    """Return True if two statements order the same things differently: ``tabs over spaces``, ``spaces over tabs``."""
     mine, theirs = _ORDER.split(new, 1), _ORDER.split(old, 1)
     if len(mine) < 3 or len(theirs) < 3 or overlap(new, old) < SAME_TOPIC:
         return False

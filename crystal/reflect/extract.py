@@ -1,4 +1,4 @@
-"""Find what the turns of one session teach: statements, accepted proposals, commands that succeeded. Pure."""
+"""Extract lessons from the turns of one session: statements, accepted proposals, commands that succeeded. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from crystal.work.call_results import PairedTurn, pair
 from crystal.work.outcomes import is_failed
 
 MIN_RUNS = 3
-"""Sessions in which a command must have succeeded."""
+"""Minimum number of sessions in which a command must have succeeded."""
 MAX_REPLY = 120
 MAX_COMMAND = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Something learned: ``number`` counts those of a line's part. ``is_run``: a command that succeeded once."""
+    """Something learned. ``number`` is unique in a part of a line; ``is_run`` is True for a command that succeeded."""
 
     kind: Kind
     text: str
@@ -44,7 +44,7 @@ _TOOLS = [
         "eslint|biome|prettier", "docker|podman", "mypy|pyright", "unittest|pytest",
     )
 ]  # fmt: skip
-"""Tools of which a project uses one."""
+"""Groups of tools; a project uses one tool of each group."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _SHELL_ARGUMENTS = re.compile(r"\n[a-zA-Z_]\w*: ")
 
@@ -69,7 +69,7 @@ def chosen_by_rules(own: Sequence[LessonCandidate]) -> list[Chosen]:
 def candidates(turns: Sequence[ReadTurn], after: int) -> list[LessonCandidate]:
     """Return the user's sentences after the cursor that may be learned; gates have left out the others.
 
-    What the rules find is counted for itself, so that its memory has the same id, chosen by a model or not.
+    Sentences that the rules find have their own numbers, so that a memory's id does not depend on who chose it.
     """
     every: list[LessonCandidate] = []
     for turn in turns:
@@ -85,12 +85,12 @@ def candidates(turns: Sequence[ReadTurn], after: int) -> list[LessonCandidate]:
 
 
 def extract(turns: Sequence[ReadTurn], after: int, chosen: Sequence[Chosen]) -> list[Lesson]:
-    """Return what the turns after the cursor teach.
+    """Return the lessons of the turns after the cursor.
 
     Args:
         turns: A session's turns in order; those up to the cursor are only context.
         after: The cursor: id of the last turn that was read before.
-        chosen: What the user's own sentences state.
+        chosen: The chosen sentences of the user, with their statements.
     """
     own: dict[int, list[tuple[int, Statement]]] = {}
     for candidate, statement in chosen:
@@ -116,7 +116,7 @@ def _calls_of(turns: Sequence[ReadTurn]) -> dict[int, str]:
 
 
 def _answered(turns: Sequence[ReadTurn], at: int, calls: Mapping[int, str]) -> Iterator[Statement]:
-    """Yield what the user accepted with a turn, or the command that succeeded."""
+    """Yield the statements that a turn accepts or corrects, or the command that succeeded."""
     turn = turns[at]
     if turn.role == "user":
         said = _said_before(turns, at)
@@ -128,7 +128,7 @@ def _answered(turns: Sequence[ReadTurn], at: int, calls: Mapping[int, str]) -> I
 
 
 def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
-    """Return what the assistant said last, directly before the user's answer."""
+    """Return the assistant's last message before the user's answer; empty if the user spoke since."""
     for one in reversed(turns[:at]):
         if one.role == "assistant":
             return one.text
@@ -138,9 +138,9 @@ def _said_before(turns: Sequence[ReadTurn], at: int) -> str:
 
 
 def _accepted(reply: str, said: str) -> Iterator[Statement]:
-    """Yield what the assistant said and the user accepted in plain words.
+    """Yield the statement of the assistant that the user accepted in plain words.
 
-    A lasting statement must be all that the assistant said: otherwise the answer may be to something else.
+    A lasting statement must be the assistant's whole message, otherwise the answer may refer to something else.
     """
     gates = read_rules()[1]
     if not said or len(reply) > MAX_REPLY or is_passing(reply) or "?" in reply or gates["REFUSES"].search(reply):
@@ -151,7 +151,7 @@ def _accepted(reply: str, said: str) -> Iterator[Statement]:
 
 
 def _agreed(reply: str, said: str) -> list[tuple[Kind, str]]:
-    """Return what a reply agrees to, or says that it worked."""
+    """Return what a reply agrees to or, if it says that something worked, the cause."""
     gates = read_rules()[1]
     sentences = [one.strip() for one in _SENTENCE.split(said) if one.strip()]
     stated = gates["ASKED"].sub(".", said)
@@ -163,14 +163,14 @@ def _agreed(reply: str, said: str) -> list[tuple[Kind, str]]:
 
 
 def _proposed(said: str, sentences: Sequence[str]) -> list[tuple[Kind, str]]:
-    """Return the one proposal that the assistant made and gave a reason for, if it is the only one."""
+    """Return the assistant's proposal, if it made one only and gave a reason."""
     gates = read_rules()[1]
     proposals = list(filter(gates["PROPOSAL"].match, sentences))
     return [("decision", proposals[0])] if len(proposals) == 1 and gates["REASONED"].search(said) else []
 
 
 def _stated(stated: str) -> list[tuple[Kind, str]]:
-    """Return the lasting statement that a text is as a whole, unless it is about a person."""
+    """Return the lasting statement that the whole text makes, unless it is about a person."""
     rule = find_statement(stated) if list(own_sentences(stated)) == [stated] else None
     return [] if rule is None or rule.is_personal else [(rule.kind, rule.text)]
 

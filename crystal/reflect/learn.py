@@ -1,6 +1,6 @@
-"""Write what was learned: new memories, confirmations, what a newer statement replaces; all in one transaction.
+"""Write what was learned in one transaction: new memories, confirmations, replacements.
 
-A memory's id follows from the line that taught it, so that a line read twice, also after a rebuild, teaches once.
+A memory's id derives from the line that it was learned from, so that a line that is read again changes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from crystal.store.memories.learned import DueSession, Evidence, ReflectorRun
 from crystal.store.memories.memories import Version
 
 PROPOSED, LEARNED, REVIEWED, REFUSED = learned.LEARNED_WORDS
-"""First words of a memory's source: deprecated until the user says yes; kept by mode ``auto``, or found wrong if it is
-deprecated; kept by the user; never to be learned. So a review travels like every change of a memory.
+"""First words of a memory's source: ``PROPOSED`` is hidden until the user accepts it; ``LEARNED`` was kept by mode
+``auto``, or if deprecated was called wrong; ``REVIEWED`` was kept by the user; ``REFUSED`` is never learned again. They
+reach other machines as every change of a memory does.
 """
 
 Group = tuple[str | None, str | None]
-"""Isolated agent and project that a memory belongs to: it is compared with no other's."""
+"""Isolated agent and project of a memory; it is compared only with memories of the same group."""
 AUTO_CONFIDENCE = 0.9
 """Confidence from which mode ``auto`` keeps a memory without a review; see benchmarks/reflect.py."""
 LOW_CONFIDENCE = 0.85
@@ -42,13 +43,13 @@ class Learner:
 
     Attributes:
         store: The store, open for writing.
-        agent, device: Of this machine.
-        is_auto: Whether sure memories are kept without a review.
-        key: Key of the ids of commands, which are not named by a line.
+        agent, device: Their names on this machine.
+        is_auto: True if memories with high confidence are kept without a review.
+        key: Key of the ids of commands, which do not derive from a line.
         clean: Redacts secrets.
         similarity: Compares two texts by their vectors.
-        isolated: Agents whose conversations others may not see: what they teach is compared with theirs alone.
-        projects: Sessions of isolated projects, each with the folder: the same.
+        isolated: Agents whose conversations others may not see: their memories are compared with each other only.
+        projects: The folders of isolated projects, by session; treated in the same way.
     """
 
     store: Store
@@ -86,7 +87,7 @@ class Learner:
         return self._add(session, lesson, new, now)
 
     def _find_other(self, lesson: Lesson, new: Remembered) -> Remembered | None:
-        """Return a memory with another id that says the same; two commands never say the same."""
+        """Return a memory with another id and the same statement; commands are compared by their exact text."""
         return self._known_run(lesson) if lesson.is_run else self._find_same(new)
 
     def _memory(self, uid: str, text: str, session: DueSession, lesson: Lesson, now: int) -> Remembered:
@@ -113,7 +114,7 @@ class Learner:
         return ["inserted", *("replaced" for _ in done)]
 
     def _confirm(self, session: DueSession, lesson: Lesson, known: Remembered, now: int) -> list[str]:
-        """Note that a known memory was said again; in mode ``auto`` this may make it sure."""
+        """Record that a known memory was said again; in mode ``auto`` it may then be kept without a review."""
         if known.source.startswith(REFUSED):
             return ["skipped"]
         if lesson.is_run and not self._is_new_session(session, known.id):
@@ -126,7 +127,7 @@ class Learner:
         return ["confirmed"]
 
     def _has_often_worked(self, session: DueSession, lesson: Lesson, uid: str) -> bool:
-        """Count a command once in a session; return True if it has succeeded in enough of them."""
+        """Record a command once for each session; return True if it has succeeded in enough sessions."""
         if self._is_new_session(session, uid):
             learned.add_evidence(self.store, _evidence(uid, session, lesson))
         return len(learned.evidence_for(self.store, [uid])[uid]) >= MIN_RUNS
@@ -138,7 +139,7 @@ class Learner:
         return self.is_auto and confidence >= AUTO_CONFIDENCE
 
     def _cleaned(self, text: str) -> str | None:
-        """Return a text as it is stored; None if it holds a secret or something private."""
+        """Return a text as it is stored; None if it contains a secret or something private."""
         try:
             kept = cleaned_text(text, self.clean)
         except UsageError:
@@ -158,12 +159,12 @@ class Learner:
         return next((one for one in same if one.source.startswith(learned.LEARNED_WORDS)), None)
 
     def _find_same(self, new: Remembered) -> Remembered | None:
-        """Return the memory that says the same in reach, the active one first."""
+        """Return the memory in reach with the same statement, preferably an active one."""
         same = [one for one in self._in_reach(new, every=True) if is_same(new.text, one.text, self.similarity)]
         return min(same, key=lambda one: (one.status != "active", not is_known(one), -one.updated_at), default=None)
 
     def _in_reach(self, new: Remembered, *, every: bool = False) -> list[Remembered]:
-        """Return the memories that hold where a new one does, without the hidden ones if ``every`` is not set."""
+        """Return the memories that apply where a new one does; the hidden ones only if ``every`` is set."""
         group = self._group(new.source, new.session_id)
         return [
             one

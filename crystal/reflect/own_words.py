@@ -1,6 +1,6 @@
-"""Sentences that the user wrote, without what a message quotes, pastes or repeats. Pure.
+"""Find the sentences that the user wrote, without what a message quotes, pastes or repeats. Pure.
 
-When in doubt a text is not the user's own: what is left out can be said again, what is learned wrongly is obeyed.
+When in doubt a text is not the user's own: the user can say it again, but agents would follow what is learned wrongly.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _OWN_LABEL = re.compile(
 
 
 def own_sentences(message: str) -> Iterator[str]:
-    """Yield the sentences of a message that its author says in his own name, each with its final sign.
+    """Yield the sentences of a message that are its author's own, each with its final punctuation.
 
-    Nothing of a message of several lines: they are pasted, quoted, or put together by a program. No rule after a
-    sentence that may say whose words follow.
+    A message of several lines yields nothing, because such messages are pasted, quoted, or made by a program. After a
+    sentence that may introduce somebody else's words, no rule is yielded.
 
     Args:
         message: The whole text of a turn of the user.

@@ -29,8 +29,8 @@ def reflect_sessions(
 
     Args:
         learner: Where memories are written.
-        model: What chooses the user's sentences; None for the rules.
-        now: Gives the time, ms.
+        model: Chooses the user's sentences; None to use the rules.
+        now: Returns the time, ms.
         should_stop: Checked before every session.
     """
     began, total = time.monotonic(), ReflectorRun(now())
@@ -59,7 +59,7 @@ def read_session(learner: Learner, model: ModelExtractor | None, session: DueSes
     """Read the next turns of a session, and move its cursor in the transaction that writes what they teach.
 
     Returns:
-        What was done; None if the session has to wait.
+        The counts of what was done; None if the session has to wait.
     """
     turns = learned.read_after(learner.store, session, BATCH_TURNS)
     new = [turn.id for turn in turns if turn.id > session.cursor]
@@ -78,13 +78,13 @@ def read_session(learner: Learner, model: ModelExtractor | None, session: DueSes
 
 
 def add_runs(one: ReflectorRun, other: ReflectorRun) -> ReflectorRun:
-    """Return both runs as one that began with the first."""
+    """Return the sum of two runs, with the time of the first."""
     counts = (mine + theirs for mine, theirs in zip(one[1:], other[1:], strict=True))
     return ReflectorRun(one.at, *counts)  # type: ignore[arg-type] # only the last is no whole number
 
 
 def similarity_of(embed: Embed | None) -> Similarity:
-    """Return a comparison by vectors; always 0 without a model, and once it fails."""
+    """Return a function that compares texts by their vectors; it returns 0 without a model, or if the model fails."""
     if embed is None:
         return lambda _, __: 0.0
 

@@ -1,7 +1,7 @@
-"""Rules that find lasting statements in single sentences. Pure.
+"""Find lasting statements in single sentences, with the rules of ``rules.tsv``. Pure.
 
-A rule of ``rules.tsv`` has a pattern, the kind of what it finds, and a confidence. A sentence that holds only for now,
-that points to something not named, or that sets a task is left out by the gates before any rule is asked.
+A rule has a pattern, the kind of statement, and a confidence. Before any rule, gates leave out a sentence that is true
+only for now, that refers to something not named, or that sets a task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART = re.compile(r"<<(\w+)>>")
 
 
 class Rule(NamedTuple):
-    """One pattern; ``confidence`` is how often such a sentence is a lasting statement, from 0 to 1."""
+    """A pattern; ``confidence`` is the share of matching sentences that are lasting statements, from 0 to 1."""
 
     kind: Kind
     confidence: float
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Statement of a sentence. ``is_personal``: about the user or the assistant, not about one project."""
+    """Statement of a sentence; ``is_personal`` is True if it is about the user or the assistant, not a project."""
 
     kind: Kind
     text: str
@@ -65,7 +65,7 @@ def read_rules() -> tuple[tuple[Rule, ...], Mapping[str, re.Pattern[str]]]:
 
 
 def lasting_part(sentence: str) -> str | None:
-    """Return a sentence without words such as "please" before it; None if it asks, or `is_passing`, or is too short."""
+    """Return a sentence without words such as "please" before it; None if it asks, is too short, or ``is_passing``."""
     _, gates = read_rules()
     plain = gates["LEAD"].sub("", sentence).strip()
     is_wish = gates["POLITE_QUESTION"].match(plain) is not None
@@ -74,7 +74,7 @@ def lasting_part(sentence: str) -> str | None:
 
 
 def find_statement(sentence: str) -> Statement | None:
-    """Return the lasting statement that a sentence of the user makes, maybe before it goes on to ask; or None."""
+    """Return the lasting statement of a sentence, even if the sentence then asks something; None if it makes none."""
     first = read_rules()[1]["STATES"].match(sentence)
     return _find(lasting_part(sentence)) or (_find(lasting_part(first[1])) if first else None)
 
@@ -89,6 +89,6 @@ def _find(plain: str | None) -> Statement | None:
 
 
 def is_passing(sentence: str) -> bool:
-    """Return True if a sentence holds only for now, is unsure or a saying, sets a task, or is private."""
+    """Return True if a sentence is true only for now, is uncertain or a saying, sets a task, or is private."""
     _, gates = read_rules()
     return any(gates[name].search(sentence) for name in ("TASK", "MOMENTARY", "UNSURE", "SAYING", "PRIVATE"))

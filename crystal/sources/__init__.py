@@ -1,4 +1,4 @@
-"""Files beside conversations: find them in a folder, read and split them, keep the store equal to the disk.
+"""Index files beside conversations: find them in a folder, read and split them, keep the store equal to the disk.
 
-The disk is the truth: whatever happened to the store, the next sync makes it equal to what a fresh one would hold.
+Whatever happened to the store, the next sync makes it equal to a new index of the folder.
 """

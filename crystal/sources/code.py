@@ -1,7 +1,7 @@
 """Find functions and classes in source code with the tree-sitter grammars that are installed (extra ``code``).
 
-Each grammar is a package of its own that brings its parser compiled: nothing is downloaded when it is used. Without
-the grammar of a language its files are split at paragraphs.
+Each grammar is a separate package with a compiled parser: nothing is downloaded at run time. Files of a language
+without a grammar are split at paragraphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MIN_SPLIT = 1_600
-"""Bytes; a class that is not larger stays in one piece with its methods."""
+"""Size in bytes up to which a class stays in one piece with its methods."""
 MAX_DEPTH = 6
 MAX_NAME = 80
 
@@ -60,7 +60,7 @@ _VARIABLES = ("lexical_declaration", "variable_declaration")
 _WRAPPERS = ("decorated_definition", "template_declaration", "export_statement")
 
 Definition = tuple[str, int, int]
-"""Title, first character, and the one after the last."""
+"""Title, start and end offset in characters."""
 
 
 def installed_grammars() -> list[str]:
@@ -72,7 +72,7 @@ def installed_grammars() -> list[str]:
 
 
 def definitions(path: str, text: str) -> list[Definition]:
-    """Divide code into its functions and classes, and what is between them; empty without the grammar."""
+    """Divide code into its functions and classes, and the text between them; empty without a grammar."""
     suffix = path.rpartition(".")[2].lower()
     parser = _parser(GRAMMARS[suffix]) if suffix in GRAMMARS else None
     if parser is None:
@@ -88,13 +88,13 @@ def _parser(grammar: Grammar) -> Parser | None:
         tree_sitter = importlib.import_module("tree_sitter")
         language = getattr(importlib.import_module(grammar.package), grammar.function)
         parser: Parser = tree_sitter.Parser(tree_sitter.Language(language()))
-    except (ImportError, AttributeError, ValueError):  # ValueError: the grammar is of another generation
+    except (ImportError, AttributeError, ValueError):  # ValueError: the versions of grammar and parser differ
         return None
     return parser
 
 
 def _spans(node: Node, title: str, start: int, end: int, depth: int) -> Iterator[Definition]:
-    """Yield the stretches of ``[start, end)``, which ``node`` fills, without a gap."""
+    """Yield the definitions in ``node``, and the text between them, so that they cover ``[start, end)``, in bytes."""
     at = start
     for child in _members(node):
         name = _name_of(child)
@@ -116,13 +116,13 @@ def _spans(node: Node, title: str, start: int, end: int, depth: int) -> Iterator
 
 
 def _members(node: Node) -> list[Node]:
-    """Return what a node defines: its children, of a class those of its body."""
+    """Return the children of a node; of a class, those of its body."""
     body = node.child_by_field_name("body")
     return (node if body is None else body).named_children
 
 
 def _with_comments(node: Node, low: int) -> int:
-    """Return where a definition begins with the comments right above it, not before ``low``."""
+    """Return the start of a definition with the comments directly above it, at least ``low``."""
     begin, row, above = node.start_byte, node.start_point[0], node.prev_named_sibling
     while above is not None and "comment" in above.type and above.start_byte >= low and above.end_point[0] >= row - 1:
         begin, row, above = above.start_byte, above.start_point[0], above.prev_named_sibling
@@ -140,7 +140,7 @@ def _core(node: Node) -> Node:
 
 
 def _name_of(node: Node) -> str | None:
-    """Return the name of a definition, None if the node is none."""
+    """Return the name of a definition; None if the node is not a definition."""
     if not _DEFINES.fullmatch(node.type):
         return None
     core = _core(node)
@@ -157,7 +157,7 @@ def _name_of(node: Node) -> str | None:
 
 
 def _is_function(node: Node) -> bool:
-    """Return True if a variable is declared that is a function or a class."""
+    """Return True if a declared variable is a function or a class."""
     value = node.named_children[0].child_by_field_name("value") if node.named_children else None
     return value is not None and value.type in ("arrow_function", "function_expression", "class")
 
@@ -169,7 +169,7 @@ def _inner_name(node: Node) -> Node | None:
 
 
 def _in_characters(spans: list[Definition], data: bytes) -> list[Definition]:
-    """Turn offsets in bytes into offsets in characters; the stretches follow each other."""
+    """Convert offsets in bytes to offsets in characters; the spans follow each other without a gap."""
     texts = (data[start:end].decode("utf-8", "surrogatepass") for _, start, end in spans)
     ends = list(accumulate(map(len, texts)))
     return [(title, end_before, end) for (title, *_), end_before, end in zip(spans, [0, *ends], ends, strict=False)]

@@ -12,18 +12,18 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.sources.scan import stamp_of
 
 MAX_BYTES = 2 << 20
-"""Larger files are data, not something that a person reads."""
+"""Maximum size of an indexed file: larger files are data, not text that a person reads."""
 
 CleanText = Callable[[str], tuple[str, Mapping[str, int]]]
-"""Returns a text without secrets and private spans, with as many lines, and what was taken out."""
+"""Returns a text without secrets and private spans, with the same number of lines, and counts of what it removed."""
 
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 class FileContent(NamedTuple):
-    """The bytes of a file, with the stamp and the time (ms) of the moment when they were read.
+    """The bytes of a file, with its stamp and the time of its last change (ms).
 
-    ``why`` says why it cannot be indexed; then there are no bytes.
+    ``why`` is the reason why it cannot be indexed; ``data`` is then empty.
     """
 
     data: bytes
@@ -36,7 +36,7 @@ def read_content(root: Path, path: str, now_ns: int) -> FileContent | None:
     """Read a file of a folder; None if it is gone.
 
     Raises:
-        OSError: The system refuses.
+        OSError: The file cannot be read.
     """
     whole = root / path
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -58,7 +58,7 @@ def read_content(root: Path, path: str, now_ns: int) -> FileContent | None:
 
 
 def text_of(content: FileContent) -> tuple[str, str | None]:
-    """Return the text of a file, and why it has none."""
+    """Return the text of a file, and the reason if it has no text."""
     data = content.data
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     try:
@@ -69,5 +69,5 @@ def text_of(content: FileContent) -> tuple[str, str | None]:
 
 
 def encoded(text: str, before: bytes) -> bytes:
-    """Return a text as a file whose lines end as those of the file before."""
+    """Encode a text with the line ends of the file's former content."""
     return (text.replace("\n", "\r\n") if b"\r\n" in before else text).encode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Read and write the list of sources, a small file beside the archive: it says which folders to index.
+"""Read and write the list of sources, a small file beside the archive with the folders to index.
 
-So the list survives the loss of the database, and an interrupted removal is finished by the next sync: what is not in
-the list has no rows. A list that is lost is written again from the database.
+The list survives the loss of the database. The next sync finishes an interrupted removal: it deletes the rows of
+sources that are not in the list. A lost list is written again from the database.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crystal.model.named_tuple import NamedTuple
 
 
 class ListedSource(NamedTuple):
-    """A source as the person added it: its name, its folder, when (ms), and whether it is a vault of Obsidian."""
+    """A source as the user added it: name, folder, time (ms), and True for a vault of Obsidian."""
 
     name: str
     path: str
@@ -26,11 +26,11 @@ class ListedSource(NamedTuple):
 
 
 def read_list(ldm_home: Path) -> list[ListedSource] | None:
-    """Return the listed sources, by name; None if there is no list.
+    """Return the listed sources, sorted by name; None if the list does not exist.
 
     Raises:
-        DamagedError: The file is no such list.
-        CrystalError: The system refuses to read it.
+        DamagedError: The file is not a list of sources.
+        CrystalError: It cannot be read.
     """
     hint = "move it away, then run: crystal sources sync"
     return read_json(ldm_home / SOURCES_FILE, _listed, hint)

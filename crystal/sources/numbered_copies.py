@@ -1,6 +1,6 @@
-"""Find second versions that iCloud, Finder and Google Drive name by a number: ``Note 2.md`` or ``Note (1).md``.
+"""Find copies that iCloud, Finder and Google Drive name with a number: ``Note 2.md`` or ``Note (1).md``.
 
-A number proves nothing: ``Chapter 2.md`` is a chapter. A copy has its original beside it, and says nearly the same.
+A number alone proves nothing: ``Chapter 2.md`` is a chapter. A copy has its original beside it, with nearly equal text.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from crystal.sources.file_content import read_content, text_of
 
 _NUMBERED = re.compile(r"(?P<stem>.+?)(?: [2-9]| \([1-9]\))(?P<suffix>\.\w+)")
 _MIN_SHARED = 0.9
-"""Share of the longer text whose words the other one must have, too."""
+"""Minimum share of the longer text whose words are in the other text too."""
 
 
 def numbered_copies(root: Path, files: Collection[str], now_ns: int) -> Iterator[tuple[str, str]]:
-    """Yield those of a folder's files that are such copies, each with its original; these files are read."""
+    """Yield the files of a folder that are such copies, each with its original. Reads only these files."""
     for path in files:
         found = _NUMBERED.fullmatch(path)
-        if found is None or f"{found['stem']} 1{found['suffix']}" in files:  # who counts begins with one
+        if found is None or f"{found['stem']} 1{found['suffix']}" in files:  # a numbered series begins with 1
             continue
         original = found["stem"] + found["suffix"]
         if original in files and _shared(_text(root, path, now_ns), _text(root, original, now_ns)) >= _MIN_SHARED:
@@ -37,7 +37,7 @@ def _text(root: Path, path: str, now_ns: int) -> str:
 
 
 def _shared(one: str, other: str) -> float:
-    """Return how much of the longer text is in words of both, from 0 to 1."""
+    """Return the share of the longer text that consists of words of both, from 0 to 1."""
     words, others = Counter(one.split()), Counter(other.split())
     longer = max(_length(words), _length(others))
     return _length(words & others) / longer if longer else 0.0

@@ -1,8 +1,8 @@
-"""Read the title, aliases and tags of an Obsidian note; the titles of all its sections contain them.
+"""Read the title, aliases and tags of an Obsidian note, and put them into the titles of its sections.
 
 The title of each section begins with the note's own title (or its file name) and its aliases, and ends with its tags.
-Properties, links and embeds stay in the text, where they are words as any others. Front matter is read for three keys
-alone, by hand: a YAML parser expands references without a limit, and a vault may come from anybody.
+Properties, links and embeds stay in the text as ordinary words. Front matter is parsed by hand, for its titles,
+aliases and tags only: a YAML parser expands references without a limit, and a vault may come from anybody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NoteName(NamedTuple):
 
 
 def name_of(path: str, text: str) -> NoteName:
-    """Return what names a note, by its front matter, its text and its file name."""
+    """Return the title, aliases and tags of a note, from its front matter, its text and its file name."""
     found = _FRONT_MATTER.match(text)
     keys = _values(found["lines"]) if found else {}
     title = next(iter(keys.get("title", [])), "") or PurePosixPath(path).stem

@@ -1,8 +1,8 @@
-"""Find the files of a source: what its ignore files leave, without following links.
+"""Find the files of a source that its ignore files do not exclude.
 
-No link is followed: its target is either inside the folder, and read under its own name, or outside, where nothing
-is read. ``.gitignore`` files count also where there is no
-repository: notes have none, and a watcher must judge a single path (docs/adr/0006-libraries.md).
+Links are not followed: a target inside the folder is read under its own name, and nothing outside of it is read.
+``.gitignore`` files count outside of repositories too: notes have no repository, and a watcher must judge a single
+path (docs/adr/0006-libraries.md).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ SKIPPED_FOLDERS = frozenset(
     ".git .hg .svn .jj node_modules __pycache__ .venv .tox .mypy_cache .pytest_cache .ruff_cache .obsidian .trash"
     " .stversions .stfolder .dropbox.cache".split()
 )
-"""Folders in which nobody writes: of version control, caches, and programs that keep notes in step."""
+"""Folders without text of the user's: version control, caches, and data of sync programs."""
 _CONFLICT_WORD = "conflict|conflit|konflikt|конфл|競合|冲突|衝突|충돌"
 _CONFLICT = re.compile(
     r"(?i)(?P<stem>.+?)"
     rf"(?: \((?:.*conflicted copy.*|.*(?:{_CONFLICT_WORD}).*\d{{4}}-\d\d-\d\d.*|case conflict.*)\)"
     r"|\.sync-conflict-\d{8}-\d{6}-\w+|_conflict-\d{8}-\d{6})(?P<suffix>\.\w+)?"
 )
-"""Names of the second of two versions by Nextcloud, Obsidian Sync, ownCloud, Seafile, Syncthing and Dropbox, which
-translates them."""
+"""Names of conflict copies by Nextcloud, Obsidian Sync, ownCloud, Seafile, Syncthing and Dropbox, which translates
+them."""
 _PLACEHOLDER = re.compile(r"\.(.+)\.icloud")
-"""Names that stand for files of which iCloud keeps the content elsewhere."""
+"""Names of placeholders for files that iCloud has not downloaded."""
 UNREADABLE = "cannot be read"
 SKIPPED_FILES = frozenset((".DS_Store", "Thumbs.db", ".git"))
 MAX_IGNORE_BYTES = 1 << 20
 RACY_NS = 2_000_000_000
-"""A file changed so shortly before it is looked at may change again within the same tick of its clock."""
+"""Age up to which a change is too recent for a stamp: the file may change again within one tick of its clock."""
 
 
 class SkippedFile(NamedTuple):
@@ -57,10 +57,10 @@ class Scan:
     """Content of a folder.
 
     Attributes:
-        files: The stamp of each file, by its path below the folder; empty if the next look must read it.
+        files: The stamp of each file, by its path below the folder; empty if the next scan must read the file.
         skipped: Files that cannot be indexed.
-        unread: What is not known, and why: folders that the system refuses to list, as paths that end with a slash, and
-            files of which a sync program holds only the name here.
+        unread: Reasons why paths are unknown: folders that cannot be listed, whose paths end with a slash, and files
+            that a sync program has not downloaded.
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Scan:
     unread: dict[str, str] = field(default_factory=dict)
 
     def is_unknown(self, path: str) -> bool:
-        """Return True if a file is not to be read, or may be in a folder that could not be listed."""
+        """Return True if a file was not downloaded, or its folder could not be listed."""
         return path in self.unread or path.startswith(tuple(one for one in self.unread if one.endswith("/")))
 
 
@@ -77,11 +77,11 @@ def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
 
     Args:
         root: The folder.
-        barred: Folders that are never looked into, and files that are not read: crystal's own, and transcripts.
+        barred: Folders and files that are never read: crystal's own, and transcripts.
         now_ns: The time, ns.
 
     Raises:
-        UnavailableError, CrystalError: The folder is not there, or the system refuses to list it.
+        UnavailableError, CrystalError: The folder does not exist, or cannot be listed.
     """
     if not root.is_dir():
         hint = "nothing was deleted: connect its disk, or remove the source"
@@ -92,14 +92,14 @@ def scan(root: Path, barred: Collection[Path], now_ns: int) -> Scan:
 
 
 class _Rules(NamedTuple):
-    """The ignore files of one folder; ``base`` is the length of its path with the slash after it."""
+    """The ignore rules of one folder; ``base`` is the length of its path with the slash after it."""
 
     base: int
     spec: GitIgnoreSpec
 
 
 class _Walk:
-    """One look at a folder."""
+    """One scan of a folder."""
 
     def __init__(self, root: Path, barred: frozenset[str], now_ns: int) -> None:
         self._root, self._barred, self._now_ns = str(root), barred, now_ns
@@ -122,7 +122,7 @@ class _Walk:
             todo += [(entry.path, rules) for entry in entries if self._is_wanted_folder(entry, rules)]
 
     def _is_wanted_folder(self, entry: os.DirEntry[str], rules: tuple[_Rules, ...]) -> bool:
-        """Return True for a folder to look into; note the entry if it is a file."""
+        """Return True if the entry is a folder to scan; if it is a file, add it to the result."""
         try:
             if entry.is_symlink():
                 return False
@@ -163,13 +163,13 @@ def name_here(name: str) -> str:
 
 
 def conflict_original(name: str) -> str | None:
-    """Return of which file a file is a conflict copy, by its name; None if it is none."""
+    """Return the name of the file that a file is a conflict copy of, by its name; None if it is not a copy."""
     found = _CONFLICT.fullmatch(name)
     return None if found is None else f"{found['stem']}{found['suffix'] or ''}"
 
 
 def stamp_of(status: os.stat_result, now_ns: int) -> str:
-    """Return what tells without reading that a file is unchanged; empty if it was changed too shortly before."""
+    """Return a value that stays equal while a file is unchanged; empty if it changed too recently to tell."""
     if max(status.st_mtime_ns, status.st_ctime_ns) > now_ns - RACY_NS:
         return ""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
@@ -194,7 +194,7 @@ def _is_meant(regex: re.Pattern[str], path: str) -> bool:
     matches = regex.finditer(path)
     if "ps_d" in regex.groupindex:  # the slash that ends the name of a folder
         return any(one.end("ps_d") in {-1, len(path)} for one in matches)
-    most = len(path) - regex.pattern.endswith("/")  # "a/**" means what is in the folder a, not a itself
+    most = len(path) - regex.pattern.endswith("/")  # "a/**" matches the content of the folder a, not a itself
     return any(one.end() <= most for one in matches)
 
 
@@ -221,7 +221,7 @@ def _rules_of(folder: str, files: Collection[Path]) -> Iterator[_Rules]:
 
 
 def _spec_of(lines: Collection[str]) -> GitIgnoreSpec:
-    """Return the rules of some lines; git ignores a line that is no pattern, too."""
+    """Return the rules of some lines; invalid lines are ignored, as by git."""
     try:
         return GitIgnoreSpec.from_lines(lines)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Split a file's text where its reader would: at headings, at functions and classes, else at paragraphs.
+"""Split a file's text at headings, at functions and classes, or else at paragraphs.
 
-Pure, apart from grammars that are installed. Every line with a letter or a digit is in a chunk.
+Pure, apart from the installed grammars. Every line with a letter or a digit is in a chunk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crystal.store.sources.source_files import FileChunk
 from crystal.text.chunking import code_fences, split
 
 FORMAT = 1
-"""Rises when files are split in another way: they are read again then."""
+"""Version of the splitting; raise it to have all files read again."""
 MARKDOWN = (".md", ".markdown", ".mdown", ".mdx")
 MAX_TITLE = 200
 _WORD = re.compile(r"\w")
@@ -27,7 +27,7 @@ _HEADING = re.compile(f"{_ATX}|{_SETEXT}", re.MULTILINE)
 
 
 class Section(NamedTuple):
-    """A stretch of a text, ``text[start:end]``, and its title."""
+    """A part of a text, ``text[start:end]``, and its title."""
 
     title: str
     start: int
@@ -45,7 +45,7 @@ def file_chunks(path: str, text: str, *, is_vault: bool = False) -> list[FileChu
 
 
 def sections(path: str, text: str) -> list[Section]:
-    """Divide a text into stretches that belong together; they follow each other without a gap."""
+    """Divide a text into sections that follow each other without a gap."""
     if path.lower().endswith(MARKDOWN):
         return _markdown_sections(text)
     found = code.definitions(path, text)
@@ -53,7 +53,7 @@ def sections(path: str, text: str) -> list[Section]:
 
 
 def read_as() -> str:
-    """Return the name of the way in which files are split here: it depends on the grammars that are installed."""
+    """Return a name for how files are split on this machine, which depends on the installed grammars."""
     return " ".join((str(FORMAT), *code.installed_grammars()))
 
 
@@ -85,7 +85,7 @@ def _markdown_sections(text: str) -> list[Section]:
 
 
 def _joined(headings: Sequence[Section], text: str) -> list[Section]:
-    """Let each section reach to the next heading; a heading without words below it goes with the next one."""
+    """Extend each section to the next heading; a heading without text below it is joined with the next section."""
     done: list[Section] = []
     begin = 0
     for one, after in pairwise([*headings, Section("", len(text), len(text))]):

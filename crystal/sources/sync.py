@@ -1,7 +1,7 @@
 """Make the store equal to a folder: read what is new or changed, move what was renamed, delete what is gone.
 
-The stamp of a file (size, times, inode) is a fast first look, the hash of its content decides. Files are read outside
-of transactions, and written some at a time: a process that is killed leaves whole files, and the next sync goes on.
+A file whose stamp (size, times, inode) is unchanged is not read; otherwise the hash of its content decides. Files are
+read outside of transactions and written in batches: a killed process leaves whole files, and the next sync continues.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from crystal.store.sources.source_files import FileSource, KnownFile, Maker, Rea
 
 BATCH_FILES = 64
 BATCH_CHUNKS = 500
-"""Number of chunks in one transaction: nobody waits long to write."""
+"""Number of chunks after which a transaction ends, so that other writers do not wait long."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of files that were looked at, and of all that must be."""
+"""Called with the number of files done, and the total."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class SyncReport:
         chunks_new, chunks_kept: Chunks of added and changed files: only the new ones get vectors.
         redacted: Numbers of secrets and private spans that were left out, by kind.
         skipped: Files that are not indexed, with the reason: binary, too large, unreadable.
-        is_whole: False if it was stopped: the next sync goes on.
+        is_whole: False if it was stopped; the next sync continues.
     """
 
     name: str
@@ -60,12 +60,12 @@ class SourceReader:
 
     Attributes:
         clean: Leaves out secrets and private spans.
-        key: Of the hashes.
-        maker: Who indexes.
-        barred: Folders that are never looked into.
-        read_as: The way in which files are cleaned and split.
+        key: Key of the hashes.
+        maker: The agent and device that index.
+        barred: Folders and files that are never read.
+        read_as: Name of how files are cleaned and split; if it changes, all files are read again.
         now_ns: Returns the time, ns.
-        is_vault: Whether Markdown files are notes of Obsidian.
+        is_vault: True if Markdown files are notes of Obsidian.
     """
 
     clean: CleanText
@@ -81,7 +81,7 @@ class SourceSync:
     """One sync of a source: make its rows equal to its folder. Idempotent; one process at a time.
 
     Raises:
-        UnavailableError: The folder is not there. Nothing is changed.
+        UnavailableError: The folder does not exist. Nothing is changed.
     """
 
     def __init__(self, store: Store, source: FileSource, reader: SourceReader, project: int | None = None) -> None:
@@ -136,7 +136,7 @@ class SourceSync:
         return known is not None and stamp != "" and stamp == known.stamp
 
     def _look_at(self, path: str) -> None:
-        """Read a file and note what is to be done."""
+        """Read a file and record what to write."""
         known = self._known.get(path)
         try:
             content = read_content(self._root, path, self._reader.now_ns())
@@ -192,7 +192,7 @@ class SourceSync:
             self.report.skipped.append(SkippedFile(path, moved.why))
 
     def _write(self) -> None:
-        """Write what was noted, in one transaction."""
+        """Write the recorded changes in one transaction."""
         if not (self._moves or self._written):
             return
         with self._store.transaction():
@@ -204,7 +204,7 @@ class SourceSync:
         self._moves, self._written = [], []
 
     def _note_skipped(self) -> None:
-        """Note the files that are not indexed without their content being read: they get no stamp and no hash."""
+        """Store the files that were skipped without being read; they have no stamp and no hash."""
         stored = source_files.known_files(self._store, self._source.id) if self.report.skipped else {}
         self._written = [ReadFile(path, "", b"", 0, (), why) for path, why in self.report.skipped if path not in stored]
         self._write()

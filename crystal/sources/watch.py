@@ -1,4 +1,4 @@
-"""Wait for changes in folders, at no cost while there are none (extra ``watch``)."""
+"""Wait for changes in folders, without polling (extra ``watch``)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from crystal.errors import NotConfiguredError, UnavailableError
 from crystal.sources.scan import SKIPPED_FOLDERS
 
 DEBOUNCE_MS = 1_500
-"""Changes within this time are one change: an editor writes a file beside the old one and renames it."""
+"""Time within which changes are reported together: an editor writes a new file and then renames it."""
 LOOK_MS = 60_000
-"""Without a change, an empty one is reported after this time, so that the caller can look for new folders."""
+"""Time after which an empty set is reported if nothing changed, so that the caller can look for new folders."""
 Watched = dict[str, tuple[int, int]]
 """Watched paths, each with its device and inode."""
 
@@ -35,7 +35,7 @@ def load_watchfiles() -> Any:
 
 
 def present(paths: Iterable[Path]) -> Watched:
-    """Return those of some paths that are there: one that was made anew is another one."""
+    """Return the paths that exist, with device and inode: a folder that was deleted and made again differs."""
     found: Watched = {}
     for path in paths:
         with contextlib.suppress(OSError):
@@ -45,7 +45,7 @@ def present(paths: Iterable[Path]) -> Watched:
 
 
 def changed_paths(roots: Iterable[Path], stop: Event) -> Iterator[set[str]]:
-    """Yield the files that have changed in some folders; none if nothing has for a while, or a folder is gone.
+    """Yield sets of changed files; an empty set if nothing changed for ``LOOK_MS``, or a folder was deleted.
 
     Raises:
         NotConfiguredError: The package watchfiles is not installed.
@@ -71,7 +71,7 @@ def changed_paths(roots: Iterable[Path], stop: Event) -> Iterator[set[str]]:
 
 
 def is_any_of(paths: Iterable[str], root: Path) -> bool:
-    """Return True if a changed path is in a folder, and not where nobody writes."""
+    """Return True if a changed path is in a folder, but not in one of ``SKIPPED_FOLDERS``."""
     folder = str(root).rstrip("/")
     below = [path[len(folder) :] for path in paths if path == folder or path.startswith(f"{folder}/")]
     return any(SKIPPED_FOLDERS.isdisjoint(path.split("/")) for path in below)

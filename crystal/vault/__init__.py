@@ -1,1 +1,1 @@
-"""Memories as plain files in a folder of the person's: what a note says, and which file may be replaced."""
+"""Write memories as plain files in a folder of the user's, and read the user's changes back."""

@@ -1,6 +1,6 @@
-"""A marked block of memories in a file that agents read, such as AGENTS.md: a list item for each memory. Pure.
+"""Parse and render the block of memories in a file that agents read, such as AGENTS.md: one list item each. Pure.
 
-The block says by itself what a person changed in it, also on another branch or machine: each item has its memory's id
+The block itself shows what a person changed in it, even on another branch or machine: each item has its memory's id
 and a checksum of the text that crystal wrote, and the last line names every item.
 
 Source: docs/adr/0043-memories-in-agents-md.md.
@@ -20,7 +20,7 @@ from crystal.model.recall import Remembered
 BEGIN = "<!-- crystal files: change, add or delete lines, then run: crystal files sync -->"
 TITLE = "## Remembered"
 CREATED = 9
-"""``lead`` of a block whose file was made for it."""
+"""``lead`` of a block whose file crystal created."""
 _BEGIN = re.compile(r"^<!-- crystal files: [^\n]*?-->", re.MULTILINE)
 _END = re.compile(r"^<!-- crystal files end ([0-2]|9):((?: [0-9a-f]{12})*) -->", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)", re.MULTILINE)
@@ -35,10 +35,10 @@ class BlockEntry(NamedTuple):
     """An item or a paragraph of the block.
 
     Attributes:
-        raw: Its lines as they are.
-        text: What it says.
-        ident: The memory that it shows; None for what a person added.
-        written: The checksum of what crystal wrote there.
+        raw: Its lines, unchanged.
+        text: Its text, without marks.
+        ident: The id of its memory; None if a person added it.
+        written: The checksum of the text that crystal wrote.
     """
 
     raw: str
@@ -48,7 +48,7 @@ class BlockEntry(NamedTuple):
 
     @property
     def is_heading(self) -> bool:
-        """Return True for a heading, which is no memory and stays."""
+        """Return True for a heading, which is not a memory and stays unchanged."""
         return self.ident is None and self.raw.startswith("#")
 
 
@@ -57,11 +57,11 @@ class MemoryBlock:
     """A file, cut at its block.
 
     Attributes:
-        head, tail: What is before and after the block; never changed.
-        lead: How many line ends before the block belong to it, or ``CREATED``.
+        head, tail: The text before and after the block; never changed.
+        lead: The number of line ends before the block that belong to it, or ``CREATED``.
         newline: The line end of the file.
-        is_there: Whether the file has a block.
-        entries: What is in it, in order.
+        is_there: True if the file has a block.
+        entries: The entries of the block, in order.
         listed: The ids of the memories that were in it when crystal wrote it.
     """
 
@@ -74,7 +74,7 @@ class MemoryBlock:
     listed: tuple[str, ...] = ()
 
     def with_lines(self, lines: Sequence[str]) -> str:
-        """Return the file with other lines in its block."""
+        """Return the file with these lines in its block."""
         ids = [f" {mark[1].removeprefix('mem-')}" for line in lines for mark in _MARK.finditer(line)]
         whole = [BEGIN, *lines, f"<!-- crystal files end {self.lead}:{''.join(ids)} -->"]
         text = "\n".join(whole).replace("\n", self.newline)
@@ -83,7 +83,7 @@ class MemoryBlock:
         return self.head + self.newline * (0 if self.lead == CREATED else self.lead) + text + self.newline
 
     def without(self) -> str | None:
-        """Return the file without its block, as it was before crystal wrote one; None if there was no file."""
+        """Return the file without its block; None if crystal created the file and nothing else is in it."""
         head = self.head
         for _ in range(self.lead if self.is_there and self.lead != CREATED else 0):
             head = head.removesuffix(self.newline)
@@ -92,10 +92,10 @@ class MemoryBlock:
 
 
 def parse_block(text: str | None, name: str) -> MemoryBlock:
-    """Find the block of a file; ``text`` is None if there is no file.
+    """Parse the block of a file; ``text`` is None if the file does not exist.
 
     Raises:
-        UsageError: It is damaged, is in fenced code, or there are two. ``name`` is the file's name in the error.
+        UsageError: The block is damaged, in fenced code, or not the only one; ``name`` names the file in the message.
     """
     if text is None:
         return MemoryBlock("", "", CREATED, "\n", is_there=False)
@@ -120,7 +120,7 @@ def parse_block(text: str | None, name: str) -> MemoryBlock:
 
 
 def _new_block(text: str, newline: str, quoted: int | None, name: str) -> MemoryBlock:
-    """Return the block to add to a file that has none; ``quoted`` is where fenced code is in its way."""
+    """Return the block to add to a file; ``quoted`` is the start of fenced code that prevents this, or None."""
     if quoted is not None:
         problem = f"{name}: the code block at line {_line_at(text, quoted)} is not closed, or holds a block of crystal"
         raise UsageError(problem, hint="close the code block, or move crystal's out of it")
@@ -137,7 +137,7 @@ def _line_at(text: str, position: int) -> int:
 def _lines_of_blocks(text: str) -> tuple[list[re.Match[str]], list[re.Match[str]], int | None]:
     """Return the first and the last lines of blocks outside of fenced code.
 
-    The third value is where fenced code begins that holds such a line or is not closed.
+    The third value is the start of fenced code that contains such a line or is not closed, or None.
     """
     begins: list[re.Match[str]] = []
     ends: list[re.Match[str]] = []
@@ -155,7 +155,7 @@ def _lines_of_blocks(text: str) -> tuple[list[re.Match[str]], list[re.Match[str]
 
 
 def _fence_after(fence: str, line: re.Match[str] | None) -> str:
-    """Return the fence that is open after a line, given the one that is open before it; empty for none."""
+    """Return the fence that is open after a line, given the one open before it; empty if no fence is open."""
     if line is None:
         return fence
     ticks, rest = line.groups()
@@ -189,17 +189,17 @@ def _entry(lines: list[str]) -> BlockEntry:
 
 
 def canonical(text: str) -> str:
-    """Return a text without what an editor may change by itself: white space at the end of lines."""
+    """Return a text without white space at the ends of lines, which editors change by themselves."""
     return "\n".join(line.rstrip() for line in text.split("\n")).strip()
 
 
 def checksum(text: str) -> str:
-    """Return what tells whether a text was changed."""
+    """Return a checksum that shows whether a text was changed."""
     return hashlib.sha256(canonical(text).encode()).hexdigest()[:8]
 
 
 def render_item(one: Remembered) -> str:
-    """Return the item of a memory. A text cannot end the block, nor look like a mark."""
+    """Return the item of a memory, with the text escaped so that it cannot end the block or look like a mark."""
     text = canonical(one.text)
     said = re.sub(r"<(\\*)!--", r"<\\\1!--", text).replace("\n", "\n  ")
     mark = f"<!-- {one.id} {checksum(text)} -->"
@@ -213,10 +213,10 @@ STATES = ("same", "new", "edited", "conflict", "added", "deleted", "gone", "kept
 
 
 class BlockRow(NamedTuple):
-    """Change that an item of the block and its memory mean together.
+    """Result of comparing an item of the block with its memory.
 
     ``state`` is ``same`` (the memory is written), ``new``, ``edited``, ``conflict``, ``added``, ``deleted``, ``gone``
-    (the item vanishes) or ``kept`` (it stays as it is).
+    (the item is removed) or ``kept`` (the item stays unchanged).
     """
 
     state: str
@@ -225,12 +225,12 @@ class BlockRow(NamedTuple):
 
 
 def compare(block: MemoryBlock, wanted: Sequence[Remembered], known: frozenset[str]) -> list[BlockRow]:
-    """Compare a block with the memories that belong into it.
+    """Compare a block with the memories that belong in it.
 
     Args:
         block: As it is in the file.
         wanted: The memories, in order.
-        known: The ids of all memories of this machine, forgotten ones too. Items of others stay as they are.
+        known: The ids of all memories of this machine, forgotten ones too. Items with other ids stay unchanged.
     """
     left = {one.id: one for one in wanted}
     rows = [_row(entry, left, known) for entry in block.entries]

@@ -1,8 +1,8 @@
-"""The files that crystal keeps in a vault, and the hashes of what it wrote there.
+"""Read and write crystal's files in a vault, with the hashes of what it wrote there.
 
-A file is replaced or deleted only if it still is what crystal wrote, or read and agreed with: its hash says so. The
-hashes are in a file beside the archive, not in the vault: a program that syncs the vault may bring files and hashes in
-any order, and a hash that comes before its file would look like a file that was deleted.
+A file is replaced or deleted only if its hash shows that it is as crystal wrote it, or as crystal read it into a
+memory. The hashes are in a file beside the archive, not in the vault: a sync program may deliver files and hashes in
+any order, and a hash that arrives before its file would look like a deleted file.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LEFT = "changed by you: left as it is; delete it to get a new one"
 
 @dataclass(slots=True)
 class KeptFile:
-    """A file that crystal keeps.
+    """A file of crystal's in the vault.
 
     Attributes:
-        memory: The memory that it holds; None for a file that is made from others.
-        version: The time of the memory's version that it agreed with, ms.
-        hashes: Of what crystal wrote or agreed with. While files are written it has the new one, too.
+        memory: The id of its memory; None for a file that is made from others.
+        version: The time of the memory's version with the same text, ms.
+        hashes: Hashes of the content that crystal wrote or read; the new one is added before the file is written.
     """
 
     memory: str | None = None
@@ -48,7 +48,7 @@ class KeptFile:
 
 
 class WantedFile(NamedTuple):
-    """Planned file; ``memory`` and ``version`` as in ``KeptFile``."""
+    """A file to write; ``memory`` and ``version`` as in ``KeptFile``."""
 
     data: bytes
     memory: str | None = None
@@ -56,11 +56,11 @@ class WantedFile(NamedTuple):
 
 
 def read_kept(ldm_home: Path) -> tuple[str | None, dict[str, KeptFile]]:
-    """Return the vault's folder and its files, by their path below it; None if nothing was written yet.
+    """Return the vault's folder (None if nothing was written yet), and its files by their path below it.
 
     Raises:
-        DamagedError: The file is no such list.
-        CrystalError: The system refuses to read it.
+        DamagedError: The file is not a list of files.
+        CrystalError: It cannot be read.
     """
     hint = "move it away, then run: crystal vault sync"
     return read_json(ldm_home / VAULT_FILE, _kept_files, hint) or (None, {})
@@ -71,7 +71,7 @@ def _kept_files(found: Any) -> tuple[str | None, dict[str, KeptFile]]:
 
 
 class Vault:
-    """The files of crystal in one folder; ``kept`` are those that it wrote or agreed with."""
+    """The files of crystal in one folder; ``kept`` are those that it wrote, or read into memories."""
 
     def __init__(self, root: Path, ldm_home: Path, key: bytes) -> None:
         self.root = Path(os.path.realpath(root))
@@ -84,10 +84,11 @@ class Vault:
         )
 
     def check(self) -> None:
-        """Refuse a folder that is missing, or whose files would be written elsewhere.
+        """Check that the folder exists, and that no link leads its files elsewhere.
 
         Raises:
-            UnavailableError, UsageError: It is.
+            UnavailableError: The folder does not exist.
+            UsageError: A folder in it is a link.
         """
         if not self.root.is_dir():
             hint = "nothing was forgotten: connect its disk, or choose another folder with --to"
@@ -97,12 +98,12 @@ class Vault:
                 raise UsageError(f"{self.root / name} is a link", hint="make it a folder of its own")
 
     def refuse_all_gone(self) -> None:
-        """Refuse to take it for a person's wish that every memory file is gone: a sync program may be at work.
+        """Raise an error if every memory file is gone: probably a sync program removed them, not the user.
 
-        A single one may be deleted, if crystal's other files are there. Files that were renamed must be known as such.
+        A single memory file may be gone if crystal's other files exist. Call this after renamed files are recognised.
 
         Raises:
-            UnavailableError: They are.
+            UnavailableError: They are all gone.
         """
         files = [path for path, one in self.kept.items() if one.memory is not None and one.version]
         is_single = len(files) == 1 and any(map(self.is_there, self.kept.keys() - set(files)))
@@ -113,12 +114,12 @@ class Vault:
             )
 
     def is_there(self, path: str) -> bool:
-        """Return True if there is anything at a path, also if a sync program holds only its name here."""
+        """Return True if a path exists, or iCloud has a placeholder for it."""
         whole = self.root / path
         return os.path.lexists(whole) or whole.with_name(f".{whole.name}.icloud").exists()
 
     def note_paths(self) -> list[str]:
-        """Return the files of memories, and what else is between them, in order.
+        """Return the Markdown files in the folder of memories, sorted; some may not be crystal's.
 
         Raises:
             CrystalError: A folder cannot be listed.
@@ -135,7 +136,7 @@ class Vault:
         return sorted(path.relative_to(self.root).as_posix() for path in found)
 
     def copied_from(self, path: str) -> str | None:
-        """Return of which file a file is the second version that a sync program made; None if it is no copy."""
+        """Return the name of the file that a file is a sync program's copy of; None if it is not a copy."""
         name = PurePosixPath(path).name
         original = conflict_original(name)
         numbered = _NUMBERED.fullmatch(name)
@@ -157,24 +158,24 @@ class Vault:
     # ------------------------------------------------------------------------------------------------- reading, writing
 
     def read(self, path: str) -> FileContent | None:
-        """Read a file; None if it is gone, or is a link.
+        """Read a file; None if it does not exist, or is a link.
 
         Raises:
-            CrystalError: The system refuses.
+            CrystalError: The file cannot be read.
         """
         with system_errors(self.root / path):
             return read_content(self.root, path, time.time_ns())
 
     def hash_of(self, data: bytes) -> str:
-        """Return the hash of a file. It is keyed: that of a private text would confirm a guess."""
+        """Return the keyed hash of a file; without the key, a hash cannot confirm a guess of its text."""
         return hmac.digest(self._key, data, "sha256").hex()
 
     def is_kept(self, path: str, data: bytes) -> bool:
-        """Return True if a file is what crystal wrote or agreed with."""
+        """Return True if a file is unchanged since crystal wrote or read it."""
         return path in self.kept and self.hash_of(data) in self.kept[path].hashes
 
     def note_same(self, path: str, data: bytes, memory: str, version: int) -> None:
-        """Note that a file says what a version of a memory says."""
+        """Record that a file has the text of a version of a memory."""
         self.kept[path] = KeptFile(memory, version, [self.hash_of(data)])
 
     def save(self) -> None:
@@ -184,7 +185,7 @@ class Vault:
         write_private(self._ldm_home / VAULT_FILE, json.dumps(found, ensure_ascii=False, indent=1).encode() + b"\n")
 
     def put(self, path: str, data: bytes, before: bytes | None) -> bool:
-        """Replace a file as a whole, unless it is not as it was ``before`` any more; return whether it was replaced."""
+        """Replace a file if its content is still ``before``; return True if it was replaced."""
         whole = self.root / path
         make_private_dir(whole.parent)
         with system_errors(whole):
@@ -195,10 +196,10 @@ class Vault:
         return True
 
     def write(self, wanted: Mapping[str, WantedFile]) -> tuple[int, int, list[SkippedFile]]:
-        """Make the files equal to what they should be, and delete crystal's others; return how many, and what is left.
+        """Write the wanted files, and delete crystal's others; return the numbers of both, and the files left alone.
 
-        A file that a person changed or deleted stays so. The new hashes are noted before the first file is written, so
-        that one written by a process that was killed is known as crystal's.
+        A file that a person changed or deleted stays so. The new hashes are saved before the first file is written, so
+        that a file written by a killed process is recognised.
         """
         left: list[SkippedFile] = []
         todo = {path: before for path, one in wanted.items() for before in self._replaceable(path, one, left)}
@@ -218,7 +219,7 @@ class Vault:
         return written, removed, left
 
     def _replaceable(self, path: str, one: WantedFile, left: list[SkippedFile]) -> Iterator[bytes | None]:
-        """Yield what a file is before it is written; nothing if it must stay."""
+        """Yield the present content of a file that may be written; nothing if it must stay."""
         found = self.read(path)
         if found is None:
             if not self.is_there(path) and (one.memory is None or path not in self.kept):
@@ -229,7 +230,7 @@ class Vault:
             left.append(SkippedFile(path, LEFT))
 
     def _drop(self, path: str, left: list[SkippedFile]) -> bool:
-        """Delete a file that is no longer needed, unless a person changed it; return whether it was deleted."""
+        """Delete a file that is no longer needed, unless a person changed it; return True if it was deleted."""
         found = self.read(path)
         is_ours = found is not None and self.is_kept(path, found.data)
         if is_ours:
@@ -241,7 +242,7 @@ class Vault:
         return is_ours
 
     def _sweep(self) -> None:
-        """Delete what a killed process left."""
+        """Delete temporary files of killed processes."""
         for folder in {self.root, *((self.root / path).parent for path in self.kept)}:
             for path in folder.glob(TEMPORARY_FILES):
                 with contextlib.suppress(FileNotFoundError):  # it was renamed

@@ -1,4 +1,4 @@
-"""The list of files in which crystal keeps a block of memories for agents, and which of them hold a memory."""
+"""Read and write the list of files that have a block of memories for agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def save_files(ldm_home: Path, files: Iterable[Path]) -> None:
 
 
 def files_with(ldm_home: Path, memories: Collection[str]) -> list[Path]:
-    """Return the files that have one of some memories in their block, and those that cannot be read."""
+    """Return the files with one of these memories in their block, and the files that cannot be read."""
     marks = [one.removeprefix("mem-").encode() for one in memories]
     return [path for path in read_files(ldm_home) if marks and _has(path, marks)]
 

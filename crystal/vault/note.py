@@ -1,6 +1,6 @@
-"""One memory as a Markdown file: a front matter with its fields, then its text. Pure.
+"""Convert a memory to a Markdown file and back: a front matter with its fields, then its text. Pure.
 
-Only crystal's own fields are written again: other lines of the front matter are the person's and stay.
+crystal writes its own fields only: other lines of the front matter are the user's and stay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELD = re.compile(rf"(?P<name>{'|'.join(FIELDS)}):(?:[ \t]+(?P<value>.*))?")
 
 
 class MemoryNote(NamedTuple):
-    """Content of a file: crystal's fields as far as they are there, the other lines of its front matter, its text."""
+    """Content of a file: the fields of crystal's that it has, the other lines of its front matter, its text."""
 
     fields: Mapping[str, str]
     others: tuple[str, ...]
@@ -34,7 +34,7 @@ class MemoryNote(NamedTuple):
 
 
 def unfinished(text: str) -> str | None:
-    """Return why a file does not say yet what a memory should be; None if it does."""
+    """Return why a file is not finished (a merge, an open front matter); None if it is."""
     ours = _OURS.search(text)
     if ours is not None and _THEIRS.search(text, ours.end()):
         return "a merge is not finished: remove the lines with <<<<<<<, ======= and >>>>>>>"
@@ -43,7 +43,7 @@ def unfinished(text: str) -> str | None:
 
 
 def parse_note(text: str) -> MemoryNote:
-    """Read a file; any text is one."""
+    """Parse a file; every text is valid."""
     found = _FRONT_MATTER.match(text)
     if found is None:
         return MemoryNote({}, (), text)
@@ -73,7 +73,7 @@ def _value(written: str) -> str:
 
 
 def with_id(text: str, ident: str) -> str:
-    """Return a file with an id in its front matter; everything else stays."""
+    """Return a file with an id in its front matter; everything else is unchanged."""
     found = _FRONT_MATTER.match(text)
     if found is None:
         return f"---\nid: {ident}\n---\n\n{text}"
@@ -86,8 +86,8 @@ def render_note(one: Remembered, before: MemoryNote | None, *, keeps_body: bool)
 
     Args:
         one: The memory.
-        before: What the file says now; its other lines stay.
-        keeps_body: Whether its body says what the memory says and stays as well.
+        before: The file's present content; its other lines stay.
+        keeps_body: True if its body has the memory's text already, and stays too.
     """
     others = () if before is None else before.others
     lines = ["---", *(line for line in _fields(one) if _name(line) not in map(_name, others)), *others, "---", ""]
@@ -105,7 +105,7 @@ def _fields(one: Remembered) -> Iterator[str]:
     yield f"kind: {one.category}"
     for name, value in (("key", one.key), ("project", one.project)):
         if value is not None:
-            yield f"{name}: {json.dumps(value, ensure_ascii=False)}"  # a text of JSON is one of YAML
+            yield f"{name}: {json.dumps(value, ensure_ascii=False)}"  # a string of JSON is also one of YAML
     yield f"created: {iso(one.created_at)}"
     yield f"updated: {iso(one.updated_at)}"
 
@@ -116,9 +116,9 @@ def text_of_memory(one: Remembered) -> str:
 
 
 def changed_fields(note: MemoryNote, one: Remembered) -> dict[str, str]:
-    """Return what a file says otherwise than a memory, by the name of the argument that changes it.
+    """Return the values of a file that differ from its memory, by the name of the argument that changes them.
 
-    A field that is missing in the file is not changed; an empty one is taken away.
+    A field that is missing in the file is not changed; an empty field is removed.
     """
     said = {"kind": ("category", one.category), "key": ("key", one.key), "project": ("project", one.project)}
     found = {} if note.text == text_of_memory(one) else {"text": note.text}

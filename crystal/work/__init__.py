@@ -1,5 +1,5 @@
-"""Find the work that was done, commands and edits of files, in tool calls and results, without a model.
+"""Extract work (commands run and files edited) from tool calls and their results, without a model.
 
 Pure: no store, no disk, no clock. The same turns give the same facts, so the index can be made again at any time.
-Tool output is read as evidence only: whether a command failed, and how. ``docs/adr/0047-work-index.md`` says why.
+Tool output shows only whether a command failed, and how. Decision: docs/adr/0047-work-index.md.
 """

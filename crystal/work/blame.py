@@ -1,4 +1,4 @@
-"""Find which edit wrote each line of a file: by the lines' hashes, and by the lines around it that it wrote too."""
+"""Find which edit wrote each line of a file: by the line's hash, and by the neighbouring lines of the same edit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from crystal.model.named_tuple import NamedTuple
 
 MIN_RUN = 4
-"""Lines together that an edit of a file with another name must have written: the file was renamed, or lines moved."""
+"""Minimum consecutive lines from an edit of a file with another name: the file was renamed, or lines were moved."""
 MAX_SESSIONS = 3
-"""A line alone that more sessions wrote says nothing about who wrote this one."""
+"""Maximum number of sessions that wrote the same single line; if there are more, its author is unknown."""
 SLACK_MS = 120_000
-"""Time by which an edit may be later than its commit: clocks of two machines differ."""
+"""Maximum time by which an edit may be later than its commit, because the clocks of two machines differ."""
 WINDOW_MS = 21 * 86_400_000
-"""Time by which an edit may be older than its commit: what waits longer was usually written anew."""
+"""Maximum time by which an edit may be older than its commit; older lines were usually written again since."""
 
 
 class FileEdit(NamedTuple):
@@ -28,9 +28,12 @@ class FileEdit(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of the file: its hash, None if it does not count; the commit that it is from, ms, None if there is none.
+    """A line of a file.
 
-    ``name`` is what the file was called in that commit.
+    Attributes:
+        hash: Its hash; None if it is too short to count.
+        committed_at: The time of its commit, ms; None if it is not committed.
+        name: The file's name in that commit.
     """
 
     hash: int | None
@@ -41,12 +44,12 @@ class Line(NamedTuple):
 def attribute(
     lines: Sequence[Line], edits: Iterable[FileEdit], wrote: Mapping[int, Collection[int]]
 ) -> list[FileEdit | None]:
-    """Return which edit wrote each line, None if no edit is known.
+    """Return the edit that wrote each line; None if it is unknown.
 
     Args:
         lines: Consecutive lines of a file.
-        edits: Those that wrote any of them.
-        wrote: The places in ``edits`` of those that wrote a line, by its hash.
+        edits: The edits that wrote any of these lines.
+        wrote: By the hash of a line, the indexes in ``edits`` of those that wrote it.
     """
     known = list(edits)
     runs: dict[int, dict[int, int]] = {}
@@ -74,7 +77,7 @@ def _places(lines: Sequence[Line], wrote: Mapping[int, Collection[int]]) -> dict
 
 
 def _runs(lines: Sequence[Line], places: Sequence[int]) -> dict[int, int]:
-    """Return for each place how many places are in its run; lines that do not count do not end a run."""
+    """Return the length of the run that each line number is in; lines that do not count do not end a run."""
     found: dict[int, int] = {}
     run: list[int] = []
     for number in places:

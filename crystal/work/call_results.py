@@ -12,7 +12,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.work.calls import is_work
 
 _SAID = ("user", "assistant")
-"""Roles of turns that begin a message where an agent's transcripts number none."""
+"""Roles of turns that begin a message, in transcripts without ids of messages."""
 
 
 class PairedTurn(NamedTuple):
@@ -30,9 +30,9 @@ class Pair(NamedTuple):
 
     Attributes:
         call: The call's turn.
-        result: The result's, None if there is none or it may be another call's.
+        result: The result's turn; None if it is missing, or may belong to another call.
         is_silent: The call succeeded without output.
-        settled: Id of the newest turn from which this is known; 0 for the end of the turns.
+        settled: Id of the newest turn that shows this; 0 if only the end of the turns does.
     """
 
     call: int
@@ -42,7 +42,7 @@ class Pair(NamedTuple):
 
 
 class _Message:
-    """The calls of the message that a thread is in, with their results so far."""
+    """The calls of the current message of a thread, with their results so far."""
 
     def __init__(self, ident: str | None = None) -> None:
         self.ident = ident
@@ -55,7 +55,7 @@ class _Message:
                 return
 
     def pairs(self, settled: int, *, is_over: bool) -> Iterable[Pair]:
-        """Yield what is known of the calls; ``is_over``: the agent has gone on, so that all results are there."""
+        """Yield the calls with their results; ``is_over``: the agent has continued, so that no more results come."""
         silent = [call.tool for call, result in self.calls if result is None]
         answered = {call.tool for call, result in self.calls if result is not None}
         for call, result in self.calls:

@@ -74,11 +74,11 @@ class ToolCall(NamedTuple):
 
     Attributes:
         is_edit: Whether it edits a file.
-        what: The file as the tool names it, or the command on one line.
-        key: What other calls of the same have: the file's own name, or the command without redirections.
+        what: The path of the file as the tool names it, or the command on one line.
+        key: Equal for calls with the same file or command: the file's name, or the command without redirections.
         added: Lines that an edit adds.
         removed: Lines that it removes.
-        about: What the agent said that a command does.
+        about: The agent's description of a command.
     """
 
     is_edit: bool
@@ -182,7 +182,7 @@ def _lines_of(values: list[tuple[str, str]], names: frozenset[str]) -> list[str]
 
 
 def _patched(patch: str) -> Iterator[ToolCall]:
-    """Yield the edits of a patch in the form of Codex's apply_patch, after a move that it says, as ``mv``."""
+    """Yield the edits of a patch in the format of Codex's apply_patch, each after the move of its file, as ``mv``."""
     pieces = _PATCHED.split(patch)
     for path, moved_to, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         lines = body.splitlines()

@@ -1,4 +1,4 @@
-"""Find the commands that do something here: by their names, and by what agents said that they do."""
+"""Find the commands for a task, by their names and by the agents' descriptions of them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
 MIN_CERTAINTY = 0.4
-"""Least certainty of an answer."""
+"""Minimum certainty of an answer."""
 SURE = 0.7
-"""From here on the first answer is right in 1.00 or 0.92 of the cases, by how strictly it is judged, see ADR 47."""
+"""Certainty from which the first answer is right in 1.00 or 0.92 of the cases, by the two measures of ADR 47."""
 _PRIOR, _LENGTH = 0.3, 0.3
-"""Gain of a command that many sessions ran, and loss for each further step."""
+"""Weights in the score: of the logarithm of the sessions that ran a command, and of each further step."""
 
 _STOP = frozenset(
     "the a an to of in on for and or with run execute check if it is are be this that all any from by as at see show"
     " verify after before now do does using use into new its my our we you i me please can could let us not only just"
     " also what how again re".split()
 )
-_LOOKING = frozenset(
+_READING = frozenset(
     "ls cat grep rg find head tail sed awk wc echo pwd which tree stat file jq env printenv test sleep ps diff"
     " sort cd du less ag fd read true export for while do done if then fi".split()
 )
-"""Commands that only look."""
+"""Commands that only read or wait."""
 _MOVING = frozenset("rm mv cp mkdir chmod touch kill".split())
-"""Commands that only change files or end programs: they may cure an error, but are no way to do something."""
-_GIT_LOOKS = frozenset(
+"""Commands that only move, copy or delete files or end programs: they may cure an error, but do no task."""
+_GIT_READING = frozenset(
     "log diff show status branch blame grep ls-files rev-parse config remote cat-file merge-base describe reflog"
     " worktree ls-tree for-each-ref rev-list notes stash".split()
 )
@@ -40,9 +40,9 @@ _WITH_SUBCOMMANDS = frozenset(
     " gradle mvn bundle rake mix composer deno fly heroku aws gcloud az helm ansible".split()
 )
 _INTERPRETERS = frozenset("sh bash zsh python python3 node ruby perl php deno bun tsx".split())
-"""Programs that do what their first argument says."""
+"""Programs whose first argument is the program that they run."""
 _CLIENTS = frozenset("curl wget http https xh".split())
-"""Programs that do what is behind an address."""
+"""Programs whose work depends on the address that they get."""
 _ADDRESS = lazy_pattern(r"https?://(?:[^\s/@]*@)?([^\s?#;|&'\"]+)")
 _SHORT_FORMS = lazy_pattern(r"\b(p)ull[ -](r)equest|\b(m)erge[ -](r)equest", re.IGNORECASE)
 _ENDINGS = lazy_pattern(r"(?:ations?|ings?|ers?|ed|es|s|e)$")
@@ -67,7 +67,7 @@ class CommandRun(NamedTuple):
 
 
 class RankedCommand(NamedTuple):
-    """A command that answers the question: its latest run, in how many sessions it succeeded, how certain it is.
+    """A command that answers the question: its latest run, the sessions and runs in which it succeeded, the certainty.
 
     ``score`` orders the commands, also those of several stores.
     """
@@ -82,8 +82,8 @@ class RankedCommand(NamedTuple):
 def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedCommand]:
     """Return the commands that do what a question asks for, best first, equally good ones newest first.
 
-    Where several sessions did what the question begins with, a command that one session alone ran is left out, unless
-    it was described in just these words.
+    If several sessions ran commands for the first word of the question, commands of only one session are left out,
+    unless they were described in exactly the words of the question.
     """
     groups = _by_steps(runs)
     in_order = _words_in_order(question)
@@ -99,9 +99,14 @@ def rank_commands(runs: Iterable[CommandRun], question: str) -> list[RankedComma
 
 
 class _Known(NamedTuple):
-    """What is known of a command: the words of its name, and in how many sessions agents used each word about it.
+    """Statistics of a command.
 
-    ``alike`` is in how many of them it was described in just the words of the question.
+    Attributes:
+        done: Its steps.
+        named: The words of its steps.
+        told: For each word, the number of sessions whose agent described the command with it.
+        sessions: The number of sessions that ran it.
+        alike: The number of sessions that described it in exactly the words of the question.
     """
 
     done: tuple[str, ...]
@@ -115,7 +120,7 @@ class _Known(NamedTuple):
 
 
 def _by_steps(runs: Iterable[CommandRun]) -> dict[tuple[str, ...], list[CommandRun]]:
-    """Return runs by what they do, without those that only look or move."""
+    """Group runs by their steps; runs without any step are left out."""
     groups: dict[tuple[str, ...], list[CommandRun]] = defaultdict(list)
     for run in runs:
         if done := steps(run.line):
@@ -124,7 +129,7 @@ def _by_steps(runs: Iterable[CommandRun]) -> dict[tuple[str, ...], list[CommandR
 
 
 def _usual(known: Iterable[_Known]) -> list[_Known]:
-    """Return the commands that several sessions ran, or that were described in just the words of the question."""
+    """Return the commands of several sessions, and those described in exactly the words of the question."""
     return [one for one in known if one.sessions > 1 or one.alike]
 
 
@@ -142,7 +147,7 @@ def _known(done: tuple[str, ...], group: Iterable[CommandRun], asked: set[str]) 
 
 
 def _weight(word: str, known: Sequence[_Known]) -> float:
-    """Return what a word of the question weighs: the fewer commands have it, the more."""
+    """Return the weight of a word of the question: higher if fewer commands have it."""
     return math.log(1 + len(known) / (1 + sum(one.has(word) for one in known)))
 
 
@@ -151,7 +156,7 @@ def _ranked(
 ) -> RankedCommand | None:
     """Return a command with its score, or None if it is too uncertain.
 
-    ``share`` is its share of the sessions in which a command was described in just the words of the question.
+    ``share`` is its share of the sessions in which any command was described in exactly the words of the question.
     """
     fit = max(_fit(weights, known), share)
     if fit < MIN_CERTAINTY:
@@ -162,7 +167,7 @@ def _ranked(
 
 
 def _fit(weights: dict[str, float], known: _Known) -> float:
-    """Return which share of the question a command answers, 0 to 1: a rare word counts more."""
+    """Return the share of the question's words that a command matches, 0 to 1; rare words count more."""
     if not weights:
         return 0.0
     told, sessions = known.told, known.sessions
@@ -186,36 +191,36 @@ def _stem(word: str) -> str:
 
 
 def steps(line: str) -> tuple[str, ...]:
-    """Return the programs that a command line runs, with their subcommands, without those that only look or move."""
+    """Return the programs that a command line runs, with subcommands, without ``_READING`` and ``_MOVING``."""
     return tuple(step for step in all_steps(line) if step not in _MOVING)
 
 
 def all_steps(line: str) -> tuple[str, ...]:
-    """Return the programs that a command line runs, with their subcommands, without those that only look."""
+    """Return the programs that a command line runs, with subcommands, without ``_READING``."""
     plain = _QUOTED.sub(_plain_quotation, _HERE_DOCUMENT.sub("", line))
     found = dict.fromkeys(map(_step, _NEXT.split(plain)))
     return tuple(step for step in found if step)
 
 
 def _plain_quotation(quoted: re.Match[str]) -> str:
-    """Return what stands for a quotation: its address if that is all it has."""
+    """Return the replacement of a quotation: its address if it contains nothing else, otherwise ``Q``."""
     address = _ADDRESS.match(quoted[0], 1)
     return address[0] if address and " " not in quoted[0] else "Q"
 
 
 def _step(part: str) -> str:
-    """Return the program of a part of a command line with its subcommands; empty if it only looks."""
+    """Return the program of a part of a command line with its subcommands; empty for ``_READING``."""
     path, *rest = _SETTINGS.sub("", part, count=1).split() or [""]
     name = path.rpartition("/")[2].rstrip(")")
     if name == "git":
         rest = rest[2:] if rest[:1] == ["-C"] else rest
-        is_looking = not rest or rest[0] in _GIT_LOOKS
+        is_reading = not rest or rest[0] in _GIT_READING
     else:
-        is_looking = name in _LOOKING or not name[:1].isalpha()
+        is_reading = name in _READING or not name[:1].isalpha()
     done = [*takewhile(_SUBCOMMAND.fullmatch, rest[:2] if name in _WITH_SUBCOMMANDS else ())]
     if name in _INTERPRETERS and not done:
         words = takewhile(lambda word: not _REDIRECTION.match(word), rest)
         done = [word.rpartition("/")[2] for word in words if not word.startswith("-")][:1]
     if name in _CLIENTS and (address := _ADDRESS.search(part)):
         done = [address[1].rstrip("/")]
-    return "" if is_looking else " ".join([name, *done])
+    return "" if is_reading else " ".join([name, *done])

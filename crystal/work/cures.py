@@ -1,4 +1,4 @@
-"""Find what cured an error: what was done between a command that failed and its next run that succeeded."""
+"""Find the cure of an error: the work between a command that failed and its next run that succeeded."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from crystal.work.command_ranking import all_steps
 
 MAX_COMMANDS = 3
 MAX_TRIES = 4
-"""Commands after one with a wrong option, among which the right one is looked for."""
+"""Number of commands after one with a wrong option that are searched for the right usage."""
 _SUBCOMMAND = re.compile(r"[a-z][a-z-]*")
 
 
 class WorkStep(NamedTuple):
-    """A call of the work index; ``key`` is what runs of one command have in common."""
+    """A call of the work index; ``key`` is equal for all runs of one command."""
 
     turn: int
     part: int
@@ -40,10 +40,10 @@ def find_cure(failed: WorkStep, again: Collection[int], file: str | None, after:
     The error is cured once the command succeeds, or a command that ends with it, or the last part of it alone.
 
     Args:
-        failed: The command.
+        failed: The command that failed.
         again: The turns of all commands that failed with this error.
-        file: The file that the error is about, by its own name; None if it names none.
-        after: What the agent did after it, in order.
+        file: The name of the file that the error is about; None if it names no file.
+        after: The agent's calls after it, in order.
     """
     between = list[WorkStep]()
     for step in after:
@@ -88,9 +88,9 @@ def _runs_at_last(step: WorkStep, last: WorkStep) -> bool:
 
 
 def _done(failed: WorkStep, file: str | None, between: Sequence[WorkStep]) -> list[WorkStep]:
-    """Return the edits of the file that the error is about, or that the command names if the error is about none.
+    """Return the edits of the file that the error names; if it names no file, of the files that the command names.
 
-    Without any edit, return the last commands that did something.
+    If nothing was edited, return the last commands that did more than read.
     """
     edits, run = [step for step in between if step.is_edit], set(all_steps(failed.what))
     if edits:

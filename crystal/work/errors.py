@@ -1,4 +1,4 @@
-"""Recognise an error again: by its lines, without what differs each time, such as paths, numbers, times and hashes."""
+"""Normalise lines of errors, so that an error is recognised again: without paths, numbers, times and hashes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from crystal.text.lazy_pattern import lazy_pattern
 
 MAX_TEXT = 1 << 20
 MAX_LINES = 400
-"""Lines that are compared, of those that may tell of an error."""
+"""Maximum number of lines of an output that are compared."""
 MAX_CHARACTERS = 500
 MIN_CHARACTERS, MIN_WORDS = 15, 3
-"""A line with less says too little to be recognised by; a word less is enough after a place in code."""
+"""A line with fewer is too short to be recognised; after a place in code, one word less is enough."""
 AFTER, BEFORE = 2, 3
 """Numbers of lines after and before an error that may name its place, as Rust, pytest and Python print it."""
 FRAMES = 16
@@ -32,7 +32,7 @@ _SUMS_UP = lazy_pattern(
     r"|(?<!port )\b0 (?:errors?|passed|failed)\b(?!:)|too many errors|exit (?:code|status)"
     r"|^error: (?:\(none\)|0)$|cannot find symbol$"
 )
-"""Lines that say only that something failed, and what programs log."""
+"""Lines that say only that something failed, and lines of logs."""
 _CHANGING = (
     (lazy_pattern(r"^(?:E {2,}|Output: )"), ""),  # pytest's mark; that of Gemini CLI and Qwen Code
     (lazy_pattern(
@@ -72,8 +72,8 @@ _PLACE_ALONE = lazy_pattern(
 class ErrorLine(NamedTuple):
     """A line of an error.
 
-    ``plain`` is how it is compared, ``text`` how it was printed; ``file`` is the own name of the file that it is about,
-    None if it points into none.
+    ``plain`` is its normalised form, ``text`` the line as printed; ``file`` is the name of the file that it is about,
+    or None.
     """
 
     plain: str
@@ -82,7 +82,7 @@ class ErrorLine(NamedTuple):
 
 
 def error_lines(text: str) -> list[ErrorLine]:
-    """Return the lines of some output that tell of an error, each once."""
+    """Return the lines of an output that report an error, each once."""
     lines = [_COLOUR.sub("", line).strip() for line in text[:MAX_TEXT].splitlines()]
     lines = [_with_symbol(line, lines[at + 1 : at + 5]) for at, line in enumerate(lines)]
     telling = (number for number, line in enumerate(lines) if _tells(line))
@@ -95,7 +95,7 @@ def error_lines(text: str) -> list[ErrorLine]:
 
 
 def plain_error(line: str) -> str:
-    """Return an error's line as it is compared; empty if it tells of none, or says too little."""
+    """Return the normalised form of an error's line; empty if it reports no error, or is too short."""
     if not _tells(line):
         return ""
     plain = _COLOUR.sub("", line)
@@ -113,12 +113,12 @@ def plain_error(line: str) -> str:
 
 
 def is_wrong_option(error: ErrorLine) -> bool:
-    """Return whether an error says that a program does not know an option that it was given."""
+    """Return True if an error says that a program does not know an option."""
     return _USAGE.search(error.plain) is not None
 
 
 def _with_symbol(line: str, after: list[str]) -> str:
-    """Return javac's line with the symbol that is not found, which it prints below."""
+    """Return javac's line ``cannot find symbol`` with the symbol, which it prints below."""
     if not line.endswith("cannot find symbol"):
         return line
     return f"{line} {next((other for other in after if 'symbol:' in other), '')}".strip()
@@ -142,5 +142,5 @@ def _file(lines: list[str], number: int) -> str | None:
 
 
 def _frame(line: str) -> re.Match[str] | None:
-    """Return the place in a line of a stack, as JavaScript and Java print it, without those of libraries."""
+    """Return the place in a line of a stack, as JavaScript and Java print it; None for libraries of JavaScript."""
     return None if not line.startswith("at ") or "node_modules" in line or "node:" in line else _PLACE.search(line)

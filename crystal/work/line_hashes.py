@@ -1,4 +1,4 @@
-"""Recognise a line of a file again: by a keyed hash of it without spaces, so that no hash confirms a guess."""
+"""Hash lines of files without their spaces, to recognise them again. The hash is keyed: it cannot confirm a guess."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def hasher(key: bytes) -> Hash:
 
 
 def line_hashes(lines: Iterable[str], hash_of: Hash) -> list[int | None]:
-    """Return the hash of each line, None for lines that do not count."""
+    """Return the hash of each line; None for lines that are too short."""
     return [hash_of(plain) if (plain := plain_line(line)) else None for line in lines]

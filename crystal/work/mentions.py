@@ -1,4 +1,4 @@
-"""Find where texts name a thing, and what kind of thing a name is. Pure."""
+"""Find where texts name a thing (a file, an error, a branch ...), and classify names of things. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANNOUNCED = re.compile(r":(?:\*\*)?[ \t]*\n+[ \t]*(?:[-*+] |\d+[.)] )?(?!`{3})(
 
 
 def kind_of_name(thing: str) -> ThingKind:
-    """Return what kind of thing a name is by its form alone: ``name`` for all that the memory must tell."""
+    """Return the kind of a thing, by the form of its name alone; ``name`` if only the memory can tell."""
     if _NUMBERED.fullmatch(thing):
         return "pull request or issue"
     if _COMMIT.fullmatch(thing):
@@ -49,7 +49,7 @@ def mentions(thing: str) -> re.Pattern[str]:
 
 
 def joined(message: str) -> str:
-    """Return a message without bold marks, with wrapped lines in one, and a line that ends in a colon with the next."""
+    """Return a message without bold marks; wrapped lines are joined, and a line that ends in a colon with the next."""
     return _WRAPPED.sub(" ", _ANNOUNCED.sub(": ", message.replace("**", "")))
 
 

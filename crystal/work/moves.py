@@ -15,11 +15,11 @@ _UNCERTAIN = re.compile(r"[$*?`{\[<>|&]|(?:^|\s)[~#(]|\)(?:\s|$)|\s(?:-t|--targe
 
 
 def moves_of(command: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield the old and the new path of each file that ``mv`` and ``git mv`` moved, if the command alone tells them.
+    """Yield the old and the new path of each file that ``mv`` and ``git mv`` moved, if the command shows both.
 
     Args:
         command: The command, on one line.
-        folder: Where it was run.
+        folder: The folder that it was run in.
     """
     for place, words in _commands(command, folder):
         paths = [word for word in words[1:] if not word.startswith("-")]

@@ -1,4 +1,4 @@
-"""Read a tool's result: whether it failed, and how many tests passed."""
+"""Parse the result of a tool call: its exit status, and the numbers of tests that passed and failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from crystal.model.named_tuple import NamedTuple
 from crystal.text.lazy_pattern import lazy_pattern
 
-# The words beside a pattern are such that every match has one of them: most results need no pattern compiled.
+# Every match of a pattern contains one of the words beside it, so that most results need no pattern compiled.
 _FAILURES = (
     "<tool_use_error>", "error", "the user doesn't want", "[request interrupted", "command ", "permission", "api error",
 )  # fmt: skip
@@ -57,10 +57,10 @@ class CallOutcome(NamedTuple):
     """Outcome of a call.
 
     Attributes:
-        exit: 0 if it succeeded; its exit status, or 1 if it failed without telling one; None if nobody knows.
-        passed: Tests that passed, None if no known runner counts any: Go says only which packages did.
+        exit: Its exit status: 0 if it succeeded, 1 if it failed without a status, None if unknown.
+        passed: Tests that passed; None if the output has no such count: Go prints only the packages that passed.
         failed: Tests that failed.
-        refused: Whether it never ran: the user or the agent's program refused it.
+        refused: True if it never ran, because the user or the agent's program refused it.
     """
 
     exit: int | None = 0
@@ -70,12 +70,12 @@ class CallOutcome(NamedTuple):
 
 
 def is_failed(result: str) -> bool:
-    """Return True if the result of a tool says that it failed; some programs' results do not tell."""
+    """Return True if the result of a tool shows that it failed. Not every program shows that."""
     return _status(result) not in (0, STOPPED)
 
 
 def outcome_of(result: str) -> CallOutcome:
-    """Return how a call with this result ended. Failed tests count as failure, also behind a pipe."""
+    """Return the outcome of a call with this result. Failed tests count as failure, even if a pipe hides the status."""
     if result.lstrip().startswith(_REFUSALS):
         return CallOutcome(1, refused=True)
     passed, failed = _tests(result)
@@ -95,12 +95,12 @@ def _status(result: str) -> int:
 
 
 def _sum(count: re.Match[str], *names: str) -> int:
-    """Return the sum of the numbers in groups whose names begin so."""
+    """Return the sum of the numbers in groups whose names begin with one of ``names``."""
     return sum(int(value) for name, value in count.groupdict("0").items() if name.startswith(names))
 
 
 def _tests(result: str) -> tuple[int | None, int | None]:
-    """Return how many tests passed and failed, None if no known runner says so, or counts none that passed."""
+    """Return the numbers of tests that passed and failed; None if no known runner printed them, or none passed."""
     passed = failed = packages = 0
     seen = False
     if not result.startswith("ok") and not any(word in result for word in _COUNTED):

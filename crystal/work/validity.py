@@ -27,10 +27,16 @@ _WORST: tuple[ValidityState, ...] = ("superseded", "gone", "reverted", "changed"
 
 
 class FileVersion(NamedTuple):
-    """A file as a commit left it, at ``at`` (ms), and the blob that it was ``before``.
+    """A file in a commit.
 
-    ``blob`` is None if the commit deleted it; ``old`` and ``text``, what it was and became, are None if not read.
-    ``takes_back``: the commit says that it reverts another one.
+    Attributes:
+        commit: The commit's id.
+        at: Its time, ms.
+        path: The file's path.
+        before: The file's blob before the commit.
+        blob: The blob after it; None if the commit deleted the file.
+        takes_back: True if the commit's message says that it reverts another one.
+        old, text: The content before and after; None if not read.
     """
 
     commit: str
@@ -53,7 +59,7 @@ class KnownEdit(NamedTuple):
 
 
 class FileNow(NamedTuple):
-    """A file in the working tree: its text, None if it is not there."""
+    """A file in the working tree, with its content; None if it does not exist."""
 
     path: str
     text: bytes | None
@@ -71,7 +77,7 @@ def named_symbols(text: str) -> list[str]:
 
 
 def find_path(name: str, known: Collection[str]) -> str | None:
-    """Return the path that a name means; None if there is none, or several."""
+    """Return the known path that a name means; None if it may mean several, or none."""
     found = [path for path in known if path == name or path.endswith(f"/{name}")]
     return name if name in known else found[0] if len(found) == 1 else None
 
@@ -87,13 +93,13 @@ class PathInProject(NamedTuple):
 
 
 def path_below(path: str, cwd: str, folder: str, trees: Iterable[str] = ()) -> PathInProject | None:
-    """Return the place of a path that a tool named, below its project's folder; None for one that is not in it.
+    """Return a path that a tool named, relative to its project's folder; None if it is outside.
 
     Args:
-        path: As the tool named it, maybe below ``cwd``.
-        cwd: Where the agent worked; the top of a linked working tree, if that is in none of the others.
+        path: The path as the tool named it, maybe relative to ``cwd``.
+        cwd: The agent's folder; the top of a linked working tree, if it is in none of the other folders.
         folder: The project's folder.
-        trees: The folders of its linked working trees that are known; a name such as ``.worktrees`` tells others.
+        trees: Its known linked working trees; others are recognised by a name such as ``.worktrees``.
     """
     plain, at, top = (one.replace("\\", "/").rstrip("/") for one in (path, cwd, folder))
     if not re.match(r"/|[A-Za-z]:/", plain):
@@ -119,9 +125,9 @@ def judge_edit(call: ToolCall, *, is_here: bool, versions: Sequence[FileVersion]
 
     Args:
         call: The edit.
-        is_here: Whether it was made in this working tree and on its branch, so that it needs no commit to be in it.
+        is_here: True if it was made in this working tree and on its branch, so that the file had it without a commit.
         versions: The file in the commits since then, oldest first.
-        now: The file.
+        now: The file in the working tree.
     """
     if now.text is None:
         return _gone(now.path, versions) if is_here or versions else None
@@ -175,8 +181,8 @@ def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten
 
     Args:
         versions: The file in the commits since then, oldest first.
-        now: The file.
-        is_rewritten: Whether it was changed since then, and is not committed.
+        now: The file in the working tree.
+        is_rewritten: True if it has uncommitted changes since then.
     """
     if now.text is None:
         return _gone(now.path, versions)
@@ -186,7 +192,7 @@ def judge_mention(versions: Sequence[FileVersion], now: FileNow, *, is_rewritten
 
 
 def judge_symbols(names: Iterable[str], versions: Sequence[FileVersion], now: FileNow) -> Iterator[Validity]:
-    """Yield the names that were in a file before its later versions, and are not in it any more."""
+    """Yield the names that were in a file before these versions, and no longer are."""
     for name in names:
         if _has_word(versions[0].old, name) and not _has_word(now.text, name):
             without = [one for one in versions if one.text is not None and not _has_word(one.text, name)]
