@@ -264,3 +264,23 @@ def test_what_may_have_been_private_in_an_unreadable_transcript_stays_left_out(
     assert crystal("backfill", "--privacy-lost").code == 0
     assert "off the record" in _said_in(memory)
     assert crystal("verify").code == 0
+
+
+def test_a_database_from_before_the_first_capture_takes_its_archive(home: Path) -> None:
+    transcript = home / ".claude" / "projects" / "p" / f"{SESSION}.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_bytes(_said("old one"))
+    memory = Memory(home, os.environ)
+    assert crystal("init", "--yes", "--no-import").code == 0
+    backup = {path: path.read_bytes() for path in memory.data.glob("crystal.db*")}
+    with transcript.open("ab") as file:
+        file.write(_said("new one"))
+    assert crystal("sync").code == 0
+    _lose(memory)
+    for path, content in backup.items():
+        path.write_bytes(content)
+    done = crystal("verify", "--repair")
+    assert (done.code, _said_in(memory)) == (0, ["new one"]), done.out + done.err
+    assert crystal("backfill").code == 0
+    assert _said_in(memory) == ["new one", "old one"]
+    assert len(b"".join(b"".join(frames_in(one)) for one in home.rglob("*.jsonl.zst")).splitlines()) == 2

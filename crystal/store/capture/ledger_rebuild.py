@@ -20,10 +20,12 @@ def state_archived_in(store: Store, archive: str) -> TranscriptState | None:
 def begin_archived(store: Store, origin: Origin, path: str, key: str, archive: str, now: int) -> TranscriptState:
     """Add a transcript of which only the archive is known. Inside a transaction.
 
-    If the key is in use for another archive, the transcript gets a new key.
+    If the key is in use for another archive, the transcript gets a new key; if without one, its rows are made again.
     """
     known = ledger.state_of(store, origin.device, key)
-    if known is not None and known.archive not in (None, archive):
+    if known is not None and known.archive is None:
+        forget_rows(store, known.id)
+    elif known is not None and known.archive != archive:
         key = f"{key}~{hashlib.sha256(archive.encode()).hexdigest()[:8]}"
     mark = Watermark(key)
     ledger.mark_seen(store, origin, path, mark, now)
