@@ -13,12 +13,10 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.store import Store
 from crystal.store.capture import ledger
 from crystal.store.capture.ledger import TranscriptState
+from crystal.store.capture.turns import tools_of
 from crystal.store.health import checks
 from crystal.transcript.parts import whole_results
 from crystal.transcript.reader import is_forgotten, reader_of
-
-MAX_CALLS = 1_000
-"""Tool calls that are remembered for results that come in a later stretch."""
 
 
 class ArchivedLine(NamedTuple):
@@ -58,7 +56,6 @@ def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[
         UnavailableError: The archive was rewritten meanwhile.
     """
     reader = reader_of(state.origin.harness)
-    calls: dict[str, str] = {}
     for row in checks.ledger_rows(store, state.id):
         if row.state != "captured" or not row.length:
             continue
@@ -66,11 +63,11 @@ def stretches(store: Store, state: TranscriptState, ldm_home: Path) -> Iterator[
         lines = list(_lines(clean, row.start))
         with whole_results():
             said = list(reader.turns(lines, state.mark.transcript, subagent=state.origin.subagent is not None))
-        known = {turn.uuid: turn.tool for turn in said if turn.role == "tool_call" and turn.tool}
-        calls = dict(list({**calls, **known}.items())[-MAX_CALLS:])
+        tools = tools_of(store, {turn.uuid for turn in said if turn.role == "tool_result" and turn.tool is None})
         turns: dict[int, list[Turn]] = {}
         for turn in said:
-            turns.setdefault(turn.offset, []).append(_with_tool(turn, calls))
+            tool = turn.tool or tools.get((turn.uuid, turn.part))  # the call may be in another stretch
+            turns.setdefault(turn.offset, []).append(turn._replace(tool=tool))
         yield ArchivedStretch(
             row.generation, row.start, row.stop, [ArchivedLine(at, line, turns.get(at, [])) for at, line in lines]
         )
@@ -94,10 +91,3 @@ def _lines(clean: bytes, start: int) -> Iterator[tuple[int, bytes]]:
         if line.strip() and not is_forgotten(line):
             yield at, line
         at += len(line) + 1
-
-
-def _with_tool(turn: Turn, calls: dict[str, str]) -> Turn:
-    """Return a result with its tool's name, if the call is in an earlier stretch: a result's parent is its call."""
-    if turn.tool is None and turn.role == "tool_result" and turn.parent_uuid is not None:
-        return turn._replace(tool=calls.get(turn.parent_uuid))
-    return turn

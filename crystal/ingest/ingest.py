@@ -160,7 +160,17 @@ def write(  # noqa: PLR0913 - as ingest, with what it prepares
     placed = [(turn, _row_of(turn, rows), chunks) for turn, chunks in said]
     added = turns.add_turns(store, origin, placed, projects, prepared.title)
     leave_to_agent(store, ldm_home, origin, repeated)
+    if turns.is_followed(store, ident, segment):
+        _name_results(store, ldm_home, segment)
     return report._replace(turns=added.turns, chunks=added.chunks, repeated=added.repeated)
+
+
+def _name_results(store: Store, ldm_home: Path, segment: Segment) -> None:
+    from crystal.ingest.result_names import name_results  # noqa: PLC0415 - what is captured live follows all else
+
+    state = ledger.state_of(store, segment.origin.device, segment.before.transcript)
+    if state is not None and state.archive is not None:
+        name_results(store, ldm_home, state)
 
 
 def _drop_revised(store: Store, pieces: Iterable[SegmentPiece]) -> None:

@@ -20,6 +20,7 @@ from crystal.capture import finder, tail
 from crystal.capture.engine import Capture, Tally
 from crystal.errors import CrystalError
 from crystal.ingest import archive
+from crystal.ingest.result_names import name_results
 from crystal.ingest.said_by_agent import leave_to_agent, repeated_turns
 from crystal.integrity.resume_point import RECOVERED, find_resume_point, lines_in, set_resume_point
 from crystal.integrity.revisions import revised_in
@@ -112,6 +113,7 @@ class Rebuild:
             else:
                 state = self._begin(state, path, name)
                 self._take_frames(state, path, 0, taken)
+                name_results(store, self.ldm_home, state)
             if state.origin.device == self.capture.device:
                 self._compare_with_disk(state, taken)
 

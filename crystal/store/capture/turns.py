@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from crystal.config.harnesses import EXPORTS
-from crystal.model.capture import Chunk, Origin, Project, Turn
+from crystal.model.capture import Chunk, Origin, Project, Segment, Turn
 from crystal.model.named_tuple import NamedTuple
 from crystal.store.capture.projects import project_row
 from crystal.store.connection import Store
@@ -60,7 +60,7 @@ def add_turns(
     folders = {cwd: project_row(store, project) for cwd, project in projects.items()}
     stored = _stored(store, {turn.uuid for turn, _, _ in said})
     next_turn, next_chunk = _next_id(store, "turns"), _next_id(store, "chunks")
-    turns = _with_tools(store, [turn for turn, _, _ in said])
+    turns = with_tools(store, [turn for turn, _, _ in said])
     turn_rows: list[tuple[object, ...]] = []
     chunk_rows: list[tuple[object, ...]] = []
     copies: list[Turn] = []
@@ -90,7 +90,7 @@ def _next_id(store: Store, table: str) -> int:
 
 def _stored(store: Store, uuids: set[str]) -> set[tuple[str, int]]:
     """Return (line, part) of the stored turns of these lines."""
-    return set(store.rows("SELECT uuid, part FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (uuids,)))
+    return set(tools_of(store, uuids))
 
 
 def _session(store: Store, origin: Origin) -> int:
@@ -130,7 +130,38 @@ def harness_of(store: Store, session_id: str) -> str | None:
     return store.find(str, "SELECT harness FROM sessions WHERE session_id = ?", (session_id,))
 
 
-def _with_tools(store: Store, turns: Sequence[Turn]) -> list[Turn]:
+def is_followed(store: Store, transcript: int, segment: Segment) -> bool:
+    """Return True if what follows a segment in its file was captured before it."""
+    return store.has(
+        "SELECT 1 FROM segments WHERE transcript = ? AND generation = ? AND start = ? AND state = 'captured'",
+        (transcript, segment.after.generation, segment.pieces[-1].end),
+    )
+
+
+def frames_with_results(store: Store, transcript: int) -> list[tuple[int, int, int, bool]]:
+    """Return (start, archive offset, length, whether a result in it lacks its tool's name) of a transcript's rows."""
+    unnamed = "SELECT 1 FROM turns t WHERE t.segment = g.id AND t.role = 'tool_result' AND t.tool IS NULL"
+    return store.rows(
+        f"SELECT g.start, g.archive_offset, g.archive_length, EXISTS ({unnamed}) FROM segments g"
+        " WHERE g.transcript = ? AND g.archive_length > 0 ORDER BY g.generation, g.start",
+        (transcript,),
+    )
+
+
+def name_results(store: Store, turns: Iterable[Turn]) -> None:
+    """Store the tool's name of results that lack it. Inside a transaction."""
+    named = [(turn.tool, turn.uuid, turn.part) for turn in turns if turn.tool is not None]
+    where = "uuid = ? AND part = ? AND role = 'tool_result' AND tool IS NULL"
+    store.execute_many(f"UPDATE turns SET tool = ? WHERE {where}", named)
+
+
+def tools_of(store: Store, uuids: set[str]) -> dict[tuple[str, int], str | None]:
+    """Return the tool's name of each stored turn of some lines, by (line, part)."""
+    rows = store.rows("SELECT uuid, part, tool FROM turns WHERE uuid IN (SELECT value FROM json_each(?))", (uuids,))
+    return {(uuid, part): tool for uuid, part, tool in rows}
+
+
+def with_tools(store: Store, turns: Iterable[Turn]) -> list[Turn]:
     """Return the turns with the tool's name added to each result that lacks it.
 
     A line may call several tools, also in an earlier segment: its results are in the order of its calls.
