@@ -10,6 +10,7 @@ from crystal.app.context import Machine
 from crystal.capture.drain import drain
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.lock import CAPTURE_LOCK, try_lock, wait_lock, without_lock
+from crystal.capture.off_files import settle_off_files
 from crystal.capture.spool import Note, read_notes
 
 LOCK_SECONDS = 120.0
@@ -50,6 +51,7 @@ def drain_late(machine: Machine, capture: Capture, failed: int) -> Tally:
 
 def drain_spool(machine: Machine, capture: Capture) -> Tally:
     """Process the hook's notes. The caller holds the capture lock."""
+    settle_off_files(capture, machine.places.data_dir)
     flush_ms = 1000 * machine.config.hook_flush_seconds
     return drain(capture, machine.places.spool, flush_ms=flush_ms, remember=partial(_remember_asked, machine))
 

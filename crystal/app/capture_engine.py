@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from crystal.app.context import Machine
 from crystal.app.project_finder import project_finder
 from crystal.capture.engine import Capture, Sink, WholeFiles
+from crystal.capture.off_files import off_periods
 from crystal.capture.safe_open import Folders
 from crystal.capture.spool import PrivateNotes
 from crystal.capture.tail import Cleaner
@@ -19,7 +20,7 @@ from crystal.errors import CrystalError, NotConfiguredError
 from crystal.ingest.ingest import Claim, IngestReport, ingest
 from crystal.model.capture import Segment
 from crystal.store import Store
-from crystal.store.capture.privacy import store_key
+from crystal.store.capture.privacy import PrivatePeriod, store_key
 from crystal.store.health.stats import has_home
 
 if TYPE_CHECKING:
@@ -55,11 +56,16 @@ def make_capture(machine: Machine, lane: Lane = "live") -> Capture:
         private_projects=tuple(config.private_projects),
         private_sessions=tuple(config.private_sessions),
         clock=machine.now,
-        announced=PrivateNotes(machine.places.spool).marks,
+        announced=_announced(machine),
         whole_files=_whole_files,
         projects=lambda: _project_roots(machine),
         resume=partial(_resume, machine.places.ldm_home),
     )
+
+
+def _announced(machine: Machine) -> Callable[[], tuple[PrivatePeriod, ...]]:
+    notes = PrivateNotes(machine.places.spool)
+    return lambda: off_periods(machine.places.data_dir) + notes.marks()
 
 
 def _sends(machine: Machine) -> bool:

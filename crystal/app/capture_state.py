@@ -13,6 +13,7 @@ from crystal.app.context import current_folder, now_ms
 from crystal.app.open_store import refuse_lost
 from crystal.capture import finder, spool
 from crystal.capture.lock import CAPTURE_LOCK, ENRICH_LOCK, lock_holder, lock_problem
+from crystal.capture.off_files import off_periods
 from crystal.capture.state import SILENT_SECONDS, CaptureFacts, CaptureState, HookFacts, assess_capture
 from crystal.config.file_access import way_in
 from crystal.config.harnesses import CLAUDE_CODE
@@ -67,7 +68,7 @@ def _facts(config: Config, store: Store | None, problem: tuple[str, str] | None,
         hooks=tuple(hook_facts(one, folder) for one in places.claude_dirs if is_meant(config, one, left_out)),
         data_dir=places.data_dir,
         store_problem=problem,
-        off_since=None if store is None else _off_since(store),
+        off_since=_off_since(places, store),
         last_capture=None if store is None else stats.last_capture(store),
         free_bytes=_free_bytes(places.data_dir),
         not_writable=_not_writable(places),
@@ -138,9 +139,15 @@ def _waiting_notes(folder: Path) -> list[int]:
         return []  # a folder that may not be read is a problem of its own, see ``not_writable``
 
 
-def _off_since(store: Store) -> int | None:
-    marks = [mark for mark in privacy.marks(store) if mark.until_at is None and mark.session_id is None]
-    return marks[0].from_at if marks else None
+def _off_since(places: Places, store: Store | None) -> int | None:
+    marks = off_marks(places, store)
+    return next((mark.from_at for mark in marks if mark.session_id is None), None)
+
+
+def off_marks(places: Places, store: Store | None) -> list[privacy.PrivatePeriod]:
+    """Return the private times that last, also those that the store could not hold yet."""
+    marks = [] if store is None else [mark for mark in privacy.marks(store) if mark.until_at is None]
+    return [*marks, *off_periods(places.data_dir)]
 
 
 def _free_bytes(folder: Path) -> int | None:

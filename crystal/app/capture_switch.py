@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 
 from crystal.app.capture import run_capture
-from crystal.app.context import Machine
+from crystal.app.context import Machine, open_reader
 from crystal.app.notices import refresh_notice
 from crystal.app.session_context import refresh
 from crystal.capture.engine import Capture, Tally
 from crystal.capture.finder import all_transcripts
+from crystal.capture.off_files import leave_off_file
 from crystal.config.harnesses import HARNESSES
-from crystal.errors import NotFoundError
+from crystal.errors import NotFoundError, UnavailableError
 from crystal.sessions.reading import find_session
 from crystal.store import Store
 from crystal.store.capture import privacy
@@ -32,6 +33,22 @@ def turn_off(machine: Machine, session: str | None) -> None:
         UsageError: It is neither: closing it would protect nothing.
     """
     _switch(machine, session, Capture.turn_off)
+
+
+def hold_off(session: str | None, problem: UnavailableError) -> None:
+    """Stop capturing although the store cannot be written, as on a full disk; a later run writes it down.
+
+    Raises:
+        UsageError: As for ``turn_off``.
+        UnavailableError: That fails, too: the problem, with what to do about it.
+    """
+    with open_reader() as machine:
+        whole = None if session is None else _whole_id(machine.store, session)
+        try:
+            leave_off_file(machine.places.data_dir, whole, machine.now())
+        except OSError as error:
+            hint = "free some disk space, then run it again: until then, capture is on as soon as the disk has room"
+            raise UnavailableError(f"capture is not off: {problem.message}", hint=hint) from error
 
 
 def turn_on(machine: Machine, session: str | None) -> None:

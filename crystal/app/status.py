@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from crystal.app.agents import AgentFiles, deleting_agents, describe_cleanup, look_at_files
 from crystal.app.background import count_due, count_waiting
-from crystal.app.capture_state import capture_state
+from crystal.app.capture_state import capture_state, off_marks
 from crystal.app.context import Machine
 from crystal.app.progress import read_pending_import, read_progress
 from crystal.app.source_list import list_sources
@@ -116,7 +116,7 @@ def gather_health(machine: Machine, look: AgentFiles, state: CaptureState | None
 
 def capture_switch(machine: Machine) -> dict[str, Any]:
     """Return whether capture is on, since when it is off, and which sessions are switched off on their own."""
-    off = [mark for mark in privacy.marks(machine.store) if mark.until_at is None]
+    off = off_marks(machine.places, machine.store)
     everywhere = next((mark for mark in off if mark.session_id is None), None)
     return {
         "on": everywhere is None,

@@ -15,8 +15,8 @@ from crystal.capture.state import CaptureState, Condition, Reason
 from crystal.cli.capture_warning import state_line, warn_if_not_capturing
 from crystal.cli.json_output import TIMES, answer, print_json, record
 from crystal.cli.options import AsJson, flag
-from crystal.cli.render import count_words, item, look_of, one_line, say, size_words
-from crystal.errors import CrystalError, DamagedError, NotConfiguredError
+from crystal.cli.render import count_words, item, look_of, one_line, say, size_words, warn
+from crystal.errors import CrystalError, DamagedError, NotConfiguredError, UnavailableError
 from crystal.model.quick_dataclass import replace
 from crystal.timewords.parse import ago
 
@@ -264,14 +264,20 @@ def switch(*, on: bool, off: bool, session: str | None) -> None:
 
     Both sweep first: what was said until ``--off`` is kept, what was said until ``--on`` is marked private.
     """
-    from crystal.app.capture_switch import turn_off, turn_on
+    from crystal.app.capture_switch import hold_off, turn_off, turn_on
     from crystal.app.status import capture_switch
 
     if on or off:
-        with open_machine() as machine:
-            (turn_off if off else turn_on)(machine, session)
-            _say(capture_switch(machine))
-        return
+        try:
+            with open_machine() as machine:
+                (turn_off if off else turn_on)(machine, session)
+                _say(capture_switch(machine))
+                return
+        except UnavailableError as error:
+            if not off:
+                raise
+            hold_off(session, error)
+            warn(f"{error.message}; capture is off all the same")
     with open_reader() as machine:
         _say(capture_switch(machine))
         warn_if_not_capturing(machine)
