@@ -71,9 +71,11 @@ def check_memory(*, deep: bool) -> Iterator[Check]:
 def _index(store: Store, name: str) -> Check:
     """Return whether searches use the derived index, or have to do without it."""
     with store.reading():
-        reason = why_unusable(store, folder_of(store.path))
+        reason, is_empty = why_unusable(store, folder_of(store.path)), not store.value("SELECT 1 FROM chunks LIMIT 1")
     if reason is None:
         return Check(name, "ok", "searches use it")
+    if is_empty:
+        return Check(name, "ok", "there is nothing to search yet")
     return Check(name, "note", f"search does not use it: {reason}", "crystal sync")
 
 

@@ -52,7 +52,7 @@ def _lines(title: str, tally: ReplayTally, *, show: bool) -> Iterator[str]:
         yield f"{title}: {moments}, none with a fact" if tally.moments else f"{title}: no {moment_name} yet"
         return
     counts = f"{tally.with_fact} with a fact, {tally.used} used, {unused} not used"
-    yield f"{title}: {moments}, {counts} ({tally.unused_share:.1%} of all)"
+    yield f"{title}: {moments}, {counts} ({100 * tally.unused_share:.1f} % of all)"
     yield f"    {tally.tokens:,} tokens in all; {tally.by_chance} would count as used by chance"
     for moment, text, is_used in tally.told if show else ():
         yield f"  {moment.session[:8]} {'used' if is_used else 'not used'}: {harmless(text)}"

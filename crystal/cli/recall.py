@@ -65,7 +65,7 @@ def _lines(report: RecallReport) -> Iterator[str]:
 
 def _row(one: KindScore) -> tuple[str, ...]:
     shares = (one.score.hit_at_1, one.score.hit_at_5, one.session_hit_at_5)
-    return one.kind, str(one.questions), *(f"{share:.0%}" for share in shares), f"{one.milliseconds:.0f}"
+    return one.kind, str(one.questions), *(f"{100 * share:.0f} %" for share in shares), f"{one.milliseconds:.0f}"
 
 
 def _miss(one: Answered) -> list[str]:

@@ -150,7 +150,7 @@ def learned_lines(one: Learned, moment: int) -> Iterable[str]:
     folder = "" if memory.cwd in (None, memory.project) else f", in {one_line(memory.cwd)}"
     times = "once" if one.confirmed == 1 else f"{one.confirmed} times"
     yield look.name(memory.id) + look.dim(f" · {one.kind} · {where} · {state_of(memory)}")
-    yield look.dim(f"  {one.confidence:.0%} sure, seen {times}, last {ago(one.last_at, moment)}{folder}")
+    yield look.dim(f"  {100 * one.confidence:.0f} % sure, seen {times}, last {ago(one.last_at, moment)}{folder}")
     yield f"  {harmless(memory.text)}"
     for other in one.replaces:
         yield look.dim(f"  replaces {other}")

@@ -45,7 +45,7 @@ def _rows(period: Period) -> Iterator[tuple[str, str]]:
     yield "learned", f"{read} {other}" if period.runs else "nothing"
     yield from (("", line) for line in asked_lines(run))
     if period.injections:
-        share = "" if period.coverage is None else f" ({period.coverage:.0%} of the candidates)"
+        share = "" if period.coverage is None else f" ({100 * period.coverage:.0f} % of the candidates)"
         entries = f"{count_words(period.selected, 'entry')}{share}"
         omitted = f"{count_words(period.omitted, 'memory')} omitted, {period.tokens:,} tokens"
         yield "told", f"{count_words(period.injections, 'session')}: {entries}, {omitted}"
@@ -58,14 +58,14 @@ def _rows(period: Period) -> Iterator[tuple[str, str]]:
         yield "assist", f"{count_words(period.assisted, 'fact')}, {period.assisted_tokens:,} tokens"
     if period.hook_runs:
         half, most = (f"{ms:.0f} ms" for ms in (period.hook_p50_ms, period.hook_p95_ms))
-        yield "hook", f"{count_words(period.hook_runs, 'run')}: half within {half}, 95% within {most}"
+        yield "hook", f"{count_words(period.hook_runs, 'run')}: half within {half}, 95 % within {most}"
     yield "spent", ", ".join(f"{purpose} {price(usd)}" for purpose, usd in sorted(period.usd.items())) or "nothing"
 
 
 def _used(period: Period) -> str:
     if not period.told:
         return "not known yet: the sessions that were told have said nothing since"
-    share = f"{period.used / period.told:.0%}"
+    share = f"{100 * period.used / period.told:.0f} %"
     return f"{share}: words of {period.used:,} of {period.told:,} told memories came up later"
 
 

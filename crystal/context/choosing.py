@@ -222,7 +222,7 @@ def _fitting(lines: Sequence[str], room: int) -> set[int]:
 
 def _why(one: MemoryCandidate) -> str:
     what = "with a key" if one.memory.key is not None else one.memory.category
-    sure = "" if one.confidence == 1 else f", learned, sure to {one.confidence:.0%}"
+    sure = "" if one.confidence == 1 else f", learned, sure to {100 * one.confidence:.0f} %"
     return f"{'this project' if one.here else 'holds everywhere'}, {what}{sure}"
 
 

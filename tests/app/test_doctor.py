@@ -52,6 +52,13 @@ def test_all_is_well() -> None:
     assert checks("API key") == []
 
 
+def test_a_memory_without_a_text_needs_no_search_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LDM_HOME", str(tmp_path / "new"))
+    assert crystal("init", "--yes", "--no-import").code == 0
+    (check,) = checks("search index")
+    assert (check["verdict"], check["message"]) == ("ok", "there is nothing to search yet")
+
+
 @pytest.mark.slow
 def test_a_new_provider_has_everything_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -256,7 +256,7 @@ def test_a_replay_counts_what_another_session_used_afterwards(machine: Machine) 
         assert crystal("assist", "replay", "--show").out.startswith("<crystal-memory-")
     done = crystal("assist", "replay", "--show")
     assert "with a prompt: 1 prompt, none with a fact" in done.out
-    assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0% of all)" in done.out
+    assert "before an edit: 3 edits, 1 with a fact, 1 used, 0 not used (0.0 % of all)" in done.out
     assert "after a failed command: no failed command yet" in done.out
     assert REASON in done.out
 

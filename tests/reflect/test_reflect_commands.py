@@ -75,8 +75,8 @@ def test_what_is_learned_is_reviewed_by_id_and_counted(home: Path) -> None:
         add_injection(machine.store, Injection(machine.now(), "s9", "startup", 3, (keep,), 2, 50))
         add_hook_runs(machine.store, [(machine.now(), "Stop", 20.0)])
     told = crystal("usage").out
-    assert "  told      1 session: 1 entry (33% of the candidates), 2 memories omitted, 50 tokens\n" in told
-    assert "  hook      1 run: half within 20 ms, 95% within 20 ms\n" in told
+    assert "  told      1 session: 1 entry (33 % of the candidates), 2 memories omitted, 50 tokens\n" in told
+    assert "  hook      1 run: half within 20 ms, 95 % within 20 ms\n" in told
     assert "last 30d" in told
     assert "used      not known yet" in told
     assert crystal("verify").code == 0

@@ -160,7 +160,7 @@ def test_the_figures_are_those_of_the_command(learned):
         machine.store.execute("UPDATE injection_logs SET at = ?", (now - 1,))
     day = json.loads(crystal("usage", "--json").out)["periods"]["24h"]
     assert (day["injections"], day["told"], day["used"], day["selected"]) == (2, 2, 2, 8)
-    assert "used      100%: words of 2 of 2 told memories came up later" in crystal("usage").out
+    assert "used      100 %: words of 2 of 2 told memories came up later" in crystal("usage").out
     page = Client().get("/usage").text
     assert "2 of 2" in page
     assert "8 of 18" in page
