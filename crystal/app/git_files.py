@@ -46,6 +46,7 @@ def run_git(
 
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_OPTIONAL_LOCKS": "0"}
+    env["GIT_FLUSH"] = "0"  # else git writes each commit by itself
     env |= {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(emptied)}
     env |= {f"GIT_CONFIG_VALUE_{number}": "" for number in range(len(emptied))}
     env["GIT_CONFIG_COUNT"] = str(len(emptied))

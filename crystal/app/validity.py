@@ -107,8 +107,9 @@ def judge(machine: Machine, subjects: Sequence[Subject], folder: str | None) -> 
             continue
         for ident, validity in _superseded(store, own):
             found[ident].append(validity)
-        for place, claims in _claims(machine, store, own, folder).items():
-            edits = _known_edits(store, place, claims)
+        paths = FilePaths(store)
+        for place, claims in _claims(machine, store, own, folder, paths).items():
+            edits = _known_edits(store, place, claims, paths)
             with contextlib.suppress(TranscriptBlockedError):
                 for ident, validity in WorkingTree(place, claims, edits, partial(_edit, store)).validities():
                     found[ident].append(validity)
@@ -141,11 +142,12 @@ def _later(store: Store, old: Remembered, at: int) -> Remembered | None:
 
 
 def _claims(
-    machine: Machine, store: Store, subjects: Sequence[Subject], folder: str | None
+    machine: Machine, store: Store, subjects: Sequence[Subject], folder: str | None, paths: FilePaths
 ) -> dict[ProjectFolder, list[Claim]]:
     """Return what texts say of files, by the place of their project here."""
-    look, paths = lru_cache(_look_at), FilePaths(store)
-    places = {one.cwd: _place_of(machine, store, one.cwd, folder, look) for one in subjects if one.cwd is not None}
+    look = lru_cache(_look_at)
+    folders = {one.cwd for one in subjects if one.cwd is not None}
+    places = {cwd: _place_of(machine, store, cwd, folder, look) for cwd in folders}
     calls = _calls(store, paths, [one.id % MIRROR_IDS for one in subjects if one.role == "tool_call"])
     found: dict[ProjectFolder, list[Claim]] = {}
     for one in subjects:
@@ -226,9 +228,11 @@ def _look_at(folder: str) -> tuple[Project, tuple[str, str | None] | None]:
     return call_with_deadline(step, folder, LOOK_SECONDS)
 
 
-def _known_edits(store: Store, place: ProjectFolder, claims: Sequence[Claim]) -> dict[str, list[KnownEdit]]:
+def _known_edits(
+    store: Store, place: ProjectFolder, claims: Sequence[Claim], paths: FilePaths
+) -> dict[str, list[KnownEdit]]:
     """Return the edits of the files that are named, by path, latest first."""
-    hash_of, paths = hash_for(store), FilePaths(store)
+    hash_of = hash_for(store)
     keys = {hash_of(file_name(name)) for claim in claims for name in claim.names}
     found: dict[str, list[KnownEdit]] = {}
     for row in reversed(queries.changed_rows(store, projects=place.rows, keys=keys)):

@@ -28,7 +28,8 @@ def is_same_folder(one: str, other: str) -> bool:
 
 
 def _plain(path: str) -> str:
-    plain = path.replace("\\", "/") if re.match(r"[A-Za-z]:|\\\\", path) else path
+    is_windows = path[1:2] in (":", "\\") and re.match(r"[A-Za-z]:|\\\\", path) is not None
+    plain = path.replace("\\", "/") if is_windows else path
     return plain.rstrip("/")
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import repeat
 
 from crystal.hook.matching import plain_line, without_tree
 from crystal.model.named_tuple import NamedTuple
@@ -238,4 +239,4 @@ def plain_lines(lines: Iterable[str]) -> set[bytes]:
 @lru_cache(maxsize=16)
 def lines_in(text: bytes) -> frozenset[bytes]:
     """Return all lines of a file in the form of ``plain_lines``, short ones included; much faster."""
-    return frozenset({line.rstrip(b",;") for line in text.translate(_QUOTES, _SPACES).split(b"\n")})
+    return frozenset(map(bytes.rstrip, set(text.translate(_QUOTES, _SPACES).split(b"\n")), repeat(b",;")))
