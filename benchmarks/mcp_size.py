@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the memory is made as the tests make theirs
 
 from crystal.credentials.access import SCOPES
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from tests.support.mcp_client import Tools
 from tests.support.store_factory import HOUR, NOW, add_turn, open_store
 from tests.support.work_sessions import cured

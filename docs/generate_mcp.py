@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.offer import INSTRUCTIONS
-from crystal.mcp.protocol import GREETED, MODERN
+from crystal.mcp.handlers import INSTRUCTIONS
+from crystal.mcp.protocol import LEGACY, MODERN
 from crystal.mcp.tool import Tool
 
 PAGE = Path(__file__).with_name("reference") / "mcp.md"
@@ -117,7 +117,7 @@ INSTRUCTIONS
 
 def render() -> str:
     """The page."""
-    head = HEAD.replace("VERSIONS", ", ".join(GREETED)).replace("MODERN", ", ".join(MODERN))
+    head = HEAD.replace("VERSIONS", ", ".join(LEGACY)).replace("MODERN", ", ".join(MODERN))
     instructions = "\n".join(f"> {line}" for line in INSTRUCTIONS.replace(". ", ".\n").split("\n"))
     other = [MIDDLE, *map(_tool, ALIASES), CONNECTED, *map(_tool, CONNECTOR)]
     tail = TAIL.replace("INSTRUCTIONS", instructions).replace("HINTS", _hints([*TOOLS, *ALIASES, *CONNECTOR]))

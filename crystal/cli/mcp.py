@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from crystal.cli.options import flag, option
 
 if TYPE_CHECKING:
-    from crystal.mcp.offer import McpSettings
+    from crystal.mcp.handlers import McpSettings
 
 
 def mcp(
@@ -58,19 +58,19 @@ def mcp(
     import contextlib
     import os
 
-    from crystal.mcp.offer import ClientContext, CrystalOffer
+    from crystal.mcp.handlers import ClientContext, RequestHandlers
     from crystal.mcp.protocol import serve
 
     folder = os.environ.get("CLAUDE_PROJECT_DIR") or None
     with contextlib.suppress(OSError):  # the folder was deleted
         folder = folder or os.getcwd()  # noqa: PTH109 - text, as transcripts name it
     client = ClientContext(os.environ.get("CLAUDE_CODE_SESSION_ID") or None, folder, agent=agent)
-    serve(CrystalOffer(client, _settings).offer())
+    serve(RequestHandlers(client, _settings).spec())
 
 
 def _settings() -> McpSettings:
     from crystal.app.context import this_config
-    from crystal.mcp.offer import McpSettings
+    from crystal.mcp.handlers import McpSettings
 
     config = this_config()
     return McpSettings(config.mcp_aliases, config.mcp_max_characters)

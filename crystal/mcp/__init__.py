@@ -1,4 +1,4 @@
-"""The interface for agents: an MCP server over standard input and output (docs/reference/mcp.md).
+"""Serve the memory to agents over MCP, on standard input and output or over HTTP (docs/reference/mcp.md).
 
 Imports here delay the answer to ``initialize``: the memory and everything heavy are loaded by the first tool that
 needs them.

@@ -1,4 +1,4 @@
-"""The tools that crystal offers: names, descriptions, hints, and the schemas of what goes in. Data only."""
+"""Define crystal's tools: names, descriptions, hints, and the schemas of their arguments. Data only."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ _DEFINITIONS = (
         "What happened when",
         "Which sessions went on (id, turns, hour) and what was remembered, day by day, the latest first. Use it for "
         "questions about time: 'what did we do last week?', 'when did we start with the migration?'.",
-        "days:tell",
+        "days:timeline",
         "read",
         {
             "since": text(f"From this time on. Default 7d. {_TIME}.", 60),
@@ -293,7 +293,7 @@ CONNECTOR = (
          "Read a result of search with what was said around it, a memory, or a session, by its id.",
          "connector:fetch", "read", {"id": GETTING.properties["id"]}, ("id",), is_json=True),
 )  # fmt: skip
-"""Tools that hosted assistants expect, by these names; over HTTP alone."""
+"""Tools with the names that hosted assistants expect; over HTTP only."""
 
 _SCOPE = one_of("Where it applies; global only if the user allows it. Default project.", ["project", "global"])
 
@@ -325,4 +325,4 @@ ALIASES = (
          "scopes:write", "remember", {"content": REMEMBERING.properties["text"], "scope": _SCOPE}, ("content",),
          needs_folder=True),
 )  # fmt: skip
-"""The names of neighbours, so that instructions written for those work; on with the setting ``mcp.aliases``."""
+"""Tools with the names of other memory servers, for instructions written for those; see setting ``mcp.aliases``."""

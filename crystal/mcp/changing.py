@@ -1,4 +1,4 @@
-"""``crystal_remember`` and ``crystal_forget``: store a memory; delete for good in two steps."""
+"""Implement ``crystal_remember``, and ``crystal_forget`` in two steps: preview and confirmation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from crystal.app.forget import complete_plan, execute_plan, plan_forget_for
 from crystal.app.memories import remember as remember_text
 from crystal.errors import UsageError
 from crystal.forgetting.request import ForgetItem, ForgetPlan, ForgetRequest, Forgotten
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds, excerpt, hit_name, kind_of, label, memory_data, place_of
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, AnswerItem, Json, ToolAnswer, answered, bounded, noted
 from crystal.mcp.searching import moment
 from crystal.memories.rules import is_as_given
@@ -31,7 +31,7 @@ SHOWN_PLACES = 10
 
 
 def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Keep something for good."""
+    """Store a memory."""
     text, project = arguments["text"], arguments.get("project")
     if arguments.get("this_project"):
         hint = "name the project, or leave both out"
@@ -41,7 +41,7 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
             raise UsageError("the folder of this project is not known", hint=hint)
         project = "."
     source = source_via(arguments.get("source") or "mcp", client.agent)
-    with client.reader() as seen, open_machine() as machine:  # the reader first: a memory is not made by the way
+    with client.reader() as seen, open_machine() as machine:  # the reader first: it creates no database
         if client.projects:
             project = _allowed(client, seen, project)
         kept = remember_text(
@@ -59,9 +59,9 @@ def remember(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _allowed(client: ClientContext, seen: Machine, project: str | None) -> str:
-    """Return the project of a memory, for a client that sees some projects alone: its name now, by which it is found.
+    """Return the project of a memory for a client that may see some projects only: the project's present name.
 
-    Nothing of a new one is stored yet: its folder is returned.
+    For a project of which nothing is stored yet, return its folder.
     """
     known = [one for store in seen.stores for one in known_projects(store)]
     there = [next((at for at in known if one.is_of(at.folders[0], at.identity)), None) for one in client.projects]
@@ -76,16 +76,16 @@ def _allowed(client: ClientContext, seen: Machine, project: str | None) -> str:
 
 
 def _with_name(project: str | None, names: Sequence[str]) -> list[int]:
-    """Return the places that have a name; without a name, the only place."""
+    """Return the indexes of the names equal to ``project``; without a project, of the only name."""
     if project is None:
         return [0] if len(names) == 1 else []
     return [at for at, name in enumerate(names) if name.casefold() == project.strip().casefold()]
 
 
 def forget(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Show what would go; with the token of that preview, let it go."""
+    """Show what would be forgotten; with the token of that preview, forget it."""
     token = arguments.get("confirm")
-    with client.reader() as seen:  # there is a memory: it is not made by the way
+    with client.reader() as seen:  # raises if there is no database, instead of creating one
         now = seen.now()
     request = _request(arguments, now) if token is None or any(name in arguments for name in NAMING) else None
     if token is not None:
@@ -129,9 +129,9 @@ def _planned(client: ClientContext, machine: Machine, request: ForgetRequest) ->
 
 
 def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str | None) -> bool:
-    """Return whether everything new since the preview is the caller's own conversation, which repeats what is deleted.
+    """Return True if everything new since the preview is from the caller's own conversation.
 
-    The prompt that asks for it and the call of the tool hold the words, and are captured meanwhile: they go with it.
+    The prompt that asks to forget and the call of the tool contain the words, and are captured meanwhile.
     """
     if previewed is None or session is None:
         return False
@@ -141,7 +141,7 @@ def _only_repeats(previewed: ForgetPlan | None, plan: ForgetPlan, session: str |
 
 
 def _named(request: ForgetRequest) -> tuple[Any, ...]:
-    """Return the parts of a request that identify it, without its time, which ``7d`` moves on."""
+    """Return the parts of a request that identify it; not its time, because ``7d`` means another time at each call."""
     return request.targets, request.query, request.session, request.project, request.before is None, request.key
 
 
@@ -166,21 +166,21 @@ def _data(plan: ForgetPlan, notes: Sequence[str], done: Forgotten | None) -> Jso
 
 
 def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: str) -> ToolAnswer:
-    """Keep a plan until it is confirmed, and show it."""
+    """Store a plan until it is confirmed, and return it as an answer."""
     client.previews[plan.token] = plan
     while len(client.previews) > MAX_PREVIEWS:
         del client.previews[next(iter(client.previews))]
-    told = [*notes]
+    warnings = [*notes]
     if not client.is_reader:
-        told.append("what would be forgotten is not shown: this token does not allow to read")
+        warnings.append("what would be forgotten is not shown: this token does not allow to read")
     if plan.still_held:
-        told.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
+        warnings.append(f"{len(plan.still_held)} files of other programs still have it; crystal does not change them")
     if plan.source_files:
-        told.append(f"{len(plan.source_files)} files of the user's sources also have these words, and keep them")
+        warnings.append(f"{len(plan.source_files)} files of the user's sources also have these words, and keep them")
     if plan.suggestions:
         names = ", ".join(hit_name(hit.id) for hit in plan.suggestions[:SHOWN_PLACES])
-        told.append(f"these hits are similar, and would stay: {names}")
-    data = _data(plan, told, None)
+        warnings.append(f"these hits are similar, and would stay: {names}")
+    data = _data(plan, warnings, None)
 
     def compose(items: Sequence[AnswerItem]) -> ToolAnswer:
         if plan.is_empty:
@@ -200,7 +200,7 @@ def _preview(client: ClientContext, machine: Machine, plan: ForgetPlan, *notes: 
 
 
 def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:
-    """Return the items in groups that read alike; a memory is alone."""
+    """Group the items that are shown alike; each memory is a group of its own."""
     groups: dict[tuple[str, ...], list[ForgetItem]] = {}
     for item in items:
         words = item.uuid if item.kind == "memory" else item.text
@@ -209,7 +209,7 @@ def _alike(items: Iterable[ForgetItem]) -> Iterable[list[ForgetItem]]:
 
 
 def _doomed_item(item: ForgetItem, copies: int, machine: Machine, max_chars: int) -> AnswerItem:
-    """Return an item under its short id if it has one, how many read like it, and why it goes if nobody asked."""
+    """Return an item with its short id, the number of equal ones, and the reason if it was not named."""
     chunk = chunk_of_uuid(machine.store, item.uuid) if (item.kind, item.memory) == ("line", "local") else None
     by, times = "memory" if item.kind == "memory" else kind_of(item.role)[1], f"x{copies}" if copies > 1 else ""
     because = "" if item.because in ("asked", by) else item.because

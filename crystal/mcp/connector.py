@@ -1,7 +1,6 @@
-"""``search`` and ``fetch``, in the form that hosted assistants expect of a server whose tools they do not know.
+"""Implement ``search`` and ``fetch``, the tools that hosted assistants expect of every server.
 
-Each answers with one JSON object. What was said is in a fence inside its field, because assistants take the fields
-apart.
+Each answers with one JSON object. Recalled text has its fence inside its field, because assistants separate the fields.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote as quote_url
 
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds, hit_item
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import Json, Place, ToolAnswer, new_parts
 from crystal.mcp.reading import SHORT_TITLE, get
 from crystal.mcp.searching import find, said_around
@@ -20,7 +19,7 @@ from crystal.text.quoting import quote_line
 
 HITS = 10
 TITLE = 300
-"""Characters of a title: the address and the names of the fields around it take about 60."""
+"""Maximum characters of a title; the address and the names of fields around it add about 60."""
 
 
 def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
@@ -47,7 +46,7 @@ def fetch(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
     about: Json = answer.data["memory"] or answer.data["session"] or {}
     title = about.get("title") or about.get("key") or f"{answer.data['kind']} {quote_line(ident, TITLE)}"
     known = {"project": about["project"]} if about.get("project") else {}
-    text = answer.markdown(new_nonce()).removesuffix(f"\n{answer.data['more']}")  # it names a tool that is not here
+    text = answer.markdown(new_nonce()).removesuffix(f"\n{answer.data['more']}")  # names a missing tool
     return ToolAnswer("", {
         "id": ident, "title": quote_line(title, SHORT_TITLE), "text": text,
         "url": address_of(client, ident), "metadata": {"kind": answer.data["kind"], **known},
@@ -55,5 +54,5 @@ def fetch(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def address_of(client: ClientContext, ident: str) -> str:
-    """Return where the same can be fetched, with the same token."""
+    """Return the URL at which the same token can fetch the same content."""
     return f"{client.url}/fetch/{quote_url(ident, safe='')}"

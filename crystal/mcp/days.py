@@ -1,4 +1,4 @@
-"""``crystal_recent`` and ``crystal_timeline``: what was said last, and what happened on which day."""
+"""Implement ``crystal_recent`` and ``crystal_timeline``: the last messages or sessions, and each day's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from crystal.app.context import Machine
 from crystal.app.timeline import days
 from crystal.errors import UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ItemMaker, ShortIds, label, memory_item, message_item, place_of
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, noted, one_page
 from crystal.mcp.reading import session_data, title_of
 from crystal.mcp.searching import moment
@@ -67,8 +67,8 @@ def _session_item(session: SessionSummary, ids: ShortIds) -> ItemMaker:
     return lambda _: item
 
 
-def tell(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Return what happened when, the latest first."""
+def timeline(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
+    """Return the sessions and memories of each day, the latest first."""
     project = arguments.get("project")
     with client.reader() as machine:
         now = machine.now()

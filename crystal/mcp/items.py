@@ -1,4 +1,4 @@
-"""Hits, messages, turns and memories as items of an answer: quoted, cut, and with the words that say their origin."""
+"""Render hits, messages, turns and memories as items of an answer: quoted, shortened, with their origin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from crystal.timewords.parse import iso, local
 
 ItemMaker = Callable[[int], AnswerItem]
 SHORT_SESSIONS = (5, 8, 12)
-"""Lengths of short ids; one of digits alone would be that of a hit, now or later."""
+"""Lengths of short ids of sessions. A short id of digits only is not used, because it would be the id of a hit."""
 SHORT_MEMORY = 10
 AROUND = 300
 MAX_LABEL = 120
@@ -39,7 +39,7 @@ def label(text: str | None) -> str | None:
 
 
 def place_of(timestamp: int | None, project: str | None, device: str | None, here: str) -> Place:
-    """Return the day, and the project with the device if it is another than ``here``."""
+    """Return the day, and the project, with the device's name if it is not ``here``."""
     day = "undated" if timestamp is None else f"{local(timestamp):%Y-%m-%d}"
     other = None if device == here else label(device)
     return day, " ".join(part for part in (label(project), other) if part) or "no project"
@@ -90,7 +90,7 @@ def hit_name(ident: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShortIds:
-    """Beginnings of ids that find the same thing; where the beginning finds another, the whole id."""
+    """Short ids: prefixes that find the same session or memory; the whole id if no prefix does."""
 
     machine: Machine
 
@@ -100,17 +100,17 @@ class ShortIds:
         return self.machine.config.device
 
     def session(self, ident: str) -> str:
-        """Return how a session is named in an answer."""
+        """Return the short id of a session."""
         stores = self.machine.stores
         whole = find_target(stores, ident)
         for short in (ident[:length] for length in SHORT_SESSIONS):
-            with suppress(CrystalError):  # it is the beginning of several
+            with suppress(CrystalError):  # several ids begin with it
                 if parse_hit_name(short) is None and find_target(stores, short) == whole:
                     return label(short) or short
         return label(ident) or ident
 
     def memory(self, ident: str) -> str:
-        """Return how a memory is named in an answer."""
+        """Return the short id of a memory."""
         try:
             is_same = memory_of(self.machine, ident[:SHORT_MEMORY]).id == ident
         except CrystalError:
@@ -119,7 +119,7 @@ class ShortIds:
 
 
 def quoted(head: str, place: Place, text: str, data: Json, start: int = 0) -> ItemMaker:
-    """Return the function that makes an item of a text, from ``start`` on."""
+    """Return the function that renders a text from ``start`` on."""
 
     def make(max_chars: int) -> AnswerItem:
         shown, left = excerpt(text, max_chars, start)
@@ -129,7 +129,7 @@ def quoted(head: str, place: Place, text: str, data: Json, start: int = 0) -> It
 
 
 def hit_item(hit: Hit, ids: ShortIds, around: Mapping[str, Neighbour] | None = None) -> ItemMaker:
-    """Return the function that renders a search hit; ``around``: with what was said ``before`` and ``after`` it."""
+    """Return the function that renders a search hit, with its neighbours ``before`` and ``after`` in ``around``."""
     is_memory = hit.source == "memory"
     kind, by = kind_of(hit.role, hit.tool, hit.subagent)
     if is_memory:
@@ -169,7 +169,7 @@ def _file_data(place: FilePlace | None) -> Json:
 
 
 def _since(validity: Validity | None) -> str:
-    """Return how a file or decision has changed since a text named it, for that text's head; empty if unchanged."""
+    """Return the suffix of a text's head that says how a file or decision has changed since; empty if unchanged."""
     if validity is None or validity.state == "unchanged":
         return ""
     if validity.state == "superseded":
@@ -230,7 +230,7 @@ def memory_item(memory: Remembered, ids: ShortIds, start: int = 0, validity: Val
 
 
 def memory_data(memory: Remembered) -> dict[str, Any]:
-    """Return what is known of a memory besides its text."""
+    """Return the JSON fields of a memory, without its text."""
     return {
         "id": memory.id, "category": memory.category, "key": label(memory.key), "project": label(memory.project),
         "status": memory.status, "source": label(memory.source), "device": label(memory.device),

@@ -1,6 +1,6 @@
-"""Answers of a bounded size: as many items as fit, as Markdown and as JSON, and a last line that says how to go on.
+"""Compose answers of a limited size: as many items as fit, as Markdown and as JSON, and how to get more.
 
-Both forms are measured, because which of them a client shows to its model is the client's choice.
+The limit applies to both forms, because the client chooses which one its model sees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from crystal.text.fence import NONCE_CHARACTERS, closing, fenced, opening
 from crystal.text.quoting import quote_line
 
 SPARE = 120
-"""Characters reserved for the text around the items, which is there only if there are items."""
+"""Characters reserved for text that is added around the items only if there are any."""
 MAX_LENGTH = 6_000
 """Maximum number of characters shown of one text, unless it alone is requested."""
 MIN_LENGTH = 40
@@ -28,22 +28,22 @@ Json = dict[str, Any]
 
 
 NONCE = "\0"
-"""Stands for the nonce of the fence until the answer is sent: no quoted text holds it."""
+"""Placeholder for the nonce of the fence until the answer is sent; no quoted text contains it."""
 Place = tuple[str, ...]
 _LIKE_NO_BRACKET = "\u2013\u2014\u2018-\u201d\u2022\u2026\u2192\u2713-\u2718"
 """Dashes, quotation marks, bullets, arrows and ticks."""
 _LIKE_A_HEAD = re.compile(rf"\n[^a-zA-Z0-9\n]*?(?:[\[&%\\]|[^\x00-\x7f{_LIKE_NO_BRACKET}])")
-"""A line with a bracket, an escape or a foreign sign before its first ASCII letter: it may be read as a head."""
+"""Pattern of a line that may be read as a head: a bracket, an escape or another sign before its first ASCII letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerItem:
-    """One thing of an answer in both forms.
+    """An item of an answer in both forms.
 
     Attributes:
-        head: Its id and who said it.
-        place: The day or nothing, where, and more; what is as in the item before is left out of the text.
-        text: What was said, quoted; what was said around it follows, each with ``NONCE`` in its head.
+        head: Its id and its author.
+        place: The day (or nothing), the project, and more; parts equal to those of the item before are not printed.
+        text: The quoted text, then its neighbours, each with ``NONCE`` in its head.
         data: All of it as JSON.
     """
 
@@ -62,7 +62,7 @@ class AnswerItem:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """Answer of a tool in two forms, of which one is sent: ``text`` for reading, ``data`` for programs."""
+    """Answer of a tool in two forms, one of which is sent: ``text`` for models, ``data`` for programs."""
 
     text: str
     data: Json
@@ -92,10 +92,10 @@ def bounded(
     max_chars: int,
     longest: int = MAX_LENGTH,
 ) -> ToolAnswer:
-    """Return an answer with the first of some items, as many as fit; the first one is shortened as needed.
+    """Return an answer with as many of the items as fit; the first item is shortened if needed.
 
     Args:
-        makers: Each makes its item, given how many characters of its text may be shown.
+        makers: Functions that render an item, given the maximum number of characters of its text.
         compose: Combines the items with the text around them, and says how to get the rest.
         max_chars: Maximum number of characters of the answer, in either form.
         longest: Maximum number of characters shown of one text.
@@ -120,7 +120,7 @@ def bounded(
 
 
 def _with_get(more: str | None, items: Sequence[AnswerItem]) -> str | None:
-    """Return how to get more, with the tool for whole texts if one is cut."""
+    """Return how to get more, including the tool for whole texts if a text was cut."""
     if "crystal_get" in (more or "") or not any(_is_cut(item.data) for item in items):
         return more
     return f"{more}; {CUT}" if more else f"more: {CUT}"
@@ -129,9 +129,10 @@ def _with_get(more: str | None, items: Sequence[AnswerItem]) -> str | None:
 def answered(
     head: str, items: Sequence[AnswerItem], name: str, data: Mapping[str, Any], more: str | None
 ) -> ToolAnswer:
-    """Compose an answer: a line about it, notes and the items in one fence, and after it how to get more.
+    """Compose an answer: a heading, notes and the items in one fence, and below it how to get more.
 
-    A head needs the nonce only where a line of a text may be read as one; an item of one line needs one line.
+    Heads of items have the nonce only if a line of a text could be read as a head. If no text has several lines, each
+    item is one line.
     """
     more = _with_get(more, items)
     lines = [f"data: {head}".rstrip(), *(f"note: {note}" for note in data.get("notes") or ())]
@@ -170,8 +171,8 @@ def one_page(
     """Return a page of a list with its JSON field ``next_offset``, and how to get the next page.
 
     Args:
-        makers: Each makes its item; all of the list, or one more than is shown.
-        data: The rest of the JSON; ``offset`` is where the page begins.
+        makers: Functions that render the items: the whole list, or one item more than is shown.
+        data: The rest of the JSON; ``offset`` is the index of the page's first item.
         name: The JSON field of the items.
         max_chars: Maximum number of characters of the answer.
         none: The first line of a page without items.
@@ -199,7 +200,7 @@ def noted(notes: Iterable[str]) -> list[str]:
 
 
 def hint_for_agent(hint: str) -> str:
-    """Return a hint for an agent, which has no terminal: the tool that does the same, else to ask the user."""
+    """Return a hint for an agent, which has no terminal: the tool that does the same, or to ask the user."""
     command = hint.removeprefix("run: ")
     tool = next((tool for words, tool in _TOOL_OF_COMMAND.items() if command.startswith(words)), None)
     if tool is not None:

@@ -1,8 +1,8 @@
 """Implement the protocol: JSON-RPC messages, greetings, errors, and requests in threads. No tool is named here.
 
-Two eras of the protocol are spoken on the same wire. Up to 2025-11-25 a client greets with ``initialize``; from
-2026-07-28 on each request carries its version, and ``server/discover`` tells what there is. The greetings are answered
-from this file alone; whatever follows is checked by the official types, which take their time to load.
+Two generations of the protocol are supported. Up to 2025-11-25 a client begins with ``initialize``; from 2026-07-28 on
+each request has its version, and ``server/discover`` returns what the server can do. Greetings are answered without
+other modules; other requests are checked with the official types, which take long to load.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from crystal.mcp.stdio import MAX_BYTES, Wire
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-GREETED = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The versions that begin with ``initialize``, the newest last."""
 MODERN = ("2026-07-28",)
-"""The versions that each request names."""
+"""The versions that are named in each request."""
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -83,8 +83,8 @@ class RpcMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """Content of a server: its name, and a function for each method except the greetings, from params to result."""
+class ServerSpec:
+    """Specification of a server, with a function from params to result for each method except the greetings."""
 
     name: str
     version: str
@@ -134,20 +134,20 @@ def _refuse(constant: str) -> NoReturn:
 
 
 class Dispatcher:
-    """Answers of a server, whatever carries the messages."""
+    """Answers requests, independent of the transport."""
 
-    def __init__(self, offer: Offer) -> None:
-        self._offer = offer
+    def __init__(self, spec: ServerSpec) -> None:
+        self._spec = spec
 
     def knows(self, method: str) -> bool:
         """Return True if the server has this method; greetings do not count."""
-        return method in self._offer.methods
+        return method in self._spec.methods
 
     def answer(self, message: RpcMessage, version: str) -> Result:
         """Return the response to a request; an exception becomes an error response."""
         try:
             _check(message, version)
-            result = self._stamped(message.method, version, self._offer.methods[message.method](message.params))
+            result = self._stamped(message.method, version, self._spec.methods[message.method](message.params))
             return response(message.id, result)
         except McpError as error:
             return error.response(message.id)
@@ -164,7 +164,7 @@ class Dispatcher:
         """
         if request.method == "ping":
             return {} if version is None else self._stamped("ping", version, {})
-        about = {"capabilities": CAPABILITIES, "instructions": self._offer.instructions}
+        about = {"capabilities": CAPABILITIES, "instructions": self._spec.instructions}
         if request.method == "server/discover":
             if version is None:
                 raise McpError(METHOD_NOT_FOUND, f"server/discover belongs to {MODERN[-1]}: name it in params._meta")
@@ -172,26 +172,26 @@ class Dispatcher:
         asked = request.params.get("protocolVersion")
         if not isinstance(asked, str):
             raise McpError(INVALID_PARAMS, "protocolVersion is missing")
-        agreed = asked if asked in GREETED else GREETED[-1]
+        agreed = asked if asked in LEGACY else LEGACY[-1]
         return {"protocolVersion": agreed, "serverInfo": self._info(), **about}
 
     def _stamped(self, method: str, version: str, result: Result) -> Result:
-        """Return a result with the fields that the protocol version of 2026 requires on each."""
+        """Return a result with the fields that version 2026-07-28 requires."""
         if version not in MODERN:
             return result
         cache = {} if method in ("ping", "tools/call") else {"ttlMs": 0, "cacheScope": "private"}
         return {"resultType": "complete", **cache, **result, "_meta": {SERVER_KEY: self._info()}}
 
     def _info(self) -> Result:
-        return {"name": self._offer.name, "title": self._offer.name, "version": self._offer.version}
+        return {"name": self._spec.name, "title": self._spec.name, "version": self._spec.version}
 
 
 class Server:
-    """One client, from its first line to the end of its input. A slow request keeps no other one waiting."""
+    """Serves one client until its input ends. Requests run in threads, so that a slow one does not block the others."""
 
-    def __init__(self, wire: Wire, offer: Offer) -> None:
-        self._wire, self._answers = wire, Dispatcher(offer)
-        self._version = GREETED[-1]
+    def __init__(self, wire: Wire, spec: ServerSpec) -> None:
+        self._wire, self._answers = wire, Dispatcher(spec)
+        self._version = LEGACY[-1]
         self._open: dict[Future[None], RpcMessage] = {}
 
     @functools.cached_property
@@ -281,7 +281,7 @@ def version_of(request: RpcMessage) -> str | None:
 
 
 def _check(request: RpcMessage, version: str) -> None:
-    """Check the parameters of a request by the official types; they load when there are some."""
+    """Check the parameters of a request with the official types, which are loaded only if there are parameters."""
     if not set(request.params) - {"_meta"} and request.method in WITHOUT_PARAMS:
         return
     from mcp_types import methods
@@ -297,10 +297,10 @@ def _check(request: RpcMessage, version: str) -> None:
         raise McpError(INVALID_PARAMS, f"{request.method}: {place}: {wrong['msg']}") from None
 
 
-def serve(offer: Offer) -> None:
-    """Serve the client at the other end of this process's standard input and output; ends the process.
+def serve(spec: ServerSpec) -> None:
+    """Serve the client on standard input and output, then end the process.
 
-    Nothing is left to clean up: what a tool writes, it writes in one transaction.
+    Nothing needs cleaning up, because each tool writes in one transaction.
     """
 
     def leave(number: int, _: object) -> None:
@@ -311,8 +311,8 @@ def serve(offer: Offer) -> None:
             signal.signal(number, leave)
     try:
         wire = Wire.claim(gone=lambda: os._exit(0))
-    except OSError:  # nobody is there
+    except OSError:  # standard input or output is closed
         os._exit(0)
-    Server(wire, offer).run()
+    Server(wire, spec).run()
     sys.stderr.flush()
     os._exit(0)

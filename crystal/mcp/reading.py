@@ -1,4 +1,4 @@
-"""``crystal_get`` and the resources: a hit with the turns around it, a session page by page, a memory."""
+"""Implement ``crystal_get`` and the resources: a hit with the turns around it, a session by pages, a memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from crystal.app.context import Machine, damage_explained
 from crystal.app.memory_queries import by_key, list_memories, memory_of
 from crystal.app.validity import memory_validity, turns_with_validity
 from crystal.errors import CrystalError, NotFoundError, UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds, label, memory_item, place_of, turn_item
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import MAX_LENGTH, AnswerItem, Json, ToolAnswer, answered, bounded, hint_for_agent
 from crystal.mcp.protocol import INTERNAL_ERROR, RESOURCE_NOT_FOUND, McpError
 from crystal.model.capture import parse_hit_name
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(r"crystal://(session|memory)/([^/?#]{1,600})", re.ASCII)
 
 
 def get(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Read what an id or a key names."""
+    """Return the hit, session or memory with an id, or the memory with a key."""
     ident, key, start = arguments.get("id"), arguments.get("key"), arguments.get("start") or 0
     if (ident is None) == (key is None):
         raise UsageError("give either an id or a key", hint="ids are in the hits of crystal_search")
@@ -138,9 +138,10 @@ def _of_hit(machine: Machine, conversation: Conversation, max_chars: int, start:
 
 
 def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
-    """Return turns without what is clear: ids that count on, unless more can be read by one, and the tool of a result.
+    """Return turns without redundant parts of their heads.
 
-    A result has the tool of the call above.
+    These are an id that follows the one before, unless it is needed to read more, and the tool of a result if the call
+    above has it.
     """
     shown, last, called = list[AnswerItem](), None, None
     for turn in turns:
@@ -157,14 +158,14 @@ def _counted(turns: Sequence[AnswerItem]) -> list[AnswerItem]:
 
 
 def title_of(session: SessionSummary) -> str:
-    """Return the first words of the user in a session, after its title if that is another."""
+    """Return the first words of the user in a session, after its title if that differs."""
     is_same = session.opening.startswith(session.title.rstrip("…"))
     told = session.opening if is_same else f"{session.title}: {session.opening}".removesuffix(": ")
     return quote_line(told, TITLE) or "(without words)"
 
 
 def session_data(session: SessionSummary) -> Json:
-    """Return what is known of a session."""
+    """Return the JSON fields of a session."""
     return {
         "id": session.id, "title": title_of(session), "project": label(session.project),
         "branch": label(session.branch), "device": label(session.device), "started_at": iso(session.started_at),
@@ -193,7 +194,7 @@ def _head(conversation: Conversation, ids: ShortIds, kind: str) -> tuple[str, st
 
 
 def listed(client: ClientContext) -> list[Json]:
-    """Return the latest sessions and memories; none if there is no memory.
+    """Return the latest sessions and memories as resources; empty if the memory cannot be read.
 
     Titles and keys are not listed: they are shown when the resource is read.
     """
@@ -218,7 +219,7 @@ def contents(client: ClientContext, uri: str, nonce: str) -> list[Json]:
     """Return the content of an address.
 
     Raises:
-        McpError: There is nothing at the address, or the memory cannot be read.
+        McpError: The resource does not exist, or the memory cannot be read.
     """
     match = _ADDRESS.fullmatch(uri)
     if match is None:

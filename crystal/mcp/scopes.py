@@ -1,4 +1,4 @@
-"""``read_memory`` and ``write_memory``: memories of this project, or those that hold everywhere if it is allowed."""
+"""Implement ``read_memory`` and ``write_memory``: memories of this project or, if allowed, for all projects."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from crystal.app.context import this_config
 from crystal.app.memory_queries import list_memories
 from crystal.errors import UsageError
 from crystal.mcp.changing import remember
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds, memory_item
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded
 
 MAX_READ, MAX_COUNTED = 1_000, 100_000
 
 
 def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Return what is remembered in a scope, the latest first."""
+    """Return the memories of a scope, the latest first."""
     folder = _folder(client, arguments)
     with client.reader() as machine:
         home = None if folder is None else client.project(machine)
@@ -38,16 +38,16 @@ def read(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def write(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Keep something for good in a scope."""
+    """Store a memory in a scope."""
     is_here = _folder(client, arguments) is not None
     return remember(client, {"text": arguments["content"], "this_project": is_here})
 
 
 def _folder(client: ClientContext, arguments: Mapping[str, Any]) -> str | None:
-    """Return the folder whose project is meant; None for what holds everywhere.
+    """Return the folder of the scope ``project``; None for the scope ``global``.
 
     Raises:
-        UsageError: The settings do not allow this agent what holds everywhere, or the folder is not known.
+        UsageError: The settings do not allow this agent the scope ``global``, or the folder is not known.
     """
     if arguments.get("scope") == "global":
         allowed = this_config().mcp_global_scope

@@ -1,4 +1,4 @@
-"""``crystal_search``, and search by similarity under a neighbour's name."""
+"""Implement ``crystal_search``, and ``memory_search`` by similarity."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from crystal.app.context import Machine
 from crystal.app.search import checked_role, prepare_search, unreadable_mirror_notes
 from crystal.app.validity import with_validity
 from crystal.errors import UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ItemMaker, ShortIds, hit_item
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, ToolAnswer, answered, bounded, noted, one_page
 from crystal.model.recall import Filters, Hit, Neighbour
 from crystal.search.engine import search as ask
@@ -20,17 +20,17 @@ from crystal.timewords.parse import parse_when
 
 DEFAULT_SIMILAR = 10
 SHORT = 200
-"""Number of characters below which a hit says too little without what was said around it."""
+"""Number of characters below which a hit is shown with its neighbours."""
 SIMILAR_FIELDS = ("id", "text", "score", "origin", "by", "when", "characters_left")
 FILTERS = ("project", "session", "role", "agent", "device", "branch", "source")
 STEPS = (26, 120, MAX_LIMIT)
-"""Numbers of hits to ask for, one step after the other. More hits are chosen from more candidates, which may change the
-order: what the steps before gave comes first, so that pages neither repeat nor leave out anything."""
+"""Numbers of hits to request, step by step. A larger number is chosen from more candidates, which may change the order:
+hits of earlier steps come first, so that pages neither repeat nor leave out hits."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """Hits without those of the client's own session, and the number of these."""
+    """Hits without those of the client's own session, and the number of those."""
 
     result: SearchResult
     hits: tuple[Hit, ...]
@@ -38,7 +38,7 @@ class SearchOutcome:
 
 
 def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Find what was said or remembered."""
+    """Return a page of search hits."""
     with client.reader() as machine:
         limit = arguments.get("limit") or min(machine.config.search_limit, 50)
         offset = arguments.get("offset") or 0
@@ -59,7 +59,7 @@ def search(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def said_around(hit: Hit, told: set[str], is_asked: bool = False) -> dict[str, Neighbour]:
-    """Return what was said before and after a hit if it is asked for; else around a short one what is not ``told``."""
+    """Return the neighbours of a hit if requested; otherwise those of a short hit that are not in ``told``."""
     said = {where: one for where, one in (("before", hit.before), ("after", hit.after)) if one is not None}
     if is_asked:
         return said
@@ -98,7 +98,7 @@ def _similar_item(hit: Hit, ids: ShortIds) -> ItemMaker:
 
 
 def find(machine: Machine, client: ClientContext, arguments: Mapping[str, Any], count: int) -> SearchOutcome:
-    """Return the first ``count`` hits that are not of the caller's own session."""
+    """Return the first ``count`` hits outside of the caller's own session."""
     checked_role(arguments.get("role"))
     query, *wordings = _wordings(arguments)
     sources, request = prepare_search(
@@ -144,6 +144,6 @@ def _filters(arguments: Mapping[str, Any], now: Callable[[], int]) -> Filters:
 
 
 def moment(arguments: Mapping[str, Any], name: str, now: int) -> int | None:
-    """Return the time that an argument names."""
+    """Return the time that an argument names, in ms; None if it is not given."""
     value = arguments.get(name)
     return None if value is None else parse_when(value, now=now, name=name)

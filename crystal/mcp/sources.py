@@ -1,4 +1,4 @@
-"""``crystal_sources_add``, ``crystal_sources_sync`` and ``crystal_sources_status``: files beside conversations."""
+"""Implement ``crystal_sources_add``, ``crystal_sources_sync`` and ``crystal_sources_status``."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from crystal.app.source_list import SourceState, list_sources
 from crystal.app.sources import add_source, sync_sources
 from crystal.app.start_worker import start_worker
 from crystal.errors import UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import label
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, Json, ToolAnswer, noted
 from crystal.sources.sync import SyncReport
 from crystal.text.fence import fenced
 from crystal.timewords.parse import iso
 
 SECONDS = 20.0
-"""Clients wait so long for an answer; the next call goes on."""
+"""Time after which a call ends, because clients wait only so long; the next call continues."""
 MAX_SHOWN = 20
 
 
 def add(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Index a folder inside of the folder that the agent works in: others are the user's to add."""
+    """Index a folder inside the agent's working folder; only the user can add others."""
     path = arguments["path"]
     wanted = client.inside(path)
     if wanted is None:
@@ -42,7 +42,7 @@ def sync(_: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
-    """Return what is stored of each source."""
+    """Return the state of each source."""
     with client.reader() as machine:
         found = list_sources(machine)
     lines = [_state_line(one) for one in found[:MAX_SHOWN]]

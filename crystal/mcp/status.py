@@ -1,4 +1,4 @@
-"""``crystal_status``: the state of the memory."""
+"""Implement ``crystal_status``: the state of the memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from crystal import __version__
 from crystal.app.mirror import mirror_notes
 from crystal.app.status import gather
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import label
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import NONCE, Json, ToolAnswer, noted
 from crystal.text.fence import fenced
 from crystal.text.quoting import quote_line
@@ -21,7 +21,7 @@ FIX = "crystal doctor"
 
 
 def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
-    """Return what is kept, what waits, and what is wrong."""
+    """Return what is stored, what waits, and the problems."""
     with client.reader() as machine:
         found = gather(machine)
         notes = mirror_notes(machine.mirror, machine.now())
@@ -30,7 +30,7 @@ def status(client: ClientContext, _: Mapping[str, Any]) -> ToolAnswer:
     if is_partial:  # a message may name a file
         capture = {**capture, "reasons": [{**one, "message": one["code"], "fix": FIX} for one in capture["reasons"]]}
         capture["stalled"] = None if capture["stalled"] is None else FIX
-    if client.projects:  # how far others are is not told either
+    if client.projects:  # nor the state of other projects
         capture = {**capture, "reasons": [], "last": span["last"]}
         found["queues"]["notes"] = 0
     reason = next((f"{one['message']} (fix: {one['fix']})" for one in capture["reasons"]), None)

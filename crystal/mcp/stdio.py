@@ -1,6 +1,6 @@
-"""Standard input and output, kept for the protocol: one message a line, and nothing else ever on standard output.
+"""Reserve standard input and output for the protocol: one message a line, and nothing else on standard output.
 
-Whatever a library prints goes to standard error, because the descriptor 1 is pointed there.
+Output of libraries goes to standard error, because descriptor 1 is redirected there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Wire:
     """A pair of descriptors that carry lines.
 
     Args:
-        source: What is read.
-        sink: What is written; whole lines, from any thread.
-        gone: Called when nobody reads what is written any more.
+        source: Descriptor to read from.
+        sink: Descriptor to write to; whole lines, from any thread.
+        gone: Called when the reader of ``sink`` is gone.
     """
 
     def __init__(self, source: int, sink: int, gone: Callable[[], None] = lambda: None) -> None:
@@ -33,7 +33,7 @@ class Wire:
 
     @classmethod
     def claim(cls, gone: Callable[[], None]) -> Wire:
-        """Take standard input and output away from everybody else in this process.
+        """Take over standard input and output, so that nothing else in this process uses them.
 
         Raises:
             OSError: One of them is closed.
@@ -47,7 +47,7 @@ class Wire:
         os.dup2(nothing, 0)
         try:
             os.dup2(2, 1)
-        except OSError:  # there is no standard error either
+        except OSError:  # standard error is closed too
             os.dup2(nothing, 1)
         os.close(nothing)
         sys.stdout = sys.stderr
@@ -59,7 +59,7 @@ class Wire:
         return cls(source, sink, gone)
 
     def lines(self) -> Iterator[bytes | None]:
-        """Yield every line to the end, without its newline; None stands for one that was too long."""
+        """Yield every line without its newline; None for a line that is too long."""
         parts: list[bytes] = []
         size = 0
         while piece := self._read():

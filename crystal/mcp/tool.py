@@ -1,4 +1,4 @@
-"""A tool as a client sees it, and the schemas of its arguments."""
+"""Describe a tool as a client sees it, with the schemas of its arguments."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ MAX_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool.
+    """A tool.
 
-    ``run`` is the module and the function of this package that answers it. That gets the arguments, some of them
-    ``renamed`` (from the tool's name for it), and the ``fixed`` ones. ``scope`` is what a client must be allowed: one
-    of ``SCOPES`` in crystal/credentials/access.py; ``needs_folder``: only an agent on this machine has the tool;
-    ``is_json``: it answers with JSON alone.
+    Attributes:
+        name, title, description: As clients show them.
+        run: The module and function of this package that answers, as ``module:function``.
+        scope: The scope that a token needs, one of ``SCOPES`` in crystal/credentials/access.py.
+        properties: The schemas of the arguments.
+        required: Names of the required arguments.
+        needs_folder: True if only agents on this machine have the tool.
+        is_json: True if it always answers with JSON.
+        repeats: True if a repeated call changes nothing more.
+        open_world: True if it may use the network.
+        renamed: The function's names of arguments, by the tool's names.
+        fixed: Further arguments of the function.
     """
 
     name: str

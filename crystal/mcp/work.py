@@ -1,4 +1,4 @@
-"""``crystal_changed``, ``_blame``, ``_how``, ``_fix`` and ``_about``: what was done here before, and why."""
+"""Implement ``crystal_changed``, ``_blame``, ``_how``, ``_fix`` and ``_about``, which ask the index of work."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from crystal.app.work import changed as changed_files
 from crystal.app.work import how as known_commands
 from crystal.capture.finder import look_at
 from crystal.errors import NotFoundError, UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds, age_of, excerpt, label, place_of
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, Json, ToolAnswer, one_page
 from crystal.mcp.searching import moment
 from crystal.store.notes import count_unindexed
@@ -51,7 +51,7 @@ def changed(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bool, _: int) -> AnswerItem:
-    """Return an edited file; its last session unless the answer is about one."""
+    """Return an edited file, with its last session unless the answer is about one session."""
     sessions = [ids.session(name) for name in one.sessions[-MAX_SESSIONS:]]
     path = quote_line(one.path, MAX_PATH)
     data: Json = {
@@ -65,7 +65,7 @@ def _file_item(one: ChangedFile, folder_before: str, ids: ShortIds, is_named: bo
 
 
 def _folders_above(offset: int, paths: Sequence[str]) -> Iterator[str]:
-    """Yield for each path the folder of the last path above; a page begins with a whole path."""
+    """Yield for each path the folder of the path above it; empty for the first path of a page."""
     folder = ""
     for number, path in enumerate(paths):
         folder = "" if number == offset else folder
@@ -74,7 +74,7 @@ def _folders_above(offset: int, paths: Sequence[str]) -> Iterator[str]:
 
 
 def _below(path: str, folder: str) -> str | None:
-    """Return a path without its folder if that is the one above."""
+    """Return a path without its folder if the path above has the same; otherwise None."""
     is_below = folder and path.rpartition("/")[0] == folder
     return quote_line(f"…{path[len(folder) :]}", MAX_PATH) if is_below else None
 
@@ -84,7 +84,7 @@ def _size(one: ChangedFile | Event) -> str:
 
 
 def blame(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Return which session wrote lines of a file in the folder that the agent works in."""
+    """Return which session wrote lines of a file in the agent's working folder."""
     path, first, project = arguments["file"], arguments.get("first"), arguments.get("project")
     last = arguments.get("last") or first
     if last is not None and last < (first or 1):
@@ -122,9 +122,9 @@ def _inside(client: ClientContext, machine: Machine, path: str) -> Path:
 def _lines_item(
     group: list[tuple[BlamedLines, RecordedCall]], ids: ShortIds, asked_at: int, max_chars: int
 ) -> AnswerItem:
-    """Return lines that were written for one reason, and what was said before.
+    """Return lines with a common origin: the session, the user's request and the agent's reason.
 
-    A request that is told with other lines, which begin at ``asked_at``, is not told twice.
+    The request is shown only with the lines that begin at ``asked_at``.
     """
     call, ranges = group[0][1], [(one.first, one.last) for one, _ in group]
     session, device = ids.session(call.session_id), ids.device
@@ -144,7 +144,7 @@ def _lines_item(
 
 
 def how(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """Return the commands that did something here and succeeded."""
+    """Return the commands that did the task in this project and succeeded."""
     with client.reader() as machine:
         found = known_commands(machine, arguments["question"], project=_project(client, machine, arguments))
         ids = ShortIds(machine)
@@ -198,7 +198,7 @@ def about(client: ClientContext, arguments: Mapping[str, Any]) -> ToolAnswer:
 
 
 def _event_item(one: Event, ids: ShortIds, told: set[str], folder_before: str, max_chars: int) -> AnswerItem:
-    """Return an event; why it happened is left out of the text if it is the text of an event, too."""
+    """Return an event; its reason is left out of the text if another event has it as its text."""
     session, text = ids.session(one.session_id) if one.session_id else None, excerpt(one.text, max_chars)[0]
     why = quote_line(one.why, SAID) if one.why else None
     data: Json = {
@@ -216,13 +216,13 @@ def _event_item(one: Event, ids: ShortIds, told: set[str], folder_before: str, m
 
 
 def _project(client: ClientContext, machine: Machine, arguments: Mapping[str, Any]) -> str | None:
-    """Return the project that is asked for; if none is, that of the agent's folder."""
+    """Return the requested project, or by default that of the agent's working folder."""
     home = None if arguments.get("project") or arguments.get("all") else client.project(machine)
     return home[0] if home else arguments.get("project")
 
 
 def _notes(machine: Machine) -> list[str]:
-    """Return that the answer is not the last word while the index is behind."""
+    """Return a note that answers may be missing if the index of work is behind."""
     behind = count_unindexed(machine.store)
     return [f"answers may be missing: {behind} calls and results are not indexed yet"] if behind else []
 

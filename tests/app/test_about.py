@@ -13,7 +13,7 @@ from crystal import Crystal
 from crystal.app.about import Event, about, most_telling
 from crystal.app.context import default_paths, open_reader
 from crystal.app.mirror import MIRROR_FILE
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture.projects import project_row

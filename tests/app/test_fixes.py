@@ -11,7 +11,7 @@ from crystal import Crystal
 from crystal.app.context import default_paths
 from crystal.app.fixes import MAX_FIXES
 from crystal.app.mirror import MIRROR_FILE
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.redact import Redactor
 from crystal.store import Store
 from crystal.store.health.checks import drop_turns

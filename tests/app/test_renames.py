@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from crystal import Crystal
 from crystal.cli.render import Look
 from crystal.errors import NotFoundError
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture.projects import project_row

@@ -16,7 +16,7 @@ from crystal import Crystal
 from crystal.app import git_files, working_tree
 from crystal.app.context import open_reader
 from crystal.app.validity import Subject, judge
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.model.capture import Project
 from crystal.model.recall import Validity
 from crystal.store import Store

@@ -14,8 +14,8 @@ from crystal import Crystal
 from crystal.app.context import default_paths
 from crystal.app.mirror import MIRROR_FILE
 from crystal.errors import NotFoundError, UsageError
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import ShortIds
-from crystal.mcp.offer import ClientContext
 from crystal.model.capture import Project
 from crystal.store import Store
 from crystal.store.capture.projects import project_row

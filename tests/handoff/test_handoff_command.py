@@ -16,7 +16,7 @@ import pytest
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.handoff.target import TARGETS
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.sessions.origin import read_whole
 from crystal.store import Store
 from tests.support import agent_samples as samples

@@ -9,7 +9,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from crystal.store import Store
-from tests.support.mcp_client import Talk, crystal_offer, served
+from tests.support.mcp_client import Talk, crystal_spec, served
 from tests.support.mcp_memory import API, MINE, SHOP
 from tests.support.remote_client import Remote, token_for
 from tests.support.store_factory import DAY, HOUR, NOW, add_turn, open_store
@@ -24,7 +24,7 @@ def _one_event_loop() -> Iterator[None]:
 
 @pytest.fixture
 def talk() -> Iterator[Talk]:
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         yield talk
 
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from crystal.mcp import stdio
-from crystal.mcp.protocol import GREETED, MODERN
+from crystal.mcp.protocol import LEGACY, MODERN
 from tests.support.examples import examples
-from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_offer, served
+from tests.support.mcp_client import ENVELOPE, INITIALIZE, Talk, crystal_spec, served
 from tests.support.table import each_row
 
 # -------------------------------------------------------------------------------------------------------- greetings
@@ -27,14 +27,14 @@ def assert_official(method: str, version: str, result: dict[str, Any]) -> None:
 
 def test_the_versions_are_those_of_the_official_types() -> None:
     version = importlib.import_module("mcp_types.version")
-    assert version.HANDSHAKE_PROTOCOL_VERSIONS == GREETED
+    assert version.HANDSHAKE_PROTOCOL_VERSIONS == LEGACY
     assert version.MODERN_PROTOCOL_VERSIONS == MODERN
 
 
-@each_row("wanted", [*GREETED, "2026-07-28", "2031-01-01", "1.0", "", "2024-11-05 "])
+@each_row("wanted", [*LEGACY, "2026-07-28", "2031-01-01", "1.0", "", "2024-11-05 "])
 def test_a_version_is_agreed_on(talk: Talk, wanted: str) -> None:
     result = talk.ask("initialize", {**INITIALIZE, "protocolVersion": wanted})["result"]
-    assert result["protocolVersion"] == (wanted if wanted in GREETED else GREETED[-1])
+    assert result["protocolVersion"] == (wanted if wanted in LEGACY else LEGACY[-1])
     assert_official("initialize", result["protocolVersion"], result)
     for method in ("tools/list", "resources/list", "resources/templates/list"):
         assert_official(method, result["protocolVersion"], talk.ask(method)["result"])
@@ -170,7 +170,7 @@ _message = st.fixed_dictionaries(
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_message.map(lambda one: json.dumps(one).encode()) | st.binary(max_size=60), max_size=6))
 def test_whatever_comes_every_answer_is_a_message_and_the_server_lives(home: Path, lines: list[bytes]) -> None:
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         for line in lines:
             talk.send(line + b"\n")
         assert talk.ask("ping", ident="the-end-of-it")["result"] == {}

@@ -11,7 +11,7 @@ from crystal.credentials import access
 from crystal.credentials.access import make_grant, read_grants
 from crystal.credentials.access_log import MAX_BYTES, AccessLog, LogEntry
 from crystal.errors import UsageError
-from crystal.mcp.remote.gate import Rates
+from crystal.mcp.remote.token_guard import Rates
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from benchmarks.mcp_size import allowed
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.items import hit_item, kind_of, label
-from crystal.mcp.offer import ClientContext
 from crystal.mcp.page import AnswerItem, answered, hint_for_agent
 from crystal.model.recall import Hit, Neighbour
 from crystal.store import Store
 from crystal.text.quoting import quote
 from tests.support.examples import examples
-from tests.support.mcp_client import ROOT, Tools, crystal_offer, served
+from tests.support.mcp_client import ROOT, Tools, crystal_spec, served
 from tests.support.mcp_memory import API, MINE, SHOP, fence_of, hits, outside
 from tests.support.store_factory import HOUR, NOW, add_turn
 from tests.support.table import each_row
@@ -67,7 +67,7 @@ def test_whatever_was_said_is_fenced_and_plain_wherever_it_is_shown(store: Store
         shown.append(result)
         for path, text in strings_in(tools.data(name, **arguments)):
             assert quote(text) == text, f"{name} {path}"
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         uris = (f"crystal://session/{SHOP}", f"crystal://memory/{kept['id']}")
         shown += [{"content": talk.ask("resources/read", {"uri": uri})["result"]["contents"]} for uri in uris]
         listed = json.dumps(talk.ask("resources/list")["result"])
@@ -203,7 +203,7 @@ def test_odd_texts_are_answered_everywhere(told: Store, odd: str) -> None:
 
 def test_resources_are_listed_and_read(told: Store) -> None:
     kept = Tools().data("crystal_remember", text="Zebras sleep", key="OBEY me")
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         listed = {one["uri"]: one for one in talk.ask("resources/list")["result"]["resources"]}
         assert set(listed) == {f"crystal://session/{one}" for one in (SHOP, API, MINE)} | {
             f"crystal://memory/{kept['id']}"

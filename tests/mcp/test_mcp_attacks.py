@@ -15,7 +15,7 @@ import uvicorn
 from crystal.app.context import default_paths
 from crystal.credentials.access import read_grants
 from crystal.credentials.access_log import AccessLog
-from crystal.mcp.remote import gate
+from crystal.mcp.remote import token_guard
 from crystal.serving import listening, request_checks
 from crystal.store import Store
 from tests.mcp.test_mcp_oauth import Assistant
@@ -66,7 +66,7 @@ def test_who_sends_no_head_or_one_without_end_loses_the_connection(port: int) ->
 def test_a_body_of_a_sign_in_has_an_end(told: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Assistant()
     for path in ("/register", "/token", "/authorize"):
-        assert client.post(path, content=b"x" * (gate.MAX_FORM + 1)).status_code == 413
+        assert client.post(path, content=b"x" * (token_guard.MAX_FORM + 1)).status_code == 413
     monkeypatch.setattr(request_checks, "BODY_SECONDS", 0.0)
     assert client.post("/register", json={}).status_code in (400, 413)
 

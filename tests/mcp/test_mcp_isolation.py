@@ -21,7 +21,7 @@ from crystal.config.edit import set_value, unset_value
 from crystal.config.load import load_config
 from crystal.errors import CrystalError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.search.index import bring_up_to_date
 from crystal.store import Store

@@ -16,7 +16,7 @@ from crystal.app.context import default_paths
 from crystal.credentials import access_requests
 from crystal.credentials.access import read_grants
 from crystal.credentials.access_requests import RequestList
-from crystal.mcp.remote.gate import Rates
+from crystal.mcp.remote.token_guard import Rates
 from crystal.store import Store
 from tests.support.command import crystal
 from tests.support.remote_client import BASE, Remote, serving, token_for

@@ -17,9 +17,9 @@ import pytest
 
 from crystal.mcp import protocol
 from crystal.mcp.catalog import TOOLS
-from crystal.mcp.protocol import MAX_AT_ONCE, Offer
+from crystal.mcp.protocol import MAX_AT_ONCE, ServerSpec
 from crystal.store import Store
-from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_offer, served
+from tests.support.mcp_client import INITIALIZE, ROOT, Process, crystal_spec, served
 from tests.support.store_factory import add_turn, open_store
 
 DATA = ".ldm/memory"
@@ -38,13 +38,13 @@ def a_memory(home: Path) -> Path:
 
 
 class Slow:
-    """An offer of one method that waits until it may go on."""
+    """A server with one method that waits until it may go on."""
 
     def __init__(self) -> None:
         self.go_on, self.begun, self.served = threading.Event(), threading.Semaphore(0), 0
 
-    def offer(self) -> Offer:
-        return Offer("slow", "1", "", {"tools/list": self._wait})
+    def spec(self) -> ServerSpec:
+        return ServerSpec("slow", "1", "", {"tools/list": self._wait})
 
     def _wait(self, _: Mapping[str, Any]) -> dict[str, Any]:
         self.begun.release()
@@ -54,30 +54,30 @@ class Slow:
 
 
 def test_a_slow_answer_keeps_no_other_waiting() -> None:
-    offer = Slow()
-    with served(offer.offer()) as talk:
+    slow = Slow()
+    with served(slow.spec()) as talk:
         slow = talk.start("tools/list")
-        offer.begun.acquire()
+        slow.begun.acquire()
         assert talk.ask("ping")["result"] == {}
-        offer.go_on.set()
+        slow.go_on.set()
         assert talk.answer_to(slow)["result"] == {"tools": []}
 
 
 def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
-    offer = Slow()
-    with served(offer.offer()) as talk:
+    slow = Slow()
+    with served(slow.spec()) as talk:
         running = [talk.start("tools/list") for _ in range(MAX_AT_ONCE)]
         for _ in running:
-            offer.begun.acquire()
+            slow.begun.acquire()
         waiting = talk.start("tools/list", ident="waiting")
         for ident in (running[0], waiting, "nobody"):
             talk.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident}})
         assert talk.ask("ping")["result"] == {}
-        offer.go_on.set()
+        slow.go_on.set()
         answered = {talk.read()["id"] for _ in running[1:]}
         assert talk.ask("ping")["result"] == {}
     assert answered == set(running[1:])
-    assert (talk.others, offer.served) == ([], MAX_AT_ONCE)
+    assert (talk.others, slow.served) == ([], MAX_AT_ONCE)
 
 
 def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
     told: list[object] = []
     monkeypatch.setattr(sys, "excepthook", lambda *about: told.append(about))
-    with served(Broken().offer()) as talk:
+    with served(Broken().spec()) as talk:
         error = talk.ask("tools/list")["error"]
         assert error["code"] == -32603
         assert "secret" not in error["message"]
@@ -102,13 +102,13 @@ def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_only_the_protocol_is_on_standard_output(home: Path) -> None:
     a_memory(home)
     noisy = (
-        "import os, sys, crystal.mcp.offer as offer, crystal.cli.mcp as door\n"
+        "import os, sys, crystal.mcp.handlers as handlers, crystal.cli.mcp as door\n"
         "print('before', flush=True) if False else None\n"
-        "call = offer.CrystalOffer._call\n"
+        "call = handlers.RequestHandlers._call\n"
         "def loud(self, *them):\n"
         "    print('junk'); os.write(1, b'junk'); os.system('echo junk'); sys.stdout.flush()\n"
         "    return call(self, *them)\n"
-        "offer.CrystalOffer._call = loud\n"
+        "handlers.RequestHandlers._call = loud\n"
         "door.mcp()\n"
     )
     with Process(noisy) as talk:
@@ -173,7 +173,7 @@ def test_idle_it_holds_no_lock_and_no_file(home: Path) -> None:
 
 def test_without_a_memory_it_says_what_to_do_and_makes_nothing(home: Path) -> None:
     (home / "sub").mkdir()
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         talk.greet()
         for name, arguments in {
             "crystal_search": {"query": "x"}, "crystal_recent": {}, "crystal_get": {"id": "1"}, "crystal_status": {},
@@ -195,7 +195,7 @@ def test_a_damaged_or_foreign_store_is_told_and_the_server_lives(home: Path, con
     folder = home / DATA
     folder.mkdir(parents=True)
     (folder / "crystal.db").write_bytes(content)
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         result = talk.tool("crystal_search", query="x")
         assert result["isError"]
         assert result["content"][0]["text"].startswith(words)
@@ -211,7 +211,7 @@ def test_a_damaged_definition_of_a_table_is_told(home: Path, name: bytes, capfd:
     with Store.open(path) as store:
         store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     path.write_bytes(path.read_bytes().replace(b" " + name + b" ", b" " + name[:-1] + b"\xff "))
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         text = talk.tool("crystal_recent")["content"][0]["text"]
         assert text.startswith("error: ")
         assert "hint: ask the user to run: crystal verify --repair" in text
@@ -233,7 +233,7 @@ def test_settings_that_cannot_be_read_are_told_by_the_tools(home: Path) -> None:
 
 
 def test_the_greeting_needs_nothing_heavy(home: Path) -> None:
-    listing = "import sys\nimport crystal.cli.mcp, crystal.mcp.offer, crystal.mcp.protocol\n"
+    listing = "import sys\nimport crystal.cli.mcp, crystal.mcp.handlers, crystal.mcp.protocol\n"
     loaded = listing + "print(*sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=60)
     heavy = set("apsw numpy mcp mcp_types httpx crystal.store crystal.search.engine crystal.app asyncio".split())
@@ -271,7 +271,7 @@ def test_a_store_that_somebody_holds_is_told(home: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("crystal.store.driver.BUSY_TIMEOUT_MS", 50)
     other = apsw.Connection(str(folder / "crystal.db"))
     list(other.execute("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE"))
-    with served(crystal_offer()) as talk:
+    with served(crystal_spec()) as talk:
         told = talk.tool("crystal_search", query="zebra")
         assert told["isError"]
         assert "hint: another crystal process is writing" in told["content"][0]["text"]
@@ -294,7 +294,7 @@ def test_a_store_where_nothing_may_be_written_is_read(home: Path, monkeypatch: p
 
         monkeypatch.setattr("crystal.store.connection.connect", refused)
     try:
-        with served(crystal_offer()) as talk:
+        with served(crystal_spec()) as talk:
             assert "crosses at noon" in talk.tool("crystal_search", query="zebra")["content"][0]["text"]
             assert not talk.tool("crystal_recent", all=True)["isError"]
             assert "[1 user]" in talk.tool("crystal_get", id="1")["content"][0]["text"]

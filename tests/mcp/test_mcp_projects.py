@@ -15,7 +15,7 @@ from crystal.app.sources import add_source, sync_sources
 from crystal.credentials.access import read_grants
 from crystal.errors import UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.model.granted import GrantedProject
 from crystal.search.index import bring_up_to_date

@@ -19,9 +19,9 @@ from crystal.credentials import access
 from crystal.credentials.access import SCOPES, TokenChecker, make_grant, read_grants, revoke_grant
 from crystal.errors import NotConfiguredError, UsageError
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.remote.gate import HEADERS, Rates
 from crystal.mcp.remote.http_transport import MAX_BODY
 from crystal.mcp.remote.server import ServerAddress
+from crystal.mcp.remote.token_guard import HEADERS, Rates
 from crystal.serving.rates import Rate
 from crystal.store import Store
 from tests.support.command import crystal

@@ -13,7 +13,7 @@ from crystal.errors import UsageError
 from crystal.mcp import scopes
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, TOOLS
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.mcp.protocol import McpError
 from crystal.store import Store
 from tests.support.mcp_client import Tools

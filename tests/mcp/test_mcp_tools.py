@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from crystal import Crystal
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.search.engine import search
 from crystal.search.request import MemorySource, SearchRequest, SearchResult
 from crystal.store import Store

@@ -14,7 +14,7 @@ from crystal import Crystal
 from crystal.app.context import open_machine
 from crystal.app.source_list import list_sources
 from crystal.config.paths import SOURCES_FILE
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.store.sync import mirror, mirror_export
 from tests.support.command import crystal
 from tests.support.examples import part_of

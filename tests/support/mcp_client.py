@@ -17,9 +17,9 @@ from crystal.app.projects import granted_project
 from crystal.errors import CrystalError
 from crystal.mcp.arguments import checked
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.offer import ClientContext, CrystalOffer, McpSettings
+from crystal.mcp.handlers import ClientContext, McpSettings, RequestHandlers
 from crystal.mcp.page import ToolAnswer
-from crystal.mcp.protocol import Offer, Server
+from crystal.mcp.protocol import Server, ServerSpec
 from crystal.mcp.stdio import Wire
 from crystal.model.granted import GrantedProject
 
@@ -104,7 +104,7 @@ class Process(Talk):
 
 
 @contextmanager
-def served(offer: Offer) -> Iterator[Talk]:
+def served(spec: ServerSpec) -> Iterator[Talk]:
     """A server in a thread of this process."""
     there, here = os.pipe(), os.pipe()
     with (
@@ -113,7 +113,7 @@ def served(offer: Offer) -> Iterator[Talk]:
         os.fdopen(there[0], "rb", closefd=True),
         os.fdopen(here[1], "wb"),
     ):
-        server = threading.Thread(target=Server(Wire(there[0], here[1]), offer).run)
+        server = threading.Thread(target=Server(Wire(there[0], here[1]), spec).run)
         server.start()
         try:
             yield Talk(to, back)
@@ -123,8 +123,8 @@ def served(offer: Offer) -> Iterator[Talk]:
             assert not server.is_alive()
 
 
-def crystal_offer() -> Offer:
-    return CrystalOffer(ClientContext(), lambda: McpSettings(aliases=True)).offer()
+def crystal_spec() -> ServerSpec:
+    return RequestHandlers(ClientContext(), lambda: McpSettings(aliases=True)).spec()
 
 
 class Tools:
@@ -138,8 +138,8 @@ class Tools:
         max_chars: int = 20_000,
         scopes: tuple[str, ...] | None = None,
     ) -> None:
-        self.tools = CrystalOffer(asker or ClientContext(), lambda: McpSettings(aliases, max_chars), scopes)
-        self.methods = self.tools.offer().methods
+        self.tools = RequestHandlers(asker or ClientContext(), lambda: McpSettings(aliases, max_chars), scopes)
+        self.methods = self.tools.spec().methods
         self.listed = {tool["name"]: tool for tool in self.methods["tools/list"]({})["tools"]}
 
     def call(self, name: str, /, **arguments: object) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from starlette.testclient import TestClient
 
 from crystal.app.context import default_paths
 from crystal.credentials.access import make_grant
-from crystal.mcp.offer import McpSettings
-from crystal.mcp.remote.gate import Rates
+from crystal.mcp.handlers import McpSettings
 from crystal.mcp.remote.server import ServerAddress, make_app
+from crystal.mcp.remote.token_guard import Rates
 from crystal.model.granted import GrantedProject
 from tests.support.event_loop import shared_portal
 from tests.support.mcp_client import INITIALIZE, ROOT

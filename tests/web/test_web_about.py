@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crystal.app.context import default_paths, open_reader
 from crystal.cli.tui.reading import lines_of
-from crystal.mcp.offer import ClientContext
+from crystal.mcp.handlers import ClientContext
 from crystal.store import Store
 from crystal.store.work.index import make_again
 from tests.support.mcp_client import Tools

@@ -1,7 +1,7 @@
-"""MCP's Streamable HTTP: a request is one POST, its answer one JSON object. No session is kept between requests.
+"""Implement MCP's Streamable HTTP: a request is one POST, its answer one JSON object, without sessions.
 
-The server has nothing to say of its own accord, so there is no stream of events: GET is answered by 405, as the
-specification allows.
+The server sends no messages of its own, so it has no stream of events: GET is answered by 405, as the specification
+allows.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from starlette.responses import Response
 from crystal.credentials.access import MAX_GRANTS, Grant
 from crystal.credentials.access_log import AccessLog
 from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
-from crystal.mcp.offer import ClientContext, CrystalOffer, Settings
+from crystal.mcp.handlers import ClientContext, RequestHandlers, Settings
 from crystal.mcp.protocol import (
     BUSY,
     FORBIDDEN,
-    GREETED,
     GREETINGS,
     HEADER_MISMATCH,
     INVALID_PARAMS,
     INVALID_REQUEST,
+    LEGACY,
     MAX_AT_ONCE,
     MAX_WAITING,
     METHOD_NOT_FOUND,
@@ -44,28 +44,28 @@ from crystal.mcp.protocol import (
     unsupported,
     version_of,
 )
-from crystal.mcp.remote.gate import note
+from crystal.mcp.remote.token_guard import log_request
 from crystal.mcp.stdio import encoded
 from crystal.serving.request_checks import read_body
 
 MAX_BODY = 1 << 20
-UNNAMED = "2025-03-26"
-"""The version of a request whose headers name none."""
+DEFAULT_VERSION = "2025-03-26"
+"""The version of a request without the version header."""
 STATUS = {PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400, FORBIDDEN: 403,
           BUSY: 503}  # fmt: skip
 MODERN_STATUS = {**STATUS, INVALID_PARAMS: 400, METHOD_NOT_FOUND: 404}
 NAMED = {"tools/call": "name", "resources/read": "uri"}
 """The parameter that a request of 2026 repeats in the header ``Mcp-Name``."""
 TOOL_NAMES = frozenset(tool.name for tool in (*TOOLS, *ALIASES, *CONNECTOR))
-"""Names that the log may have: others are words of the client."""
+"""Tool names that may be logged; other names are text of the client."""
 
 
 class Transport:
-    """Answers of the MCP server for each token.
+    """MCP server over HTTP, with a dispatcher for each grant.
 
     Args:
-        settings: As for ``CrystalOffer``.
-        log: Notes each request.
+        settings: As for ``RequestHandlers``.
+        log: Gets an entry for each request.
         url: The address of this server, without a path.
     """
 
@@ -107,7 +107,7 @@ class Transport:
             return _sent(error.response(message.id), version)
 
     async def call(self, request: Request, message: RpcMessage, version: str) -> Result:
-        """Return the response to a request that asks the memory.
+        """Return the response to a request for tools or resources.
 
         Raises:
             McpError: Too many requests are waiting.
@@ -122,12 +122,12 @@ class Transport:
             self._waiting -= 1
 
     def answers(self, grant: Grant) -> Dispatcher:
-        """Return the answers for a token; its previews of forgetting stay from one request to the next."""
+        """Return the dispatcher of a grant; it keeps the previews of forgetting between requests."""
         if grant not in self._answers:
             if len(self._answers) > MAX_GRANTS:
                 self._answers.clear()
             client = ClientContext(projects=grant.projects, url=self._url, is_reader="read" in grant.scopes)
-            self._answers[grant] = Dispatcher(CrystalOffer(client, self._settings, grant.scopes).offer())
+            self._answers[grant] = Dispatcher(RequestHandlers(client, self._settings, grant.scopes).spec())
         return self._answers[grant]
 
     def _work(self, message: RpcMessage, version: str, grant: Grant, address: str) -> Result:
@@ -135,36 +135,36 @@ class Transport:
         answer = self.answers(grant).answer(message, version)
         name = message.params.get("name") if message.method == "tools/call" else None
         what = name if isinstance(name, str) and name in TOOL_NAMES else message.method
-        note(self._log, grant, what, outcome_of(answer), time.monotonic() - begun, address)
+        log_request(self._log, grant, what, outcome_of(answer), time.monotonic() - begun, address)
         return answer
 
 
 def challenge(scope: str) -> dict[str, str]:
-    """Return the header that says which scope a token lacks."""
+    """Return the header that names the scope that a token lacks."""
     return {"www-authenticate": f'Bearer realm="crystal", error="insufficient_scope", scope="{scope}"'}
 
 
 def outcome_of(answer: Result) -> str:
-    """Return how a request ended, for the log."""
+    """Return the outcome of a request for the log: ``ok``, ``error`` or ``refused``."""
     if "error" in answer:
         return "refused" if answer["error"]["code"] == FORBIDDEN else "error"
     return "error" if answer["result"].get("isError") else "ok"
 
 
 def _checked_version(message: RpcMessage, headers: Headers) -> str:
-    """Return the version of a request, if its headers say what its body says.
+    """Return the version of a request.
 
     Raises:
-        McpError: They do not, or the version is not spoken here.
+        McpError: The headers differ from the body, or the version is not supported.
     """
     named, header = version_of(message), headers.get("mcp-protocol-version")
     if named is None:
         if header in MODERN:
             raise McpError(INVALID_PARAMS, f"a request of {header} names its version in params._meta")
-        if header is not None and header not in GREETED and message.method != "initialize":
-            known = {"supported": [*GREETED, *MODERN], "requested": header[:40]}
+        if header is not None and header not in LEGACY and message.method != "initialize":
+            known = {"supported": [*LEGACY, *MODERN], "requested": header[:40]}
             raise McpError(UNSUPPORTED_VERSION, f"version {header[:40]!r} is not supported", known)
-        return header or UNNAMED
+        return header or DEFAULT_VERSION
     wanted = {"mcp-protocol-version": named, "mcp-method": message.method}
     if (key := NAMED.get(message.method)) and isinstance(value := message.params.get(key), str):
         wanted["mcp-name"] = value
@@ -175,7 +175,7 @@ def _checked_version(message: RpcMessage, headers: Headers) -> str:
 
 
 def _decoded(value: str) -> str:
-    """Return the value of a header; what is no plain text comes as base64."""
+    """Return the value of a header, decoded if it is in base64."""
     if not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     try:

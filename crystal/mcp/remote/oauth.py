@@ -1,7 +1,7 @@
-"""Sign-in for assistants that take no token by hand: OAuth 2.1 as MCP asks for it, by the package ``mcp``.
+"""Sign in assistants that cannot be given a token: OAuth 2.1 as MCP requires it, with the package ``mcp``.
 
-The user decides on the machine that has the memory: the page in the browser shows a code, and with that code
-``crystal access approve`` makes an access as ``crystal access make`` does: what is served can allow nothing.
+The user approves on the machine that has the memory: the page in the browser shows a code, and with that code
+``crystal access approve`` makes an access as ``crystal access make`` does. The server itself cannot grant access.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from starlette.routing import Route
 
 from crystal.credentials.access import SCOPES, Grant, TokenChecker, hash_of, new_token
 from crystal.credentials.access_requests import SECONDS, AccessRequest, RequestList
-from crystal.mcp.remote.gate import METADATA
+from crystal.mcp.remote.token_guard import METADATA
 from crystal.serving.request_checks import LOCAL_NAMES, is_same
 
 CONSENT = "/consent"
@@ -58,12 +58,12 @@ class PendingSignIn:
     """A sign-in that the user has not approved yet, or whose token was not fetched yet.
 
     Attributes:
-        request: What ``crystal access approve`` reads of it.
-        token: The token that the client gets in the end.
-        client: Its client.
-        params: What the client asked for.
-        code: What the client exchanges for the token; empty until the user has approved.
-        code_ends: When that is over, seconds.
+        request: The entry that ``crystal access approve`` reads.
+        token: The token for the client.
+        client: The client.
+        params: The parameters of the client's request.
+        code: The authorization code, which the client exchanges for the token; empty until the user has approved.
+        code_ends: Time when the code expires, in seconds.
     """
 
     request: AccessRequest
@@ -76,29 +76,29 @@ class PendingSignIn:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the user has taken too long."""
+        """Return True if the time for the user's approval has passed."""
         return self.request.at + SECONDS * 1000 < time.time() * 1000
 
 
 class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
-    """The provider that the handlers ask.
+    """OAuth provider for the handlers of the package ``mcp``.
 
-    A client's id is its own description, signed, so that nothing is stored for who only registers.
+    A client's id is its signed description, so that nothing is stored for a client that only registers.
 
     Args:
-        door: Knows the tokens.
+        tokens: Finds the grant of a token.
         requests: The list that ``crystal access approve`` reads.
         key: Signs the ids of clients.
         url: The server's address, without a path.
     """
 
-    def __init__(self, door: TokenChecker, requests: RequestList, key: bytes, url: str) -> None:
-        self._door, self._requests, self._url = door, requests, url
+    def __init__(self, tokens: TokenChecker, requests: RequestList, key: bytes, url: str) -> None:
+        self._tokens, self._requests, self._url = tokens, requests, url
         self._key = hashlib.blake2b(b"sign-in", key=key).digest()
         self._waiting: dict[str, PendingSignIn] = {}
 
     def routes(self) -> list[Route]:
-        """Return the routes of the authorization server, and what says where it is."""
+        """Return the routes of the authorization server and of its metadata."""
         issuer, resource = AnyHttpUrl(self._url), AnyHttpUrl(f"{self._url}/mcp")
         scopes = ClientRegistrationOptions(enabled=True, valid_scopes=[*SCOPES], default_scopes=["read"])
         return [
@@ -110,7 +110,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     # ---------------------------------------------------------------------------------------------------- clients
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
-        """Give a client an id that says who it is."""
+        """Give a client an id that contains its description."""
         for uri in client_info.redirect_uris or ():
             _refuse_misleading(uri)
         name = " ".join((client_info.client_name or "").split())[:MAX_NAME].strip()
@@ -128,7 +128,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
             client_info.client_secret = self._sign("secret", body)
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
-        """Return what an id says, if it is one of ours."""
+        """Return the client of an id; None if its signature is not valid."""
         body, _, signature = client_id.partition(".")
         if not is_same(signature, self._sign("id", body)):
             return None
@@ -142,7 +142,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     # --------------------------------------------------------------------------------------------------- the code
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
-        """Keep the request; return the address of the page that waits for the user."""
+        """Store the request; return the address of the page that waits for the user."""
         if params.resource is not None and params.resource.rstrip("/") not in (self._url, f"{self._url}/mcp"):
             raise AuthorizeError("invalid_target", "this server has no such resource")
         if not CHALLENGE.fullmatch(params.code_challenge):
@@ -157,7 +157,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         return f"{self._url}{CONSENT}?id={waiting.ident}"
 
     async def _consent(self, request: Request) -> Response:
-        """Show the code until the user has approved it, then lead back to the client."""
+        """Show the code until the user has approved it, then redirect to the client."""
         waiting = self._waiting.get(request.query_params.get("id", ""))
         if waiting is None or waiting.is_over:
             return HTMLResponse("<!doctype html><title>crystal</title><p>This sign-in is over. Begin again.</p>", 410)
@@ -175,7 +175,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         return RedirectResponse(back, 302)
 
     def _granted(self, waiting: PendingSignIn) -> Grant | None:
-        return self._door.find(waiting.token, time.time_ns() // 1_000_000)
+        return self._tokens.find(waiting.token, time.time_ns() // 1_000_000)
 
     def _with_code(self, code: str) -> PendingSignIn | None:
         found = (one for one in self._waiting.values() if one.code and is_same(code, one.code))
@@ -184,7 +184,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
     ) -> AuthorizationCode | None:
-        """Return what a code stands for; the handler compares client, address and PKCE."""
+        """Return the request of a code; the handler checks client, address and PKCE."""
         found = self._with_code(authorization_code)
         if found is None or found.client.client_id != client.client_id:
             return None
@@ -201,7 +201,7 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         client: OAuthClientInformationFull,
         authorization_code: AuthorizationCode,
     ) -> OAuthToken:
-        """Give the token, once."""
+        """Return the token for a code, which is valid once."""
         found = self._with_code(authorization_code.code)
         grant = None if found is None else self._granted(found)
         if found is None or grant is None:
@@ -210,26 +210,26 @@ class SignIn(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, A
         left = None if grant.expires_at is None else max(0, grant.expires_at // 1000 - int(time.time()))
         return OAuthToken(access_token=found.token, expires_in=left, scope=" ".join(grant.scopes))
 
-    # ------------------------------------------------------------- no refresh tokens: who is out begins anew
+    # ------------------------------------------------------------- no refresh tokens: sign in again when one expires
 
     async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
-        """Return None: there are none."""
+        """Return None, because there are no refresh tokens."""
 
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
-        """Refuse: there are none."""
+        """Raise TokenError, because there are no refresh tokens."""
         raise TokenError("unsupported_grant_type", "sign in again")
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Return None: the gate knows the tokens."""
+        """Return None: ``TokenGuard`` checks the tokens."""
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        """Do nothing: the user revokes, see ``crystal access revoke``."""
+        """Do nothing: only the user revokes a token, with ``crystal access revoke``."""
 
 
 def _refuse_misleading(uri: AnyUrl) -> None:
-    """Refuse an address for the token that others can read, or that looks like another one."""
+    """Raise RegistrationError for a redirect URI that others can read, or that looks like a different one."""
     is_local = uri.scheme == "http" and uri.host in LOCAL_NAMES
     if not (uri.scheme == "https" or is_local):
         raise RegistrationError("invalid_redirect_uri", "redirect URIs begin with https, or lead to loopback")

@@ -1,4 +1,4 @@
-"""The same over plain HTTP and JSON, for assistants without MCP: search, fetch, remember; and what describes them."""
+"""Serve search, fetch and remember over plain HTTP and JSON, for assistants without MCP, with an OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.routing import Route
 from crystal import __version__
 from crystal.mcp.catalog import CONNECTOR, REMEMBERING
 from crystal.mcp.protocol import BUSY, FORBIDDEN, McpError, RpcMessage
-from crystal.mcp.remote.http_transport import MAX_BODY, UNNAMED, Transport, challenge
+from crystal.mcp.remote.http_transport import DEFAULT_VERSION, MAX_BODY, Transport, challenge
 from crystal.mcp.tool import Schema, Tool
 from crystal.serving.request_checks import read_body
 
@@ -36,7 +36,7 @@ REFUSALS = {
 SEARCH, FETCH = CONNECTOR
 MAX_DESCRIPTION = 300
 HERE = {"crystal_recent": SEARCH.name, "crystal_search": SEARCH.name, "crystal_get": FETCH.name}
-"""The operations of this interface that stand for the MCP tools which hints name."""
+"""The operations of this interface, by the MCP tool that a hint may name."""
 
 
 def routes(transport: Transport, url: str) -> list[Route]:
@@ -90,7 +90,7 @@ def _operation(tool: Tool, name: str, answer: Schema, body: Schema | None = None
 
 
 def _shortened(text: str) -> str:
-    """Return the sentences that fit into 300 characters: hosted assistants take no more."""
+    """Return the sentences that fit into 300 characters, the limit of hosted assistants."""
     return text if len(text) <= MAX_DESCRIPTION else text[:MAX_DESCRIPTION].rpartition(". ")[0] + "."
 
 
@@ -111,7 +111,7 @@ def _posted(transport: Transport, tool: Tool) -> Callable[[Request], Awaitable[R
 
 
 async def refuse(_: Request, error: Exception) -> Response:
-    """Answer a request to an address that there is not, or by another method, as the others: with JSON."""
+    """Answer a request for an unknown address or with a wrong method, as JSON."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     return JSONResponse({"error": f"there is no such {'method' if status == 405 else 'address'} here"}, status)
 
@@ -125,7 +125,7 @@ async def _call(transport: Transport, request: Request, tool: Tool, arguments: d
     given = arguments if tool.is_json else {**arguments, "response_format": "json"}
     message = RpcMessage(1, "tools/call", {"name": tool.name, "arguments": given})
     try:
-        answer = await transport.call(request, message, UNNAMED)
+        answer = await transport.call(request, message, DEFAULT_VERSION)
     except McpError as error:
         return JSONResponse({"error": error.message}, 503 if error.code == BUSY else 400)
     if "error" in answer:

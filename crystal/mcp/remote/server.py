@@ -1,4 +1,4 @@
-"""Serve the memory over HTTP until somebody stops it."""
+"""Serve the memory over HTTP until the user stops it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from crystal.credentials.access import TokenChecker
 from crystal.credentials.access_log import AccessLog
 from crystal.credentials.access_requests import RequestList
 from crystal.errors import NotConfiguredError, UsageError
-from crystal.mcp.offer import Settings
-from crystal.mcp.remote.gate import Gate, Rates
+from crystal.mcp.handlers import Settings
 from crystal.mcp.remote.http_transport import Transport
 from crystal.mcp.remote.plain import refuse, routes
+from crystal.mcp.remote.token_guard import Rates, TokenGuard
 from crystal.serving.listening import LOOPBACK, checked_certificate, listen, run
 from crystal.serving.request_checks import name_of_host
 from crystal.sync.address import is_loopback
@@ -36,13 +36,13 @@ class ServerAddress:
     """Addresses of the server.
 
     Attributes:
-        host: The address that it listens at.
-        port: None for the usual one.
-        certificate: Its certificate (PEM) for TLS, with ``key``.
-        key: The certificate's key.
-        url: The address that clients use, if it is another one than that.
-        behind_proxy: Whether a proxy is before it, which does TLS.
-        sign_in_key: Signs what clients are told at their sign-in with OAuth; None: there is none.
+        host: The address that it listens on.
+        port: The port; None for the default.
+        certificate: File with its certificate for TLS (PEM); needs ``key``.
+        key: File with the certificate's key.
+        url: The address that clients use, if it differs.
+        behind_proxy: True if a proxy in front of it does TLS.
+        sign_in_key: Signs the ids of OAuth clients; None to disable the sign-in with OAuth.
     """
 
     host: str = LOOPBACK
@@ -54,10 +54,10 @@ class ServerAddress:
     sign_in_key: bytes | None = None
 
     def checked(self) -> ServerAddress:
-        """Return it, if tokens cannot be read on their way here.
+        """Check the options, and return them unchanged.
 
         Raises:
-            UsageError: They could be, or two options do not fit each other.
+            UsageError: Tokens could be read on their way, or two options exclude each other.
         """
         if (self.certificate is None) is not (self.key is None):
             raise UsageError("--tls-cert and --tls-key go together", hint="give both, or none")
@@ -94,16 +94,16 @@ class ServerAddress:
 
 def make_app(places: Places, settings: Settings, site: ServerAddress, url: str, rates: Rates | None = None) -> ASGIApp:
     """Return the application; ``url`` is its address, without a path."""
-    log, door = AccessLog(places.access_log), TokenChecker(places.access)
+    log, tokens = AccessLog(places.access_log), TokenChecker(places.access)
     transport = Transport(settings, log, url)
     mcp = Route(PATH, transport.endpoint, methods=["GET", "POST", "DELETE"])
-    signing, paths = _sign_in(places, door, site.sign_in_key, url)
+    signing, paths = _sign_in(places, tokens, site.sign_in_key, url)
     every = [mcp, *routes(transport, url), *signing]
     app = Starlette(routes=every, exception_handlers={HTTPException: refuse})
-    return Gate(app, door, log, site.names, rates, paths, url)
+    return TokenGuard(app, tokens, log, site.names, rates, paths, url)
 
 
-def _sign_in(places: Places, door: TokenChecker, key: bytes | None, url: str) -> tuple[list[Route], tuple[str, ...]]:
+def _sign_in(places: Places, tokens: TokenChecker, key: bytes | None, url: str) -> tuple[list[Route], tuple[str, ...]]:
     """Return the routes of the sign-in with OAuth, and their paths; none without a key.
 
     Raises:
@@ -115,21 +115,21 @@ def _sign_in(places: Places, door: TokenChecker, key: bytes | None, url: str) ->
         from crystal.mcp.remote.oauth import PATHS, SignIn
     except ModuleNotFoundError as error:
         raise NotConfiguredError("--oauth needs the package mcp", hint=install_command("mcp")) from error
-    return SignIn(door, RequestList(places.access_requests), key, url).routes(), PATHS
+    return SignIn(tokens, RequestList(places.access_requests), key, url).routes(), PATHS
 
 
 def serve(places: Places, settings: Settings, site: ServerAddress, ready: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        places: Where the memory and the list of tokens are.
-        settings: As for ``CrystalOffer``.
-        site: Where.
+        places: Paths of the memory and of the list of tokens.
+        settings: As for ``RequestHandlers``.
+        site: The address of the server.
         ready: Called with the server's address as soon as it listens.
 
     Raises:
-        NotConfiguredError: Nobody may ask.
-        UsageError: The place is not safe, or the certificate cannot be used.
+        NotConfiguredError: There is no token yet.
+        UsageError: The options are not safe, or the certificate cannot be used.
         UnavailableError: The port is taken.
     """
     site = site.checked()

@@ -1,6 +1,6 @@
-"""Map the methods of the protocol to the functions that answer: tools and resources.
+"""Handle the protocol's requests for tools and resources.
 
-Nothing of the memory is imported before the first answer that needs it.
+Nothing of the memory is imported before the first request that needs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from crystal import __version__
 from crystal.errors import CrystalError, UsageError
-from crystal.mcp.protocol import FORBIDDEN, INVALID_PARAMS, McpError, Offer, Result
+from crystal.mcp.protocol import FORBIDDEN, INVALID_PARAMS, McpError, Result, ServerSpec
 from crystal.text.fence import new_nonce
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ INSTRUCTIONS = (
 )
 
 _IMPORTING = threading.Lock()
-"""Two threads that import the same packages in another order would wait for each other."""
+"""Prevents a deadlock of two threads that import the same packages in a different order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,23 @@ class McpSettings:
 
 
 Settings = Callable[[], McpSettings]
-"""Reads the settings; called for each answer, so that a change needs no new server."""
+"""Reads the settings; called for each answer, so that changes apply without a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """The agent at the other end.
+    """The agent that sends the requests.
 
     Attributes:
-        session: Its session's id, if the client tells it: the agent already knows what was said there.
-        folder: The folder that it works in.
-        max_chars: How many characters an answer may have.
+        session: Its session's id, if the client gives it; the agent already knows what was said there.
+        folder: Its working folder.
+        max_chars: Maximum number of characters of an answer.
         previews: The plans of forgetting that it was shown, by their token.
-        url: The address of this server, if the agent asks over HTTP.
-        projects: The projects that it may see, and nothing else; empty: all of the memory.
-        is_reader: Whether it may read what it finds, or would forget.
-        agent: Its name in crystal/config/harnesses.py, if the user's settings of the client say it. What the client
-            says of itself does not count: it would open what is isolated.
+        url: The address of this server, if the agent uses HTTP.
+        projects: The only projects that it may see; empty for the whole memory.
+        is_reader: True if it may read stored text.
+        agent: Its name in crystal/config/harnesses.py, from the user's settings of the client. The client's own
+            statement does not count, because it could name an agent that sees isolated conversations.
     """
 
     session: str | None = None
@@ -83,7 +83,7 @@ class ClientContext:
         return open_reader_for(self.agent, self.folder, projects=self.projects or None)
 
     def inside(self, path: str) -> Path | None:
-        """Return a path in the folder that the agent works in; None for any other."""
+        """Return a path inside the agent's working folder; None for any other."""
         if self.folder is None or "\0" in path:
             return None
         folder = Path(self.folder).resolve()
@@ -91,9 +91,9 @@ class ClientContext:
         return wanted if wanted.is_relative_to(folder) else None
 
     def left_out(self, machine: Machine, arguments: Mapping[str, object]) -> str | None:
-        """Return the session whose messages are left out of an answer, if any.
+        """Return the session whose messages are left out of an answer, or None.
 
-        A session that has ended sends no more requests: its client continues with another, which lacks its messages.
+        The messages of an ended session are not left out: its client continues with a session that lacks them.
         """
         from crystal.store.sessions.sessions import session_named
 
@@ -106,7 +106,7 @@ class ClientContext:
         return None if known is not None and known.ended_at is not None else own
 
     def project(self, machine: Machine) -> tuple[str, str] | None:
-        """Return the known project of the folder, as (folder, name); None if crystal has stored nothing of it."""
+        """Return the project of the working folder, as (folder, name); None if nothing of it is stored."""
         from crystal.app.projects import find_home
 
         return None if self.folder is None else find_home(machine.stores, self.folder)
@@ -120,21 +120,21 @@ class ScopeMissingError(McpError):
         super().__init__(FORBIDDEN, f"this token does not allow to {scope}; {hint}", {"scope": scope})
 
 
-class CrystalOffer:
-    """crystal's tools and resources.
+class RequestHandlers:
+    """Handlers of the methods for tools and resources.
 
     Args:
-        client: Who asks.
+        client: The agent that sends the requests.
         settings: Reads the settings.
-        scopes: What a client elsewhere is allowed; None for an agent on this machine, which has every tool.
+        scopes: The scopes of the client's token; None for an agent on this machine, which has every tool.
     """
 
     def __init__(self, client: ClientContext, settings: Settings, scopes: Collection[str] | None = None) -> None:
         self._client, self._settings, self._scopes = client, settings, scopes
         self._one_at_a_time = threading.Lock()
 
-    def offer(self) -> Offer:
-        """Return what the server answers with."""
+    def spec(self) -> ServerSpec:
+        """Return the server's specification with these handlers."""
         methods: dict[str, Callable[[Mapping[str, Any]], Result]] = {
             "tools/list": lambda params: {
                 "tools": _one_page(
@@ -152,12 +152,12 @@ class CrystalOffer:
             },
             "resources/read": self._read_resource,
         }
-        return Offer("crystal", __version__, INSTRUCTIONS, methods)
+        return ServerSpec("crystal", __version__, INSTRUCTIONS, methods)
 
     def _tools(self) -> dict[str, Tool]:
         from crystal.mcp.catalog import ALIASES, CONNECTOR, TOOLS
 
-        tools = (*TOOLS, *ALIASES) if self._settings_or_usual().aliases else TOOLS
+        tools = (*TOOLS, *ALIASES) if self._settings_or_defaults().aliases else TOOLS
         if self._scopes is not None:
             tools = (*(tool for tool in tools if not tool.needs_folder), *CONNECTOR)
         return {tool.name: tool for tool in tools}
@@ -169,7 +169,7 @@ class CrystalOffer:
         if not self._allows(scope):
             raise ScopeMissingError(scope)
 
-    def _settings_or_usual(self) -> McpSettings:
+    def _settings_or_defaults(self) -> McpSettings:
         """Return the settings, or the defaults if they cannot be read: a tool then reports the error."""
         try:
             return self._settings()
@@ -209,7 +209,7 @@ class CrystalOffer:
 
     def _read_resource(self, params: Mapping[str, Any]) -> Result:
         self._require("read")
-        client = replace(self._client, max_chars=self._settings_or_usual().max_chars)
+        client = replace(self._client, max_chars=self._settings_or_defaults().max_chars)
         return {"contents": _imported("reading").contents(client, params["uri"], new_nonce())}
 
 
@@ -220,13 +220,13 @@ def _imported(name: str) -> Any:
 
 
 def _one_page(params: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a list; refuse a cursor, because it has one page."""
+    """Return a list. Raise McpError for a cursor, because every list has one page."""
     if cursor := params.get("cursor"):
         raise McpError(INVALID_PARAMS, f"there is no page {cursor[:40]!r}: the list has one")
     return rows
 
 
 def _refuse_folder(project: str | None) -> None:
-    """Refuse a path as a project: tools take only names, which say nothing of where a project is."""
+    """Raise UsageError for a path as a project: tools accept only names, which reveal no folders."""
     if project is not None and (any(mark in project for mark in "/\\") or project.strip() in (".", "..", "~")):
         raise UsageError(f"project is {project[:80]!r}, a folder", hint="give the project's name")

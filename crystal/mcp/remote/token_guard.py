@@ -1,6 +1,6 @@
-"""Decide who may pass: the right address, no other page of a browser, a token, and not too often.
+"""Check every request: the server's name, the origin, the token and the rate.
 
-Every request passes ``Gate`` before anything answers it, also one for an address that does not exist.
+Every request passes ``TokenGuard`` before it is answered, even one for an address that does not exist.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ HEADERS = {
     "referrer-policy": "no-referrer",
 }
 METADATA = "/.well-known/oauth-protected-resource/mcp"
-OPEN = ("/openapi.json",)
-"""Paths that everybody may read: they tell nothing of the memory."""
+PUBLIC_PATHS = ("/openapi.json",)
+"""Paths that need no token; they contain nothing from the memory."""
 MAX_FORM = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The limits of an address, its wrong tokens, a token, refusals in the log, signing in, and pages of sign-ins."""
+    """Rate limits: of an address, its wrong tokens, a token, refusals in the log, sign-in, and its pages."""
 
     address: Rate = field(default_factory=lambda: Rate(2_000, 50))
     wrong: Rate = field(default_factory=lambda: Rate(10, 1 / 6))
@@ -47,24 +47,24 @@ class Rates:
     page: Rate = field(default_factory=lambda: Rate(20, 1 / 30))
 
 
-class Gate:
-    """Refuse requests that nobody has allowed.
+class TokenGuard:
+    """Refuse requests without a valid token, from other pages, or above a rate limit.
 
     Args:
-        app: What answers; it finds the grant in ``scope["state"]``.
-        door: Knows the tokens.
-        log: Notes what is refused.
-        names: The names, besides those of loopback, under which clients reach this server.
-        rates: How often.
+        app: The application that gets the accepted requests, with the grant in ``scope["state"]``.
+        tokens: Finds the grant of a token.
+        log: Gets an entry for each refused request.
+        names: The names by which clients reach this server, besides those of loopback.
+        rates: The rate limits.
         sign_in: The paths of the sign-in, which needs no token.
         url: The server's address, without a path.
     """
 
     def __init__(
-        self, app: ASGIApp, door: TokenChecker, log: AccessLog, names: frozenset[str], rates: Rates | None = None,
+        self, app: ASGIApp, tokens: TokenChecker, log: AccessLog, names: frozenset[str], rates: Rates | None = None,
         sign_in: tuple[str, ...] = (), url: str = "",
     ) -> None:  # fmt: skip
-        self._app, self._door, self._log, self._rates = app, door, log, rates or Rates()
+        self._app, self._tokens, self._log, self._rates = app, tokens, log, rates or Rates()
         self._names, self._sign_in, self._url = {*LOCAL_NAMES, *names}, sign_in, url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +81,7 @@ class Gate:
         await (answer or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the answer to a request that may not pass, None for one that may."""
+        """Return the answer to a refused request; None if the request is accepted."""
         host, address = ", ".join(headers.getlist("host")), _address_of(scope)
         if name_of_host(host) not in self._names:
             return _refused(421, "this server does not serve that name", "name it with --url when you start the server")
@@ -95,13 +95,13 @@ class Gate:
             wait = rate.wait(address)
             rate.count(address)
             return self._limited(wait, None, address) if wait else None
-        return None if scope["path"] in OPEN else self._check_token(scope, headers, address)
+        return None if scope["path"] in PUBLIC_PATHS else self._check_token(scope, headers, address)
 
     def _check_token(self, scope: Scope, headers: Headers, address: str) -> Response | None:
         kind, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else ""
         try:
-            grant = self._door.find(given, time.time_ns() // 1_000_000) if given else None
+            grant = self._tokens.find(given, time.time_ns() // 1_000_000) if given else None
         except CrystalError:  # its message names a folder of the user, and anybody may ask
             return _refused(503, "the list of tokens cannot be read", "the user sees why: crystal access list")
         if grant is None:
@@ -113,7 +113,7 @@ class Gate:
         return None
 
     def _unknown(self, given: str, address: str) -> Response:
-        """Refuse a request without a valid token; an address that guesses soon has to wait."""
+        """Refuse a request without a valid token; an address with many wrong tokens has to wait."""
         if wait := self._rates.wrong.wait(address):
             return self._limited(wait, None, address)
         if given:
@@ -131,22 +131,22 @@ class Gate:
         return _refused(429, "too many requests", "wait a moment", {"retry-after": str(math.ceil(wait))})
 
     def _note(self, grant: Grant | None, address: str, outcome: str) -> None:
-        """Note a refusal; those that come by the thousand must not push the rest out of the log."""
+        """Log a refusal, within a rate limit: a flood of refusals must not displace other entries."""
         if not self._rates.logged.wait(""):
             self._rates.logged.count("")
-            note(self._log, grant, "", outcome, 0.0, address)
+            log_request(self._log, grant, "", outcome, 0.0, address)
 
 
 def _address_of(scope: Scope) -> str:
-    """Return where a request came from; what a header of a proxy says is an address, or nothing."""
+    """Return the IP address of a request; ``unknown`` if a proxy's header has no valid one."""
     try:
         return str(ipaddress.ip_address((scope.get("client") or ("",))[0].partition("%")[0]))
     except ValueError:
         return "unknown"
 
 
-def note(log: AccessLog, grant: Grant | None, what: str, outcome: str, seconds: float, address: str) -> None:
-    """Add an entry to the log. What was done is done: if it cannot be noted, standard error says so once."""
+def log_request(log: AccessLog, grant: Grant | None, what: str, outcome: str, seconds: float, address: str) -> None:
+    """Add an entry to the log. If that fails, print the first error to standard error; the request is not affected."""
     ident, label = ("", "") if grant is None else (grant.id, grant.label)
     try:
         log.add(LogEntry(time.time_ns() // 1_000_000, ident, label, what, outcome, round(seconds * 1000), address))
