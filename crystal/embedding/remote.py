@@ -1,4 +1,4 @@
-"""Embed with providers over a network: clean texts, make batches, check answers; one class for each provider."""
+"""Embed with providers over a network: clean texts, make batches, check answers; one class for each protocol."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class RemoteEmbedder(ABC):
     How to add one: docs/how-to/add-an-embedding-provider.md.
 
     Args:
-        chosen: The model, the address, the dimension, and the time limit from the request's first byte to the answer's
-            last.
+        chosen: The provider, the model, the address and the dimension.
         key: The API key; empty for a server that needs none.
     """
 

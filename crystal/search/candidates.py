@@ -1,6 +1,6 @@
-"""Embed the question, and select candidates from the store if there is no index.
+"""Embed the question, and select candidates from the store if the index cannot be used.
 
-Nothing here raises for what a question says, and an embedder that fails costs vectors only.
+No question raises an error here. If the embedder fails, the search continues without vectors.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 FLOORS = {"embedded": 0.25}
 FLOOR = 0.15
-"""The cosine under which two texts have nothing to do with each other, by provider; measured for the embedded model."""
+"""Cosine below which two texts are unrelated, by provider; measured for the embedded model."""
 
 FEW = 1_000
-"""Number of chunks up to which all are ranked where there is no index."""
+"""Number of chunks up to which all are ranked if there is no index."""
 
 MAX_READ = 20_000
-"""Number of the newest texts that are searched for words where there is no index."""
+"""Maximum number of texts, the newest, that are searched for words if there is no index."""
 
 
 # -------------------------------------------------------------------------------------------------- without an index
@@ -39,15 +39,15 @@ MAX_READ = 20_000
 def propose_chunks(
     store: Store, asked: Query, wordings: Sequence[str], scope: SearchScope, vector: QuestionVector, limit: int
 ) -> list[int]:
-    """Return the chunks to rank where there is no index: all if they are few, else those with most of the words.
+    """Return the chunks to rank if there is no index: all if they are few, else those with most of the words.
 
     Args:
         store: The memory.
         asked: The question.
-        wordings: Other ways to put it.
-        scope: What may answer.
-        vector: The question's vector, if there is one: what is nearest to it is proposed, too.
-        limit: How many are proposed for their words, and for their meaning.
+        wordings: Other wordings of it.
+        scope: The filter.
+        vector: The question's vector; if it has data, the chunks nearest to it are added.
+        limit: Maximum number of chunks selected by words, and by vectors.
     """
     few = ids_where(store, scope.sql, scope.values, FEW + 1)
     if len(few) <= FEW:
@@ -60,14 +60,14 @@ def propose_chunks(
 
 
 def note_of_unread(store: Store) -> tuple[str, ...]:
-    """Return a note for the reader if there are texts that are not read for words without an index."""
+    """Return a note for the user if some texts are not searched for words without an index."""
     if not has_more_than(store, MAX_READ):
         return ()
     return (f"the search index is not ready: only the newest {MAX_READ:,} texts were searched for words",)
 
 
 def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope, limit: int) -> list[int]:
-    """Return the chunks that have most of some beginnings of words, of equal texts the newest one."""
+    """Return the chunks that contain the most of some beginnings of words; of equal texts only the newest."""
     counts: dict[int, int] = {}
     seen: set[str] = set()
     for ident, text in newest_texts(store, scope, MAX_READ):
@@ -80,7 +80,7 @@ def _with_most_words(store: Store, beginnings: Sequence[str], scope: SearchScope
 
 
 def _beginnings(store: Store, asked: Query, wordings: Sequence[str]) -> list[str]:
-    """Return what a text has that has the words of a question: phrases, pairs, and the beginnings of words."""
+    """Return substrings of every text with the words of a question: phrases, pairs, and beginnings of words."""
     terms = [*asked.phrases, *asked.terms, *(word for wording in wordings for word in parse_query(wording).terms)]
     found = [stem for term in terms for _, _, stem in stems(store, normalised(term))]
     shared = [stem.removesuffix("i").removesuffix("e") for stem in found]  # Porter: happy, happi; hoping, hope
@@ -93,7 +93,7 @@ def _beginnings(store: Store, asked: Query, wordings: Sequence[str]) -> list[str
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """The question as a vector of the generation that serves; ``note`` says why there is none, or what is missing."""
+    """The question's vector for the serving generation; ``note`` says why it is empty, or which vectors are missing."""
 
     generation: int = 0
     data: bytes = field(default=b"", repr=False)

@@ -1,9 +1,8 @@
 """Deep search: a model rephrases the question and orders the best candidates.
 
-Off by default, and optional: after any failure the search continues without a model, and the reason
-is kept for ``--explain``. What a model says is used as words to search for or as an order of numbers, and as nothing
-else; what it is shown are the question and passages that the search found, fenced as data. Why it is done this way:
-docs/adr/0016-deep-search.md.
+Off by default, and optional: after any failure the search continues without a model, and ``--explain`` shows the
+reason. A model's answer is only used as words to search for, or as an order of numbers. The model sees the question and
+passages that the search found, fenced as data. Decision: docs/adr/0016-deep-search.md.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def expansion_prompt(question: str, now: int) -> str:
 def variants_in(answer: str, question: str) -> tuple[str, ...]:
     """Return up to four wordings in an answer: the strings of JSON, or lines with or without list marks.
 
-    Each is one bounded line without quotation marks, which a search would take for a phrase that an answer must have.
+    Each is one short line without quotation marks, which a search would treat as a phrase that an answer must contain.
     """
     body = body_of(answer)
     if "[" in body or "{" in body:  # JSON, perhaps cut off
@@ -89,7 +88,7 @@ RERANKING_TOKENS = 200
 
 PASSAGE_CHARACTERS = 800
 PASSAGE_TOKENS = 280
-"""Twenty of them fit into the prompt that models are sure to take."""
+"""Maximum tokens of a passage, so that twenty fit into a prompt that every model accepts."""
 _RERANKING_TASK = """\
 Below are a question and numbered passages that a search found for it. Put the numbers of the passages into order: the
 one that answers the question best comes first, those that have nothing to do with it come last. Judge what the
@@ -103,7 +102,7 @@ _NUMBER = re.compile(r"(?<![-0-9])[0-9]{1,4}(?![0-9])")
 
 
 def reranking_prompt(question: str, passages: Sequence[str]) -> str:
-    """Return the prompt that asks for the order of passages; the beginning of each is shown."""
+    """Return the prompt that asks for the order of passages, with the beginning of each."""
     lines = [f"Question: {_line(question, _QUESTION)}", *map(_passage, range(1, len(passages) + 1), passages)]
     return _prompt(_RERANKING_TASK, "passages", "\n".join(lines))
 
@@ -137,10 +136,10 @@ def _prompt(task: str, name: str, data: str) -> str:
 T = TypeVar("T")
 
 PURPOSE = "search"
-"""Purpose of the costs in the ledger, with a cap of its own."""
+"""Purpose of the costs in the ledger; it has its own cap."""
 
 MAX_CHARACTERS = 20_000
-"""Number of characters of an answer that are read."""
+"""Maximum number of characters read of an answer."""
 
 _TASK = """\
 You help a search over the notes of one person. Answer in the form that is asked for, and say nothing else.
@@ -154,11 +153,11 @@ class ChatAsker:
     """A chat model; each call has an entry in the cost ledger and a deadline.
 
     Attributes:
-        model: Who is asked.
-        ledger: Opens the store that costs are booked in, for writing; used in a thread of its own.
-        daily_cap_usd: What deep searches may cost in a UTC day.
+        model: The model.
+        ledger: Opens the store in which costs are recorded, for writing; called in a separate thread.
+        daily_cap_usd: Maximum cost of deep searches in a UTC day.
         now: The time, ms.
-        seconds: After how long nobody waits for the answer any more.
+        seconds: Maximum time to wait for the answer.
     """
 
     model: LanguageModel
@@ -168,10 +167,10 @@ class ChatAsker:
     seconds: float
 
     def ask(self, prompt: str, *, most_tokens: int) -> str:
-        """Ask the model once. A late call may still be booked at its estimate, as it may be billed.
+        """Ask the model once. A call that is too late may still be recorded at its estimate, because it may be billed.
 
         Raises:
-            CrystalError: There is no answer; its message says why, and holds nothing of the prompt.
+            CrystalError: There is no answer; the message gives the reason, without any text of the prompt.
         """
         model = self.model
         if isinstance(model, ChatModel):
@@ -186,11 +185,11 @@ class ChatAsker:
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Run ``work`` in a thread, but wait no longer than ``seconds``; after that it runs on and its result is ignored.
+    """Run ``work`` in a thread and wait at most ``seconds``; after that it continues, but its result is ignored.
 
     Raises:
-        ModelUnavailableError: It is not done in time.
-        CrystalError: What the work raises.
+        ModelUnavailableError: It has not finished in time.
+        CrystalError: Any error that the work raises.
     """
     done: list[T] = []
     failed: list[CrystalError] = []
@@ -219,14 +218,14 @@ RERANKING_SECONDS = 12.0
 
 @dataclass(slots=True)
 class Deep:
-    """Questions of a search to a model, if it may ask one.
+    """The steps of a search that ask a model.
 
     Attributes:
-        asker: Gives who is asked, with so many seconds for it; None when nobody is.
+        asker: Returns the model to ask, given the seconds to wait; None to ask no model.
         now: The time, ms.
         reasons: Why a step was done without a model, for ``--explain``.
-        may_send: Returns those of some chunks of a store that the model may be sent; none of them by default.
-        is_lost: The model could not be reached, and is not asked again.
+        may_send: Returns the chunks of a store that may be sent to the model; none by default.
+        is_lost: True once the model could not be reached; it is not asked again.
     """
 
     asker: Callable[[float], ChatAsker] | None
@@ -236,7 +235,7 @@ class Deep:
     is_lost: bool = False
 
     def expand(self, question: str) -> tuple[str, ...]:
-        """Return the question and up to four other wordings; the question alone when there is no answer."""
+        """Return the question and up to four other wordings; only the question without an answer."""
         if not any(character.isalnum() for character in question):
             return (question,)
         failed = "no other wordings"
@@ -247,7 +246,7 @@ class Deep:
         return (question, *variants)
 
     def rerank(self, question: str, passages: Sequence[str]) -> list[int] | None:
-        """Return the order of the first twenty passages, those that the answer names first; None when there is none."""
+        """Return the order of the first twenty passages, those named by the answer first; None without an answer."""
         shown = passages[:MAX_PASSAGES]
         if len(shown) < 2:
             return list(range(len(shown)))
@@ -262,7 +261,7 @@ class Deep:
         return order + [at for at in range(len(shown)) if at not in order]
 
     def _ask(self, seconds: float, prompt: str, most_tokens: int, failed: str) -> str | None:
-        """Return the model's answer; None without one, with the reason noted."""
+        """Return the model's answer; None without an answer, after recording the reason."""
         if self.asker is None or self.is_lost:
             return None
         try:

@@ -1,10 +1,10 @@
 """Search one or more memories for a question, and return hits.
 
-This package promises that no question and no filter raises, that nothing is returned which a filter excludes, that
-the same store gives the same order twice, and that keyword search works without the vectors and the index.
+This package guarantees that no question and no filter raises an error, that no filtered text is returned, that the same
+store gives the same order each time, and that keyword search works without vectors and without the index.
 
-The derived index ranks (docs/adr/0018-ranking.md). Where it is missing, stale or damaged, an index in memory takes its
-place, of the chunks that SQLite puts first. Where there is a mirror of home's memory, both are searched as one
+The derived index ranks (docs/adr/0018-ranking.md). If it is missing, stale or damaged, an index in memory of the most
+promising chunks replaces it. A mirror of home's memory is searched together with the own memory
 (docs/adr/0014-mirror.md).
 """
 
@@ -44,16 +44,16 @@ Notes = tuple[str, ...]
 Ranked = TypeVar("Ranked")
 
 FUSED = 50
-"""Minimum number of answers of each wording that are compared."""
+"""Minimum number of answers to each wording that are combined."""
 CANDIDATES = 250
-"""Minimum number of answers that each engine of the store proposes where there is no index."""
+"""Minimum number of answers that each engine of the store proposes if there is no index."""
 
 
 def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
     """Search one or two memories.
 
     Args:
-        sources: This machine's own memory, and the mirror of home's if it is to be searched as one with it.
+        sources: This machine's own memory, then the mirror of home's, if it is searched too.
         request: The question.
     """
     if request.wordings:
@@ -62,7 +62,7 @@ def search(sources: Sequence[MemorySource], request: SearchRequest) -> SearchRes
 
 
 def _search_each_wording(sources: Sequence[MemorySource], request: SearchRequest) -> SearchResult:
-    """Search each wording, and take the mean of the scores that an answer gets from each; of cosines the highest."""
+    """Search each wording, and score each answer by the mean of its scores, or by its highest cosine."""
     alone = replace(request, wordings=(), limit=max(request.limit, FUSED))
     others = [replace(alone, query=text, how=replace(request.how, deep=None)) for text in request.wordings]
     results = [search(sources, one) for one in (alone, *others)]
@@ -85,15 +85,15 @@ def _search_each_wording(sources: Sequence[MemorySource], request: SearchRequest
 def search_project_first(
     sources: Sequence[MemorySource], request: SearchRequest, project: str
 ) -> tuple[SearchResult, bool]:
-    """Search one project, and everything if no word of the question is in it and a wider search does better.
+    """Search one project; if it has no word of the question, search everything, and take the better result.
 
     Args:
         sources: As for ``search``.
-        request: The question; the project of its filters is not looked at.
-        project: The project to begin with: a name or a folder.
+        request: The question; the project of its filters is ignored.
+        project: The project, as a name or a folder.
 
     Returns:
-        The answer, and whether it is that of the project alone.
+        The result, and True if it is only of the project.
     """
     question = _Question.of(sources, request)  # embedded only once
     inside = question.answer(replace(request.filters, project=project, general=True))
@@ -107,7 +107,7 @@ def search_project_first(
 def _reorder(
     deep: Deep, places: Sequence[SearchedStore], question: str, answers: Sequence[RankedAnswer]
 ) -> list[int] | None:
-    """Let the model put those answers into order that it may be sent."""
+    """Let the model order the answers that may be sent to it."""
     allowed: set[Ref] = set()
     for number, place in enumerate(places):
         idents = [one.ref[1] for one in answers if one.ref[0] == number]
@@ -130,9 +130,9 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A prepared question: parsed, and embedded only once, however often it is searched.
+    """A prepared question: parsed and embedded once, even if it is searched several times.
 
-    ``wordings`` are other words for it, ``dates`` its dates in digits; both count less than its words in ``asked``.
+    ``wordings`` are other wordings, ``dates`` its dates in digits; both count less than the words in ``asked``.
     """
 
     sources: Sequence[MemorySource]
@@ -204,14 +204,14 @@ class _Question:
             return self._nearest(places)
         if self.is_time_alone:
             return self._latest(places)
-        if not self.asked.has_words:  # pictures
+        if not self.asked.has_words:  # only symbols, such as emoji
             answers = list_showing(places, self.asked.text, self.request.limit)
             if answers:
                 return _Found(answers, ("the latest that have it",))
         return self._best(places)
 
     def _best(self, places: Sequence[SearchedStore]) -> _Found:
-        """Return the best by words and meaning."""
+        """Return the best answers by words and meaning."""
         from crystal.search.ranking.order import RankingRequest, rank
         from crystal.search.ranking.scoring import Preferences
 
@@ -253,11 +253,11 @@ class _Question:
     def _with_indexes(
         self, places: Sequence[SearchedStore], ranked: Callable[[Sequence[Field], Query], Ranked]
     ) -> tuple[Ranked, Query, Notes, Notes]:
-        """Rank with the index of each memory, or one in memory where its files cannot be used.
+        """Rank with the index of each memory, or with an index in memory if its files cannot be used.
 
         Returns:
-            What was ranked, the question without phrases that nothing has, the note that says so, and why an index in
-            memory took the place of the files.
+            The ranking, the question without phrases that no text contains, the note about those, and why the files of
+            the index were not used.
         """
         from crystal.search.index.index_files import IndexDamagedError
         from crystal.search.ranking.order import fields_of
@@ -295,7 +295,7 @@ class _Question:
         return index_of_chunks(store, ids)
 
     def _latest(self, places: Sequence[SearchedStore]) -> _Found:
-        """Return the latest turns in the times asked for; if there are none, within twice that span on either side."""
+        """Return the latest turns in the requested times; if there are none, from up to two spans before and after."""
         words = ", ".join(dict.fromkeys(f'"{span.words}"' for span in self.times))
         spans = [(span.start, span.end) for span in self.times]
         answers = list_latest(places, spans, self.request.limit)
@@ -323,19 +323,19 @@ class _Question:
 
 
 def _means_something(character: str) -> bool:
-    """Return True for a letter, a digit, or a picture that a model may know."""
+    """Return True for a letter, a digit, or a symbol such as an emoji, which a model may know."""
     return character.isalnum() or unicodedata.category(character) == "So"
 
 
 def _nothing(mode: Mode, asked: Query) -> str:
-    """Return why an answer is empty."""
+    """Return the note that says why the result is empty."""
     what = ["contains a word of the question"] if asked.has_words else []
     what += ["is close to it in meaning"] if mode != "keywords" and asked.has_meaning else []
     return f"no text {' or '.join(what) or 'contains this'}"
 
 
 def _joined(notes: Iterable[tuple[MemorySource, Notes]]) -> Notes:
-    """Return the notes of each memory; those of the mirror alone are marked ``mirror:``."""
+    """Return the notes of each memory; notes that only the mirror has begin with ``mirror:``."""
     found: list[str] = []
     for source, said in notes:
         new = [note for note in said if note and note not in found]

@@ -1,6 +1,6 @@
-"""Find the words of a question in a text, by stem, phrase and substring, and explain why the text is a hit.
+"""Find the words of a question in the text of a hit, by stem, phrase and substring, and explain why it is a hit.
 
-For showing hits. It reads nothing from the store but its tokenizer.
+Only the tokenizer of the store is used.
 """
 
 from __future__ import annotations

@@ -54,30 +54,30 @@ class Slow:
 
 
 def test_a_slow_answer_keeps_no_other_waiting() -> None:
-    slow = Slow()
-    with served(slow.spec()) as talk:
+    server = Slow()
+    with served(server.spec()) as talk:
         slow = talk.start("tools/list")
-        slow.begun.acquire()
+        server.begun.acquire()
         assert talk.ask("ping")["result"] == {}
-        slow.go_on.set()
+        server.go_on.set()
         assert talk.answer_to(slow)["result"] == {"tools": []}
 
 
 def test_what_is_cancelled_is_not_answered_nor_begun() -> None:
-    slow = Slow()
-    with served(slow.spec()) as talk:
+    server = Slow()
+    with served(server.spec()) as talk:
         running = [talk.start("tools/list") for _ in range(MAX_AT_ONCE)]
         for _ in running:
-            slow.begun.acquire()
+            server.begun.acquire()
         waiting = talk.start("tools/list", ident="waiting")
         for ident in (running[0], waiting, "nobody"):
             talk.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ident}})
         assert talk.ask("ping")["result"] == {}
-        slow.go_on.set()
+        server.go_on.set()
         answered = {talk.read()["id"] for _ in running[1:]}
         assert talk.ask("ping")["result"] == {}
     assert answered == set(running[1:])
-    assert (talk.others, slow.served) == ([], MAX_AT_ONCE)
+    assert (talk.others, server.served) == ([], MAX_AT_ONCE)
 
 
 def test_a_bug_in_an_answer_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

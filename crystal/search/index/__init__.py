@@ -1,7 +1,7 @@
-"""The derived index beside crystal.db: words and vectors in mapped files, rebuilt whenever they are lost.
+"""Maintain the derived index beside crystal.db: words and vectors in mapped files, rebuilt whenever they are lost.
 
-crystal.db is the truth; nothing here is needed for correctness. ``open_index`` (in ``reader``) reads it,
-``bring_up_to_date`` keeps it.
+Every result can be computed from crystal.db alone; the index makes it fast. ``open_index.open_index`` opens it for a
+search, ``bring_up_to_date`` updates it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crystal.store import Store
 from crystal.store.search import index_log
 
 MAX_FRESH = 5_000
-"""More chunks than this are not read at every search: the index is behind then."""
+"""Maximum number of new chunks that a search reads beside the files; with more, the index counts as behind."""
 
 MAX_ENTRIES = 50_000
 
@@ -27,13 +27,13 @@ def bring_up_to_date(
 ) -> bool:
     """Add new chunks to the index. If there are none, this costs one SELECT and a check of the files.
 
-    Call it outside of transactions, and in one process at a time (two do no harm, but one of them works in vain).
+    Call it outside of transactions, and in one process at a time: two do no harm, but the work of one is lost.
 
     Returns:
-        True when something is left for the next call.
+        True if work is left for the next call.
 
     Raises:
-        StoreBusyError, StoreFullError, OSError: The index is as it was, or further; nothing else is touched.
+        StoreBusyError, StoreFullError, OSError: The index is unchanged, or partly updated; nothing else is changed.
     """
     folder = folder_of(store.path)
     if not index_log.has_news(store) and not index_log.has_changed_files(store):
@@ -44,7 +44,7 @@ def bring_up_to_date(
 
 
 def why_unusable(store: Store, folder: Path) -> str | None:
-    """Return why searches cannot use the index, None if they can. Reads the list and no file.
+    """Return why searches cannot use the index, None if they can. Checks the list and the files' sizes, reads no file.
 
     Call it inside ``store.reading()``.
     """
@@ -52,7 +52,7 @@ def why_unusable(store: Store, folder: Path) -> str | None:
 
 
 def why_unready(store: Store, state: index_log.State | None) -> str | None:
-    """Return the same without a look at the files, which ``open_index`` proves one by one."""
+    """Return the same without checking the files, which ``open_index`` checks one by one."""
     if state is None:
         return "it is not made yet"
     if state.format != index_log.FORMAT:
@@ -67,9 +67,9 @@ def why_unready(store: Store, state: index_log.State | None) -> str | None:
 
 
 def _lost_file(store: Store, folder: Path) -> str | None:
-    """Return the name of a file that is missing or has another size, and what is wrong with it; None if none is.
+    """Return a description of a file that is missing or has another size; None if no file is.
 
-    Another time is no reason: a copied or restored file has one, and ``open_index`` compares its content then.
+    Another modification time is allowed, because copied files have one; ``open_index`` then compares the content.
     """
     for name, size, _ in index_log.places(store):
         try:
@@ -82,10 +82,10 @@ def _lost_file(store: Store, folder: Path) -> str | None:
 
 
 def discard(db: Path) -> None:
-    """Delete the index of a store that is deleted: it has its words."""
+    """Delete the index of a deleted store, because it contains the store's words."""
     folder = folder_of(db)
     for path in folder.glob(f"*{index_log.SUFFIX}*"):
         path.unlink(missing_ok=True)
     for empty in (folder, folder.parent):
-        with contextlib.suppress(OSError):  # something else is in it, or it is not there
+        with contextlib.suppress(OSError):  # it contains other files, or does not exist
             empty.rmdir()

@@ -1,4 +1,4 @@
-"""Types of arrays, by what their numbers are."""
+"""Define types of arrays, by the meaning of their numbers."""
 
 from typing import Any
 
@@ -11,4 +11,4 @@ Mask = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 Ordinals = Ints
-"""Places of documents: through all parts, or in one."""
+"""Numbers of documents, counted through all parts or within one part."""

@@ -1,7 +1,7 @@
-"""Attributes of the documents in one part of the index, and their order.
+"""Order the documents of one part of the index, and store their attributes as arrays.
 
-Documents are conversation by conversation, each in the order of its turns: the neighbours of a document are the ones
-before and after it, unless it is the ``first`` of its conversation. What belongs to no session has no neighbours.
+Documents are grouped by conversation, each in the order of its turns, so that the neighbours of a document are its
+neighbours in the conversation, except before the ``first``. Documents without a session have no neighbours.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NUMBERS = {
     "part": "<i4",
     "start": "<i4",
 }
-"""Attributes that are numbers, 0 where there is none; ``NO_TIME`` for ``ts``."""
+"""Attributes that are numbers; 0 if missing, ``NO_TIME`` for ``ts``."""
 
 NAMES = ("role", "source", "agent", "device", "branch", "subagent")
-"""Attributes that are strings: each part has codes, and a list of strings in its directory; "" is none."""
+"""Attributes that are strings, stored as codes with a list of strings for each part; "" if missing."""
 
 ROLES = {"is_user": "user", "is_assistant": "assistant"}
-"""Attributes that compare the role, which is quicker than to compare strings."""
+"""Boolean attributes made from the role, which is faster than comparing strings."""
 
 LENGTH = "<u2"
 MAX_WORDS = 65_535
@@ -41,7 +41,7 @@ MAX_WORDS = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """The attributes of some documents in order; ``order[i]`` is the new place of the document that came as i-th."""
+    """The attributes of some ordered documents; ``order[i]`` is the new index of the i-th input document."""
 
     arrays: dict[str, Array]
     names: dict[str, list[str]]
@@ -49,7 +49,7 @@ class Documents:
 
 
 def documents_of(rows: Sequence[DocumentRow], lengths: Sequence[int]) -> Documents:
-    """Arrange documents as they come from the store."""
+    """Order documents that come from the store in any order."""
     numbers = {name: _numbers(name, [getattr(row, name) or 0 for row in rows]) for name in NUMBERS}
     numbers["ts"] = _numbers("ts", [NO_TIME if row.ts is None else row.ts for row in rows])
     numbers["length"] = np.minimum(np.array(lengths, np.int64), MAX_WORDS).astype(LENGTH)
@@ -62,14 +62,14 @@ def documents_of(rows: Sequence[DocumentRow], lengths: Sequence[int]) -> Documen
 def merge_documents(
     parts: Sequence[tuple[Mapping[str, Any], Mapping[str, Array]]], kept: Sequence[Array]
 ) -> tuple[Documents, list[Array]]:
-    """Rearrange the documents of some parts.
+    """Merge the documents of some parts.
 
     Args:
-        parts: For each the lists of its strings, and its arrays.
-        kept: For each the documents that are taken over, as booleans.
+        parts: For each part its lists of strings, and its arrays.
+        kept: For each part a mask of the documents to keep.
 
     Returns:
-        The documents, and for each part the new place of each of its documents, -1 for those left out.
+        The documents, and for each part the new index of each document, -1 for those left out.
     """
     together = {
         name: np.concatenate([arrays[name][keep] for (_, arrays), keep in zip(parts, kept, strict=True)])
@@ -82,7 +82,7 @@ def merge_documents(
         for (lists, arrays), keep in zip(parts, kept, strict=True):
             codes = arrays[name][keep]
             new = np.full(len(lists[name]), -1, np.int64)
-            for code in np.unique(codes):  # a name that no document has any more is forgotten
+            for code in np.unique(codes):  # names that no document has any more are dropped
                 new[code] = known.setdefault(lists[name][code], len(known))
             recoded.append(new[codes].astype("<i4"))
         together[name], names[name] = np.concatenate(recoded), list(known)
@@ -129,7 +129,7 @@ def _arranged(arrays: dict[str, Array], names: dict[str, list[str]]) -> Document
 
 
 def narrowed(numbers: Array) -> Array:
-    """Return whole numbers in the smallest type that holds them all."""
+    """Return integers in the smallest type that can represent all of them."""
     low, high = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     kinds = ("|u1", "<u2", "<u4", "<i8") if low >= 0 else ("|i1", "<i2", "<i4", "<i8")
     return numbers.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
@@ -142,7 +142,7 @@ def distinct(numbers: Array) -> Array:
 
 
 def within(ts: Array, spans: Sequence[tuple[int, int]]) -> Array:
-    """Return a mask of the times that are in one of some spans."""
+    """Return a mask of the times that are inside any of the spans."""
     inside = np.zeros(len(ts), np.bool_)
     for start, end in spans:
         inside |= (ts >= start) & (ts < end) & (ts != NO_TIME)

@@ -1,13 +1,13 @@
-"""BM25 over documents, twice: of each document alone, and of each with its neighbours in the conversation.
+"""Compute BM25 twice: of each document alone, and of each with its neighbours in the conversation.
 
     own[d]    += weight * tf * (K1 + 1) / (tf + K(d)),    K(d)  = K1 * (FLAT + max(0, L - FREE) / SPAN)
     padded[d] += weight * tp * (K1 + 1) / (tp + Kp(d)),   Kp(d) = K1 * (FLAT + max(0, Lp - FREE_PADDED) / SPAN_PADDED)
 
-tf is how often the document has the word, L how many words it has; tp and Lp are the sums of those over the document
-and its neighbours. Short documents are all alike: what is said in a few words is not better for it.
+tf is the number of times that the document has the word, L its number of words; tp and Lp are the sums over the
+document and its neighbours. All short documents count as equally long: brevity alone does not raise a score.
 
-The rare words of a question come first. Where many documents have some, its frequent words are counted in the best of
-these alone (docs/adr/0017-derived-index.md).
+Rare words of a question are scored first. If many documents have some of them, frequent words are then counted only in
+the best of these documents (docs/adr/0017-derived-index.md).
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from crystal.search.index.array_types import Array, Floats, Mask
 from crystal.search.index.index_parts import IndexPart
 
 Terms = Sequence[tuple[Sequence[bytes], float]]
-"""For each word its alternatives, counted together, and its weight."""
+"""Words, each with its alternatives, which are counted together, and its weight."""
 Best = Callable[[Floats, Floats, float], "Array | None"]
-"""Given the scores so far, and what the other words weigh, returns the documents to count these in, None for all."""
+"""Returns the documents in which the remaining words are counted (None: all), given the scores and their weight."""
 Spots = Sequence[tuple[IndexPart, slice, Array]]
-"""Some documents by parts: a part, where its documents are among all of them, and their places in the part."""
+"""Documents by part: the part, the slice of its documents among all of them, and their indexes in the part."""
 
 K1, FLAT = 0.8, 0.25
 FREE, SPAN = 30, 100
 FREE_PADDED, SPAN_PADDED = 60, 200
 
 DENSE = 64
-"""A word is frequent if more than one in so many documents has it."""
+"""A word is frequent if more than one in this many documents has it."""
 BLOCK = 32_768
-"""Documents that are scored at once: they stay in the processor's cache."""
+"""Number of documents that are scored together, so that they fit into the processor's cache."""
 SELECTIVE = 16
-"""A mask that leaves less than one document of so many: only those are looked at."""
+"""If a mask leaves fewer than one in this many documents, only those are scored."""
 
 
 class Scorer:
-    """Scores the documents of some parts. Keeps from one question to the next what it needs of them."""
+    """Scores the documents of some parts; keeps data about them between questions."""
 
     def __init__(self, parts: Sequence[IndexPart]) -> None:
         self.parts = tuple(parts)
@@ -59,14 +59,14 @@ class Scorer:
             self._padded[start:end] = _saturation(self._with_neighbours(length, start, end), FREE_PADDED, SPAN_PADDED)
 
     def add(self, terms: Terms, mask: Mask | None, own: Floats, padded: Floats, best: Best | None) -> None:
-        """Add the scores of words to those of the documents that a mask leaves; others become 0.
+        """Add the scores of words to those of the documents in a mask; others become 0.
 
         Args:
             terms: The words.
-            mask: The documents, None for all.
+            mask: The documents; None for all.
             own: The scores of each document alone.
-            padded: Those of each with its neighbours.
-            best: Chooses the documents that frequent words are counted in; None for all.
+            padded: The scores of each document with its neighbours.
+            best: Chooses the documents in which frequent words are counted; None for all.
         """
         only, hidden = None, None
         if mask is not None:
@@ -91,7 +91,7 @@ class Scorer:
             own[hidden], padded[hidden] = 0.0, 0.0
 
     def own(self, places: Array, terms: Terms) -> Floats:
-        """Return the scores of some documents, which come ascending, each alone."""
+        """Return the scores of some documents, in ascending order, without their neighbours."""
         scores, saturation = np.zeros(len(places), np.float32), self._own[places]
         spots = self._spots(places)
         for words, weight in terms:
@@ -99,7 +99,7 @@ class Scorer:
         return scores
 
     def _counted(self, terms: Terms) -> Iterator[tuple[int, Sequence[bytes], float]]:
-        """Yield the words that occur, with how many documents have them."""
+        """Yield the words that occur, with the number of documents that have them."""
         for words, weight in terms:
             spans = {word: sum(end - start for start, end in self._spans(word)) for word in words}
             if total := sum(spans.values()):
@@ -131,7 +131,7 @@ class Scorer:
     def _add_among(
         self, only: Array, counted: Sequence[tuple[int, Sequence[bytes], float]], own: Floats, padded: Floats
     ) -> None:
-        """Add the scores of words to those of some documents, which come ascending."""
+        """Add the scores of words to those of some documents, in ascending order."""
         near = np.zeros(self.size + 2, np.bool_)
         near[only] = near[only + 1] = near[only + 2] = True
         some = np.flatnonzero(near[1:-1])
@@ -144,14 +144,14 @@ class Scorer:
             padded[only] += _gain(both, saturation[1], weight)
 
     def _with_neighbours(self, numbers: Floats, start: int, end: int) -> Floats:
-        """Return numbers of some documents with those of their neighbours; the first number is of none."""
+        """Add the numbers of neighbours to those of some documents; ``numbers`` begins with an extra zero."""
         both = numbers[start:end] * self._joined[start:end]
         both += numbers[start + 1 : end + 1]
         both += numbers[start + 2 : end + 2] * self._joined[start + 1 : end + 1]
         return np.asarray(both)
 
     def _scatter(self, words: Sequence[bytes], times: Floats) -> list[Array]:
-        """Count words in the documents that have them, which are returned."""
+        """Count words in the documents that have them; return these documents."""
         found = []
         for number, word in enumerate(words):
             for part, start, (first, last) in zip(self.parts, self._starts, self._spans(word), strict=False):
@@ -164,14 +164,14 @@ class Scorer:
         return found
 
     def _spots(self, some: Array) -> Spots:
-        """Return documents, which come ascending, by the parts that hold them."""
+        """Group documents, in ascending order, by their parts."""
         cuts = pairwise(np.searchsorted(some, self._starts).tolist())
         places = zip(self.parts, self._starts, cuts, strict=False)
         return [(part, slice(*cut), some[slice(*cut)] - start) for part, start, cut in places if cut[0] < cut[1]]
 
 
 def scorer_of(parts: Sequence[IndexPart]) -> Scorer:
-    """Return what scores some parts; the first one keeps it."""
+    """Return the scorer of some parts, which is cached in the first one."""
     known = cast("Scorer | None", parts[0].scorer)
     if known is None or known.parts != tuple(parts):
         parts[0].scorer = known = Scorer(parts)
@@ -179,7 +179,7 @@ def scorer_of(parts: Sequence[IndexPart]) -> Scorer:
 
 
 def _times_among(spots: Spots, count: int, words: Iterable[bytes]) -> Floats:
-    """Return how often some documents have words, counted together."""
+    """Return how often each document has any of the words."""
     times = np.zeros(count, np.float32)
     for word in words:
         for part, here, documents in spots:

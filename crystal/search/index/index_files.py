@@ -1,11 +1,12 @@
-"""Memory-mapped files of arrays: the arrays, then a directory with the checksum of each.
+"""Read and write memory-mapped files of arrays: the arrays, then a directory with the checksum of each.
 
     CRYSIDX1, padded to 64 bytes
     the arrays, little-endian, each at a multiple of 64
     the directory: JSON
-    20 bytes: where the directory begins (u64), its CRC-32 (u32), CRYSIDX1
+    20 bytes: offset of the directory (u64), its CRC-32 (u32), CRYSIDX1
 
-Opening looks at the directory and at the time of the file; ``check`` and another time make it read everything.
+Opening a file checks its directory and its modification time; the whole file is read if the time differs, and by
+``check_file``.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ TEMPORARY = ".tmp"
 
 
 SYMPTOMS = (IndexError, ValueError, KeyError, OverflowError, MemoryError, TypeError)
-"""Errors that wrong bytes in a file can lead to."""
+"""Errors that wrong bytes in a file can cause."""
 
 
 class IndexDamagedError(Exception):
-    """A file of the index is missing, or not as it was written. It is rebuilt; nothing is lost."""
+    """A file of the index is missing, or differs from what was written. The index is rebuilt; nothing is lost."""
 
 
 def raises_index_damaged(method: Callable[P, R]) -> Callable[P, R]:
@@ -107,7 +108,7 @@ def prove_room(folder: Path, size: int) -> None:
     """Check that files can be written, before there is work that would be lost.
 
     Raises:
-        OSError: The folder cannot be written, or the disk has no room for so many bytes.
+        OSError: The folder cannot be written, or the disk has fewer free bytes.
     """
     make_folder(folder)
     probe = path_of(folder, f"probe-{os.urandom(8).hex()}")
@@ -118,7 +119,7 @@ def prove_room(folder: Path, size: int) -> None:
 
 
 def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> WrittenFile:
-    """Write arrays into a new file, durably. One that cannot be finished is deleted: a full disk has its space back."""
+    """Write arrays to a new file, durably. An unfinished file is deleted, so that a full disk gets its space back."""
     make_folder(path.parent)
     temporary = path.with_name(path.name + TEMPORARY)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
@@ -136,7 +137,7 @@ def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, Array])
 
 
 def _write_arrays(file: BinaryIO, meta: Mapping[str, Any], arrays: Mapping[str, Array]) -> int:
-    """Write everything but the name; return the checksum of the directory."""
+    """Write the content of a file; return the checksum of the directory."""
     file.write(MAGIC)
     listed: dict[str, dict[str, Any]] = {}
     for name, array in arrays.items():
@@ -164,7 +165,7 @@ def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
     """Map a file.
 
     Raises:
-        IndexDamagedError: It is missing, or not the one that was written.
+        IndexDamagedError: It is missing, or differs from what was written.
     """
     is_same(path, written)
     mapped, directory = _directory(path, written)
@@ -181,23 +182,23 @@ def open_file(path: Path, written: WrittenFile | PartFile) -> IndexFileContents:
 
 
 def is_same(path: Path, written: WrittenFile | PartFile) -> None:
-    """Check that a file is as it was written, without reading it.
+    """Check that a file has the recorded size and time, without reading it.
 
     Raises:
-        IndexDamagedError: It is missing, or was changed since.
+        IndexDamagedError: It is missing, or has changed.
     """
     if _written_at(path, written) != written.mtime_ns:
         raise IndexDamagedError(f"{path.name} was touched")
 
 
 def proven(path: Path, written: PartFile) -> PartFile:
-    """Return what is known of a file with its present time; of another time than recorded, it is read and compared.
+    """Return the record of a file with its present time; if that differs from the recorded time, compare its content.
 
-    Copying, restoring and syncing change times alone: such an index is as good, and reading it is faster than not
-    using it.
+    Copying, restoring and syncing change only the time: such a file is usable, and reading it is faster than searching
+    without the index.
 
     Raises:
-        IndexDamagedError: It is missing, or not as it was written.
+        IndexDamagedError: It is missing, or differs from what was written.
     """
     mtime_ns = _written_at(path, written)
     if mtime_ns == written.mtime_ns:
@@ -207,7 +208,7 @@ def proven(path: Path, written: PartFile) -> PartFile:
 
 
 def _written_at(path: Path, written: WrittenFile | PartFile) -> int:
-    """Return the time of a file, whose size must be as it was."""
+    """Return the modification time of a file; raise IndexDamagedError if its size has changed."""
     try:
         found = path.stat()
     except OSError as error:
@@ -223,10 +224,10 @@ def _check_once(path: Path, written: PartFile, _mtime_ns: int) -> None:
 
 
 def check_file(path: Path, written: WrittenFile | PartFile) -> None:
-    """Read a whole file, and compare it with its checksums; its time does not matter.
+    """Read a whole file and compare it with its checksums; ignore its modification time.
 
     Raises:
-        IndexDamagedError: It is not as it was written.
+        IndexDamagedError: It differs from what was written.
     """
     mapped, directory = _directory(path, written)
     with memoryview(mapped) as view:
@@ -252,11 +253,11 @@ def _directory(path: Path, written: WrittenFile | PartFile) -> tuple[mmap.mmap, 
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """Return every file that this package ever writes, finished or not."""
+    """Return all files of this package in a folder, finished or not."""
     return (path for ending in (SUFFIX, SUFFIX + TEMPORARY) for path in folder.glob(f"*{ending}"))
 
 
 def remove_file(path: Path) -> None:
-    """Delete a file, later if that must wait: Windows keeps files that are open."""
+    """Delete a file if the system allows it: Windows does not delete open files, and a later sweep does."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)

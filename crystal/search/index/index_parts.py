@@ -1,6 +1,6 @@
-"""Parts of the index: documents and their words, built from the store or from other parts, in memory or in a file.
+"""Build and open parts of the index: documents and their words, from the store or from other parts.
 
-What the files do not have yet is a part and vectors in memory, kept until the store changes.
+Chunks that are not in the files yet are a part and vectors in memory, kept until the store changes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from crystal.store.search.tokenizer import tokenizer
 Opened = TypeVar("Opened")
 
 MAX_DOCUMENTS = 49_152
-"""Documents of one part: bounds the memory that building or merging takes."""
+"""Maximum documents of one part, which limits the memory for building and merging."""
 
 
 class IndexPart:
@@ -50,17 +50,17 @@ class IndexPart:
 
     @cached_property
     def joined(self) -> npt.NDArray[np.bool_]:
-        """Return for each document but the last whether the next one continues the same conversation."""
+        """Return a mask of the documents (without the last) whose successor is in the same conversation."""
         return np.asarray(self.arrays["first"][1:] == 0)
 
     @cached_property
     def begins(self) -> npt.NDArray[np.int64]:
-        """Return where conversations begin."""
+        """Return the indexes of the first documents of conversations."""
         return np.flatnonzero(self.arrays["first"])
 
     @cached_property
     def filters(self) -> Filters:
-        """Return where the pairs of each document begin, and their bytes."""
+        """Return the offset and the size, in bytes, of each document's filter of word pairs."""
         return filters_of(self.arrays["length"])
 
     def places(self, ids: Array) -> Array:
@@ -82,7 +82,7 @@ class IndexPart:
         return self.arrays[name][places]
 
     def holding(self, ids: Array) -> npt.NDArray[np.bool_]:
-        """Return for each document whether its chunk is among ``ids``."""
+        """Return a mask of the documents whose chunk is among ``ids``."""
         places = self.places(ids)
         mask = np.zeros(self.size, np.bool_)
         mask[places[places >= 0]] = True
@@ -90,7 +90,7 @@ class IndexPart:
 
 
 def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> IndexFileContents:
-    """Make a part of the next documents, ``MAX_DOCUMENTS`` at most; their texts are not kept."""
+    """Build a part of the next documents, at most ``MAX_DOCUMENTS``; their texts are not kept."""
     gathering, pairs = WordCollector(), PairCollector()
     documents: list[DocumentRow] = []
     lengths: list[int] = []
@@ -122,10 +122,10 @@ def _contents(documents: Documents, words: dict[str, Array]) -> IndexFileContent
 
 
 MAX_RESIDENT = 320_000_000
-"""When more of files than this is in memory, searches give it back before they begin."""
+"""If more bytes of mapped files than this are in memory, a search releases them before it begins."""
 
 MAX_KEPT = 32 << 20
-"""Freed memory up to which nothing is returned to the system, and the size of an array that is always returned."""
+"""Freed memory that is kept for the next array, and size from which an array's memory is always returned."""
 _MALLOC_OPTIONS = (-1, -3)
 """``M_TRIM_THRESHOLD`` and ``M_MMAP_THRESHOLD`` of the GNU C library."""
 
@@ -147,7 +147,7 @@ def open_meanings(folder: Path, file: PartFile) -> PartVectors:
 
 
 def spare_memory() -> None:
-    """Release the memory of all maps if it is large: the pages of many searches add up. What is freed is kept."""
+    """Release the mapped files' memory if it is large, because the pages of many searches add up."""
     _keep_freed()
     if _opened and resident_bytes() > MAX_RESIDENT:
         for contents, _ in list(_opened.values()):
@@ -189,12 +189,12 @@ def _open(folder: Path, file: PartFile, make: Callable[[IndexFileContents], Open
 
 @dataclass(slots=True)
 class Tail:
-    """The chunks that the log names.
+    """The chunks that changed since the files were written.
 
     Attributes:
-        part: Those that are to be read from the store, None when there is none.
-        log: What is stale in the files, and what got a vector.
-        vectors: For each generation asked for: the chunks, ascending, with their vectors.
+        part: Those that were read from the store; None if there are none.
+        log: The chunks that are stale in the files, and those with a new vector.
+        vectors: By generation, if requested: the chunks in ascending order, with their vectors.
     """
 
     part: IndexPart | None
@@ -212,7 +212,7 @@ _kept: dict[tuple[Path, Hidden | None], tuple[State, tuple[int, int, int, bytes 
 
 
 def read_tail(store: Store, state: State) -> Tail:
-    """Return the tail of the present snapshot."""
+    """Return the changes of the present snapshot, cached until the store changes."""
     counted = index_log.count_log(store)
     reader = store.path, store.hidden
     known = _kept.get(reader)

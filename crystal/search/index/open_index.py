@@ -1,4 +1,4 @@
-"""Read the index for a search: one state of the store, from the files and from later changes."""
+"""Open the index for a search: one state of the store, from the files and from later changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from crystal.store.search.scope import SearchScope
 from crystal.store.vector_bytes import turned
 
 MIN_BEGINNINGS, MAX_BEGINNINGS = 512, 20_000
-"""Limits of the words with a prefix that are counted: least in each part, and where a reader sees not all documents."""
+"""Numbers of words with a prefix that are counted: at least in each part, and if a reader may not see all documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def open_index(store: Store, folder: Path) -> Index | Absent:
 
 
 def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
-    """Make an index of some chunks in memory, for searches that cannot use the files."""
+    """Build an index of some chunks in memory, for searches that cannot use the files."""
     state = State(index_log.FORMAT, 0, None, index_log.generations(store))
     tail = tail_of(store, Log(0, tuple(ids), frozenset(), ()))
     index = Index(store, Path(), state, [], [], tail)
@@ -77,12 +77,12 @@ def index_of_chunks(store: Store, ids: Sequence[int]) -> Index:
 class Index:
     """One state of the index. Use it inside the ``store.reading()`` in which it was opened.
 
-    Every method may raise ``IndexDamagedError``: search the store itself then. Ordinals count through all documents;
-    some are void, because the log names their chunk, and are never returned.
+    Every method may raise ``IndexDamagedError``; search without the files then. Ordinals number all documents; stale
+    ones are void and never returned.
 
     Attributes:
-        size: How many ordinals there are.
-        documents: How many documents there are, for the weight of words.
+        size: The number of ordinals.
+        documents: The number of documents that are not void, for the weight of words.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class Index:
     def take(self, name: str, ordinals: Array) -> Array:
         """Return an attribute of documents.
 
-        id, session, turn, project, offset, part, start, ts and length are numbers, 0 where there is none (``NO_TIME``
-        for ts); role, source, agent, device, branch and subagent are strings, "" where there is none; first is 1
-        where a conversation begins, is_user and is_assistant are 1 for their passages.
+        id, session, turn, project, offset, part, start, ts and length are numbers, 0 if missing (``NO_TIME`` for ts);
+        role, source, agent, device, branch and subagent are strings, "" if missing; first is 1 for the first document
+        of a conversation, is_user and is_assistant are 1 for documents of that role.
         """
         return self.columns((name,), ordinals)[name]
 
@@ -140,7 +140,7 @@ class Index:
         return found
 
     def _by_part(self, ascending: Ordinals) -> Iterator[tuple[IndexPart, int, slice]]:
-        """Yield each part that has some of these documents, its first ordinal, and where its own are among them."""
+        """Yield each part with some of these documents, its first ordinal, and the slice of its documents."""
         cuts = pairwise(np.searchsorted(ascending, self._starts).tolist())
         for part, start, cut in zip(self._parts, self._starts.tolist(), cuts, strict=False):
             if cut[0] < cut[1]:
@@ -148,7 +148,7 @@ class Index:
 
     @raises_index_damaged
     def conversation(self, ordinal: int) -> tuple[int, int]:
-        """Return the first ordinal of a document's conversation, and the one after the last, in the same part."""
+        """Return the range of ordinals of a document's conversation within its part."""
         number = int(np.searchsorted(self._starts, ordinal, side="right")) - 1
         part, start = self._parts[number], int(self._starts[number])
         at = int(np.searchsorted(part.begins, ordinal - start, side="right"))
@@ -167,14 +167,14 @@ class Index:
         return found
 
     def having(self, ids: Iterable[int]) -> Mask:
-        """Return which documents are some chunks."""
+        """Return a mask of the documents with these chunks."""
         mask, places = np.zeros(self.size, np.bool_), self.find(list(ids))
         mask[places[places >= 0]] = True
         return mask
 
     @raises_index_damaged
     def mask(self, scope: SearchScope) -> Mask | None:
-        """Return which documents a filter leaves; None for all of them."""
+        """Return a mask of the documents that a filter allows; None for all."""
         if not scope.conditions:
             return self._shown
         mask = np.concatenate([np.empty(0, np.bool_), *allowed(self._store, self._parts, scope.conditions)])
@@ -183,7 +183,7 @@ class Index:
 
     @raises_index_damaged
     def within(self, spans: Sequence[tuple[int, int]]) -> Mask:
-        """Return which documents are of some spans of time; worked out once."""
+        """Return a mask of the documents inside any of the spans of time; cached."""
         if spans not in self._within:
             inside = [within(part.arrays["ts"], spans) for part in self._parts]
             self._within[spans] = np.concatenate([np.empty(0, np.bool_), *inside])
@@ -209,7 +209,7 @@ class Index:
 
     @raises_index_damaged
     def frequency(self, term: str) -> int:
-        """Return how many documents have a word; stale ones count until the files are rewritten."""
+        """Return the number of documents with a word; stale ones count until the files are rewritten."""
         return self._count(_bytes(term))
 
     def _count(self, word: bytes) -> int:
@@ -236,7 +236,7 @@ class Index:
 
     @raises_index_damaged
     def with_row(self, terms: Sequence[str], ordinals: Ordinals) -> Ordinals:
-        """Return which of some documents, given in ascending order, may have these words in a row."""
+        """Return the documents, of some in ascending order, that may have these words in a row."""
         found = [np.empty(0, np.int64)]
         for part, start, cut in self._by_part(ordinals):
             some = ordinals[cut]
@@ -245,7 +245,7 @@ class Index:
 
     @raises_index_damaged
     def turns_with(self, term: str) -> Ordinals:
-        """Return the turns of the documents that have a word, ascending; 0 stands for documents without a turn."""
+        """Return the turns of the documents with a word, in ascending order; 0 for documents without a turn."""
         return self._turns(lambda part: [part.words.find(_bytes(term))])
 
     @raises_index_damaged
@@ -262,7 +262,7 @@ class Index:
 
     @raises_index_damaged
     def beginning(self, prefix: str, most: int) -> list[tuple[str, int]]:
-        """Return the words with a prefix and how many documents have each, most frequent first."""
+        """Return the words with a prefix and the number of documents with each, most frequent first."""
         enough = max(MIN_BEGINNINGS, 4 * most) if self._seen is None else MAX_BEGINNINGS
         found = [part.words.beginning(_bytes(prefix), enough) for part in self._parts]
         counts = Counter[bytes]()
@@ -284,11 +284,11 @@ class Index:
         mask: Mask | None = None,
         best: Best | None = None,
     ) -> tuple[Floats, Floats]:
-        """BM25 of every document, its own and padded by its neighbours; what a mask takes away has 0.
+        """Return BM25 of every document, alone and with its neighbours; 0 for documents outside of the mask.
 
         Args:
-            terms: The words of the question: each with its alternatives, counted together, and its weight.
-            mask: As ``mask`` gives it.
+            terms: The words of the question, each with its alternatives, counted together, and its weight.
+            mask: As returned by ``mask``.
             best: Chooses the documents in which frequent words are counted.
         """
         own, padded = np.zeros((2, self.size), np.float32)
@@ -301,7 +301,7 @@ class Index:
 
     @raises_index_damaged
     def own_scores(self, terms: Sequence[tuple[Sequence[str], float]], ordinals: Ordinals) -> Floats:
-        """BM25 of some documents, which come ascending, each alone; terms as for ``scores``."""
+        """Return BM25 of some documents, in ascending order, without their neighbours; terms as for ``scores``."""
         words = [([_bytes(word) for word in alternatives], weight) for alternatives, weight in terms]
         found = [np.empty(0, np.float32)]
         for start, scorer in self._scorers():
@@ -311,7 +311,7 @@ class Index:
         return np.concatenate(found)
 
     def _scorers(self) -> Iterator[tuple[int, Scorer]]:
-        """Yield what scores the files together, and what scores the later changes, with their first ordinals."""
+        """Yield the scorer of all files and that of later changes, each with its first ordinal."""
         count = len(self._files)
         for parts, start in ((self._parts[:count], 0), (self._parts[count:], int(self._starts[count]))):
             if parts:
@@ -320,7 +320,7 @@ class Index:
     # ----------------------------------------------------------------------------------------------------- vectors
 
     def has_vectors(self, generation: int) -> bool:
-        """Return whether the index has every vector of a generation; if not, search the store itself."""
+        """Return True if the index has every vector of a generation; if not, search without its files."""
         return generation in self._generations
 
     @raises_index_damaged
@@ -343,7 +343,7 @@ class Index:
 
     @raises_index_damaged
     def cosines(self, generation: int, query: Floats, ordinals: Array) -> Floats:
-        """Return the cosines of documents, nan where there is no vector."""
+        """Return the cosines of documents; nan for documents without a vector."""
         ids = self.take("id", ordinals).tolist()
         known = self._read.setdefault(generation, {})
         missing = sorted(set(ids).difference(known))
@@ -353,7 +353,7 @@ class Index:
 
     @raises_index_damaged
     def cosines_nearly(self, generation: int, query: Floats, ordinals: Ordinals) -> Floats:
-        """Return cosines of documents from two bits for each number, exact ones of later changes; nan where none is."""
+        """Return approximate cosines of documents, exact ones of later changes; nan without a vector."""
         found, whole = np.full(len(ordinals), np.nan, np.float32), turned(query).astype(np.float32)
         pieces = [piece for piece in self._meanings(generation) if piece.places is None]
         here = [(ordinals >= one.start) & (ordinals < one.start + one.meanings.size) for one in pieces]
