@@ -124,7 +124,8 @@ def execute_and_prove(
     plan = complete(context, plan)
     forgotten = forgotten_text(context, plan)
     done = execute_plan(machine, plan, progress)
-    return done, prove(context, forgotten)
+    elsewhere = (path for path in plan.still_held if path.suffix == ".zst")
+    return done, prove(replace(context, files=(*context.files, *elsewhere)), forgotten)
 
 
 def finish_left(machine: Machine) -> int:

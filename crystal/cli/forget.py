@@ -153,6 +153,8 @@ def _preview_lines(plan: ForgetPlan, now: int, width: int) -> Iterator[str]:
         yield from first_of([one_line(str(path)) for path in plan.still_held], SHOWN)
         if any(path.suffix == ".md" for path in plan.still_held):
             yield "to delete memories from the .md files: crystal files sync"
+        if any(path.suffix == ".zst" for path in plan.still_held):
+            yield "the .zst files belong to another crystal home: forget it there"
     yield from _source_lines(plan)
 
 

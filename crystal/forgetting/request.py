@@ -141,8 +141,9 @@ class ForgetPlan:
         sessions: Ids of the affected sessions.
         devices: The machines of origin.
         first_at, last_at: Time range, ms; None if unknown.
-        still_held: Files of other programs that hold it and are not changed: the agents' own transcripts, and files
-            that have its memory in a block, until the next ``crystal files sync``.
+        still_held: Files of others that hold it and are not changed: the agents' own transcripts, archives of another
+            crystal home to which a link leads, and files that have its memory in a block, until the next ``crystal
+            files sync``.
         source_files: Files of the person's own sources that have the words of the query; they stay, and are found.
         suggestions: If nothing has the words of the query: the best search hits. They are not forgotten.
         token: A short digest of exactly what would be deleted.
@@ -234,7 +235,8 @@ class ForgetContext:
         suggest: Returns the best hits of a search.
         machines: The other machines that must forget it too.
         vault: The folder in which the person keeps memories as files; a proof looks at its notes.
-        files: Files that agents read and that have a block of memories; a proof looks at them.
+        files: Files that agents read and that have a block of memories, and archives of another crystal home; a proof
+            looks at them.
         progress: Called with the progress.
     """
 

@@ -141,6 +141,31 @@ def test_an_equal_archive_of_another_session_that_a_link_leads_to_stays(desk: De
     assert (one.is_symlink(), other.read_bytes()) == (False, before)
 
 
+@pytest.mark.parametrize("hops", [1, 2])
+def test_an_archive_of_another_home_that_a_link_leads_to_stays_and_is_named(desk: Desk, hops: int) -> None:
+    """Two homes captured the same session, and one has a link to the archive of the other, which may be moved, too."""
+    desk.say(S1, said("what stands before it stays"), said(SECRET))
+    desk.capture()
+    archived = next(desk.ldm.rglob("*.zst"))
+    other = desk.home.parent / "other" / archived.relative_to(desk.ldm)
+    other.parent.mkdir(parents=True)
+    archived.rename(other)
+    archived.symlink_to(other)
+    last = other
+    if hops == 2:
+        last = other.rename(desk.home.parent / "moved.zst")
+        other.symlink_to(last)
+    before = last.read_bytes()
+    with desk.open() as machine:
+        plan = plan_forget(machine, ForgetRequest(query="quokka"))
+        done, proof = execute_and_prove(machine, plan)
+    assert other in plan.still_held
+    assert done.is_done
+    assert str(other) in proof.transcripts
+    assert (archived.is_symlink(), last.read_bytes()) == (False, before)
+    assert desk.holding("quokka") == []
+
+
 def test_nothing_brings_it_back(desk: Desk) -> None:
     path = desk.say(S1, said("hello there my friend"), said(SECRET))
     desk.capture()

@@ -13,6 +13,7 @@ from pathlib import Path
 from crystal.config.paths import MEMORY_RECORD, delete_file, refused, write_private
 from crystal.config.temporary_files import TEMPORARY_FILES, delete_left_behind
 from crystal.errors import UnavailableError
+from crystal.forgetting.archive_links import archive_elsewhere
 from crystal.forgetting.match.archive_lines import text_of_row
 from crystal.ingest import archive
 from crystal.ingest.forgotten_filter import BY_FORGETTING
@@ -164,7 +165,11 @@ def rewrite_archive(store: Store, transcript_row: int, gone: Mapping[int, set[in
 def _moved_to(store: Store, rows: Sequence[KeptRow], ldm_home: Path) -> list[str] | None:
     """Return where a person moved the archive of some rows, leaving a link; None for another file or archive."""
     path = ldm_home / rows[0].archive
-    if not path.is_symlink() or all(text_of_row(row, ldm_home) is None for row in rows):
+    if (
+        not path.is_symlink()
+        or archive_elsewhere(path, ldm_home)
+        or all(text_of_row(row, ldm_home) is None for row in rows)
+    ):
         return None
     target = os.path.realpath(path)
     is_archive = os.path.relpath(target, os.path.realpath(ldm_home)) in checks.known_archives(store)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crystal.errors import NotFoundError, UsageError
+from crystal.forgetting.archive_links import archives_elsewhere
 from crystal.forgetting.match.archive_lines import ArchiveSearch, began_at
 from crystal.forgetting.match.archive_words import rows_with
 from crystal.forgetting.match.forgotten_text import text_matcher
@@ -261,7 +262,9 @@ class _Planner:
         if self.is_scope and not items and not self.sessions:
             kinds = ()  # it was never here
         times = [item.timestamp for item in items if item.timestamp is not None]
-        held = forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device)
+        held = map(os.fsdecode, forgotten_rows.files_of_sessions(self.context.store, sessions, self.context.device))
+        archives = (row.archive for row in forgotten_rows.kept_rows(self.context.store, sessions))
+        files = [*map(Path, held), *archives_elsewhere(archives, self.context.ldm_home)]
         # Exactly what would be deleted, without the time "now":
         text = json.dumps([kinds, listed, self.unread], sort_keys=True)
         return ForgetPlan(
@@ -273,7 +276,7 @@ class _Planner:
             devices=tuple(sorted({item.device for item in items if item.device})),
             first_at=min(times, default=None),
             last_at=max(times, default=None),
-            still_held=tuple(dict.fromkeys(path for path in map(Path, map(os.fsdecode, held)) if path.is_file())),
+            still_held=tuple(dict.fromkeys(path for path in files if path.is_file())),
             token=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12],
             searched=self.searched,
         )

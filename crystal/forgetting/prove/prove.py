@@ -326,14 +326,16 @@ class _Search:
             self.cannot_read("outbox", error.message)
 
     def look_into_transcripts(self) -> None:
-        """Check the agents' own files, and notes of the person's vault, for the texts."""
+        """Check the agents' own files, notes of the person's vault, and another home's archives, for the texts."""
         vault = self.context.vault
         if vault is not None and not vault.is_dir():
             self.cannot_read(str(vault), "the vault is not there")
         notes = [] if vault is None else sorted(path for path in vault.rglob("*.md") if path.is_file())
         for path in (*islice(self._transcripts(), MAX_TRANSCRIPTS), *notes, *self.context.files):
-            with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-                for offset, _, source in self.patterns.find(iter(partial(file.read, PIECE), b"")):
+            with contextlib.suppress(OSError, file_reader.UnreadableFileError), path.open("rb", buffering=0) as file:
+                is_archive = path.suffix == ".zst"
+                texts = file_reader.decompressed(path, b"") if is_archive else iter(partial(file.read, PIECE), b"")
+                for offset, _, source in self.patterns.find(texts):
                     if source not in self.words:
                         self.add(str(path), offset, TRANSCRIPT, source)
 
