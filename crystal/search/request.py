@@ -1,4 +1,4 @@
-"""Request and result of a search."""
+"""Define the request and the result of a search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mode = Literal["hybrid", "keywords", "vectors"]
 MAX_LIMIT = 1_000
 SURROUNDED = 100
 MAX_WORDINGS = 5
-"""In how many ways a question may be put at once: each takes the time of a search."""
+"""Maximum number of wordings of a question; each takes the time of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class SearchOptions:
     """Options of a search that the user chooses.
 
     Attributes:
-        recency: How much what is new is preferred among answers that are nearly as good.
-        fusion: ``weighted``, or ``rrf``: Reciprocal Rank Fusion with k = 60, or ``similarity``: by meaning alone, each
-            score a cosine from 0 to 1; then nothing is preferred.
-        deep: The model asked for other wordings and for the order of the best answers; None for none.
-        late: What compares a question with texts token by token; None leaves that out.
-        tz: The zone in which time words are understood; None for the machine's.
+        recency: How much newer answers are preferred to others with nearly the same score.
+        fusion: ``weighted``; ``rrf`` for Reciprocal Rank Fusion with k = 60; ``similarity`` to rank by vectors only,
+            with cosines from 0 to 1 as scores and without preferences.
+        deep: Asks a model for other wordings and for the order of the best answers; None to ask no model.
+        late: Returns the comparer for late interaction; None to leave that out.
+        tz: The time zone for time words; None for the machine's.
 
     Raises:
-        UsageError: A value that is no choice, or two that exclude each other.
+        UsageError: A value is not valid, or two exclude each other.
     """
 
     recency: Recency = "light"
@@ -49,7 +49,7 @@ class SearchOptions:
     tz: tzinfo | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no choice."""
+        """Check the values."""
         for name, value, known in (("recency", self.recency, Recency), ("fusion", self.fusion, Fusion)):
             if value not in get_args(known):
                 raise UsageError(f"{name} is {value!r}", hint=f"use {', '.join(get_args(known))}")
@@ -64,15 +64,15 @@ class SearchRequest:
     """A question and everything that shapes its answer.
 
     Attributes:
-        query: Any string. Words in quotation marks must stand together in an answer if anything has them.
-        now: The moment from which the question is asked, for time words, freshness and recency; ms.
-        limit: How many hits at most, 1 to 1,000.
-        filters: What may be returned.
-        how: The user's choices.
-        wordings: Other ways to put the question, each searched like it; an answer that several find comes first.
-        enough: So many hits are enough where copies of few texts fill the list: nothing deeper is looked at for more.
-        verbatim: If the question is an identifier, only texts that have it are found, if there are any.
-        surrounded: So many hits get what was said around them.
+        query: Any string. Words in quotation marks must be in a row in an answer, if any text has them so.
+        now: Reference time for time words, freshness and recency, ms.
+        limit: Maximum number of hits, 1 to 1,000.
+        filters: The filters.
+        how: The user's options.
+        wordings: Other wordings of the question, each searched too; answers that several find come first.
+        enough: Number of hits at which the search for more ends if copies of few texts fill the list.
+        verbatim: If the question is an identifier, return only texts with it, if there are any.
+        surrounded: Number of hits that get their neighbouring turns.
 
     Raises:
         UsageError: ``limit`` is out of range, or there are too many wordings.
@@ -89,7 +89,7 @@ class SearchRequest:
     surrounded: int = SURROUNDED
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range."""
+        """Check the ranges."""
         if not 1 <= self.limit <= MAX_LIMIT:
             raise UsageError(f"the number of hits is {self.limit}", hint=f"use 1 to {MAX_LIMIT}")
         if len(self.wordings) >= MAX_WORDINGS:
@@ -101,11 +101,11 @@ class MemorySource:
     """One memory that is searched.
 
     Attributes:
-        store: Open for reading.
-        memory: Which one it is.
-        embedder: Turns questions into vectors of the store's model; None searches keywords alone.
-        without_embedder: Why ``embedder`` is None, for the note that says so.
-        notes: What the reader should know of this memory, whatever is found.
+        store: The store, open for reading.
+        memory: Name of the memory.
+        embedder: Turns questions into vectors of the store's model; None to search by keywords only.
+        without_embedder: Why ``embedder`` is None, for a note.
+        notes: Notes about this memory, shown with every result.
     """
 
     store: Store
@@ -115,7 +115,7 @@ class MemorySource:
     notes: tuple[str, ...] = ()
 
     def public_id(self, chunk: int) -> int:
-        """Return a chunk's id as the user sees it."""
+        """Return the id of a chunk that the user sees."""
         return chunk + MIRROR_IDS if self.memory == "mirror" else chunk
 
 
@@ -125,10 +125,10 @@ class SearchResult:
 
     Attributes:
         query: The question, as valid Unicode.
-        mode: Which engines answered. ``keywords`` while there are no vectors or no model to ask them with.
-        hits: Best first.
-        notes: What the reader should know: what is missing, what was relaxed, why nothing was found.
-        explained: How the answer came about, for ``--explain``.
+        mode: The engines that answered; ``keywords`` if vectors or a model for the question are missing.
+        hits: The hits, best first.
+        notes: Notes for the user: what is missing, what was relaxed, why nothing was found.
+        explained: Explanation of the result, for ``--explain``.
     """
 
     query: str

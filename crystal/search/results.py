@@ -1,4 +1,4 @@
-"""Values of a search in progress: candidates, ranked answers, and hits with the text around them.
+"""Read ranked answers from the stores, and turn them into hits with the text around them.
 
 A turn that is in both memories is one answer, shown as this machine's own.
 """
@@ -31,7 +31,7 @@ from crystal.store.search.scope import SearchScope
 DAY_MS = 86_400_000
 NEIGHBOUR_CHARACTERS = 240
 READ_AT_ONCE = 20
-"""Texts that are read together, some more than the full chunks that late interaction compares."""
+"""Number of texts that are read together: a few more than late interaction compares."""
 
 _OWN_TOOL = re.compile(
     r"mcp__.*__crystal_(?:search|get|recent|timeline|status|remember|forget)"
@@ -40,10 +40,10 @@ _OWN_TOOL = re.compile(
 """The tools of ``crystal mcp``, as clients name them."""
 
 Ref = tuple[int, int]
-"""A chunk: in which memory (their order in the search), and its id there."""
+"""A chunk: the number of its memory in the search, and its id there."""
 
 Unit = tuple[str, str]
-"""Key of one answer: a turn or a memory, by its id on every machine, or a chunk that belongs to none."""
+"""Key of an answer: a turn or a memory, by its id on every machine, or a chunk that belongs to neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class SearchedStore:
 
     Attributes:
         source: The memory.
-        scope: What the filters leave of it.
-        vector: The question as a vector of its model, as far as the present state allows its use.
+        scope: The filter for it.
+        vector: The question's vector for its model, if it can be used in the present state.
     """
 
     source: MemorySource
@@ -63,11 +63,11 @@ class SearchedStore:
 
 @dataclass(slots=True)
 class RankedAnswer:
-    """One answer: the chunk that stands for it, its score, and each engine's view by name.
+    """An answer: its best chunk, its score, and the rank and score of each engine by name.
 
-    ``text`` is empty until ``read_texts`` has read it. ``similar`` counts answers nearly like it that are not shown.
-    ``row`` and ``tokens`` are for the ranking, as are ``assisted`` (how certainly a person speaks with an assistant
-    there, 0 to 1) and ``among_people``.
+    ``text`` is empty until ``read_texts`` has read it. ``similar`` counts near-duplicates that are not shown. Only the
+    ranking uses ``row``, ``tokens``, ``assisted`` (certainty that a person speaks with an assistant, 0 to 1) and
+    ``among_people``.
     """
 
     ref: Ref
@@ -84,7 +84,7 @@ class RankedAnswer:
 
     @property
     def unit(self) -> Unit:
-        """Return what the chunk belongs to."""
+        """Return the key of the answer that the chunk belongs to."""
         if self.chunk.memory is not None:
             return ("memory", self.chunk.memory)
         if self.chunk.turn is not None:
@@ -93,19 +93,19 @@ class RankedAnswer:
 
     @property
     def by_time(self) -> tuple[float, int, int]:
-        """Return a sort key: newest first, then the later stored; what has no time comes last."""
+        """Return a sort key: newest first, then the later stored; chunks without a time come last."""
         ts = self.chunk.ts
         return (float("inf") if ts is None else -ts, -self.ref[1], self.ref[0])
 
     @property
     def is_look_up(self) -> bool:
-        """Return True if it is a call of one of this memory's own tools, or its result."""
+        """Return True if it is a call of one of crystal's own tools, or its result."""
         chunk = self.chunk
         return chunk.role in ("tool_call", "tool_result") and _OWN_TOOL.fullmatch(chunk.tool or "") is not None
 
 
 def read_chunks(places: Sequence[SearchedStore], refs: Iterable[Ref]) -> dict[Ref, Candidate]:
-    """Read everything about some chunks but their texts; those that are gone are left out."""
+    """Read some chunks without their texts; deleted ones are left out."""
     wanted = list(refs)
     found: dict[Ref, Candidate] = {}
     for at, place in enumerate(places):
@@ -115,7 +115,7 @@ def read_chunks(places: Sequence[SearchedStore], refs: Iterable[Ref]) -> dict[Re
 
 
 def read_texts(places: Sequence[SearchedStore], answers: Sequence[RankedAnswer]) -> None:
-    """Read the texts of answers that have none yet, all at once: those of a block are unpacked together."""
+    """Read the missing texts of answers together, because those of one block are decompressed at once."""
     for at, place in enumerate(places):
         unread = {one.ref[1]: one for one in answers if one.ref[0] == at and not one.text}
         for ident, text in texts_of(place.source.store, list(unread)):
@@ -123,7 +123,7 @@ def read_texts(places: Sequence[SearchedStore], answers: Sequence[RankedAnswer])
 
 
 def text_lengths(places: Sequence[SearchedStore], answers: Sequence[RankedAnswer]) -> Iterator[int]:
-    """Yield the length of the text of each answer; texts are read as the lengths are asked for."""
+    """Yield the length of the text of each answer; the texts are read when needed."""
     for at in range(0, len(answers), READ_AT_ONCE):
         page = answers[at : at + READ_AT_ONCE]
         read_texts(places, page)
@@ -151,9 +151,9 @@ def latest_answers(places: Sequence[SearchedStore], spans: Sequence[tuple[int, i
 def hits_of(
     places: Sequence[SearchedStore], answers: Sequence[RankedAnswer], request: SearchRequest, filters: Filters
 ) -> list[Hit]:
-    """Return the first answers as hits, with the turns around them, which obey the time filters too.
+    """Return the first answers as hits, with the turns around them, to which the time filters apply too.
 
-    Calls of this memory's own tools come last: such a call repeats a question, and says nothing of its own.
+    Calls of crystal's own tools come last, because such a call only repeats a question.
     """
     ordered = sorted(answers, key=lambda one: one.is_look_up)[: request.limit]
     read_texts(places, ordered)
@@ -198,14 +198,14 @@ def _hit(places: Sequence[SearchedStore], answer: RankedAnswer, now: int, filter
 
 
 def _own_ref(places: Sequence[SearchedStore], answer: RankedAnswer) -> Ref:
-    """Return this machine's copy of a chunk, if only the mirror's was found; else the chunk."""
+    """Return this machine's copy of a chunk, if only the mirror's was found; otherwise the chunk itself."""
     own = places[0]
     same = None if answer.ref[0] == 0 else own_chunk(own.source.store, answer.chunk, own.scope)
     return answer.ref if same is None else (0, same)
 
 
 def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:
-    """Return how many places have exactly this text; a place in both memories is one."""
+    """Return the number of places with exactly this text; a place in both memories counts once."""
     counts = [count_copies(place.source.store, text_sha256, place.scope) for place in places]
     if sum(count > 0 for count in counts) < 2:
         return sum(counts)
@@ -214,7 +214,7 @@ def _count_copies(places: Sequence[SearchedStore], text_sha256: bytes) -> int:
 
 
 def _shown_text(chunk: Candidate, text: str) -> str:
-    """Return a chunk's text without the memory key or the title that precedes it for the engines alone."""
+    """Return a chunk's text without the memory key or the title before it, which only the engines use."""
     if chunk.memory is not None and chunk.key is not None and chunk.start == 0:
         return text.removeprefix(key_prefix(chunk.key)) or text
     return shown_text(chunk.file, text)

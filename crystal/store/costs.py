@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
 
 
 class Cost(NamedTuple):
-    """One paid call. ``purpose`` is ``summary`` or ``embedding``; ``usd`` is 0 if the model is free."""
+    """One paid call. ``purpose`` is ``summary``, ``embedding``, ``search`` or ``learning``; ``usd`` may be 0."""
 
     at: int
     purpose: str

@@ -1,16 +1,15 @@
 """Quantized vectors of one part of the index: signs select candidates, two bits for each number rank them.
 
-Row i belongs to document i of the part. ``signs`` holds one bit for each dimension of the turned rows, 64 to a word and
+Row i belongs to document i of the part. ``signs`` has one bit for each dimension of the rotated rows, 64 to a word and
 word by word, so that a question is compared with all rows by counting bits. ``rows`` has two bits for each dimension:
-on which side of zero a number is, and whether it is larger than usual; a ``scale`` makes products with them cosines,
-nearly. The exact cosines of the few that are left come from the vectors in the store
-(``crystal.store.vector_bytes``), which are kept once.
+the sign of a number, and whether it is large; multiplied by ``scale``, products with them approximate cosines. The
+exact cosines of the few remaining candidates come from the vectors in the store (``crystal.store.vector_bytes``).
 
-Signs are taken from half the mean of the rows: from the whole mean, a sign tells more of the direction, but leaves out
-the mean's own part of the cosine; half was measured to be best.
+Signs are relative to half the mean of the rows: relative to the whole mean, a sign says more about the direction, but
+the mean's part of the cosine is lost. Half was measured to be best.
 
-A question is rounded to integers so small that every sum is exact in float32: the same row gets the same cosine
-wherever it is stored, whatever BLAS is at hand, so that equal texts stay in order and one store gives one order.
+A question is rounded to integers so small that every sum is exact in float32. So the same row gets the same cosine
+wherever it is stored and with any BLAS, and one store always gives the same order.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ Words = npt.NDArray[np.uint64]
 Wide = npt.NDArray[np.float64]
 Arrays = dict[str, Array]
 Rows = Iterable[tuple[int, bytes]]
-"""Ordinals and vectors, as signed bytes, in any order. A vector that is no direction (zero, of another dimension)
-counts as missing, like one that is not given."""
+"""Ordinals and vectors, as signed bytes, in any order. A zero vector, or one of another dimension, is missing."""
 
 
 def signs_of(vectors: Floats, centre: Floats) -> npt.NDArray[np.uint64]:
-    """Return one bit for each dimension of the turned vectors, in whole words: ``(rows, words)``."""
+    """Return one bit for each dimension of the rotated vectors, in whole words: ``(rows, words)``."""
     bits = np.zeros((len(vectors), -(-vectors.shape[1] // 64) * 64), np.bool_)
     np.greater(vectors, centre, out=bits[:, : vectors.shape[1]])
     return np.packbits(bits, axis=1, bitorder="little").view("<u8")
 
 
 def count_different(signs: Words, query: Words, found: npt.NDArray[np.uint16]) -> None:
-    """Count the bits that differ; three words of 64 fit a byte."""
+    """Count the bits that differ. The counts of three words of 64 bits fit into a byte."""
     different = np.empty(len(found), np.uint64)
     ones, more = np.empty(len(found), np.uint8), np.empty(len(found), np.uint8)
     for first in range(0, len(signs), 3):
@@ -59,34 +57,34 @@ def count_different(signs: Words, query: Words, found: npt.NDArray[np.uint16]) -
 
 
 CANDIDATES = 4000
-"""The rows of 384 numbers that are guessed, of all parts together, are so many,"""
+"""Number of rows of 384 numbers, of all parts together, that get an approximate cosine;"""
 CANDIDATES_EACH = 100
-"""and so many more for each one that is asked for,"""
+"""so many more for each requested row;"""
 CANDIDATES_SHARE = 0.01
-"""and this share of those that may be found; of longer rows fewer, because more signs tell more."""
+"""and this share of the allowed rows. Longer rows need fewer, because more signs are more precise."""
 MORE, TIMES = 200, 4
-"""Rows whose exact cosine is worth knowing: four times those asked for, and so many more. Of 20,000 real messages 0.998
-of the 64 nearest are among them, and all of the ten nearest."""
+"""Number of rows that get an exact cosine: ``TIMES`` for each requested one, and ``MORE``. Measured with 20,000 real
+messages, they include 0.998 of the 64 nearest, and all of the ten nearest."""
 USUAL, LARGE, LIMIT = 3, 10, 0.9816
-"""Values of two bits, and the limit above which a number is large, as shares of the root mean square: the best for
-numbers of a normal distribution, which turned vectors nearly have. Source: Max, Quantizing for minimum distortion
+"""Values of the two bits, and the limit above which a number is large, as shares of the root mean square. They are
+optimal for a normal distribution, which rotated vectors nearly have. Source: Max, Quantizing for minimum distortion
 (1960), table 1, four levels."""
 TIED = 4
-"""Rows of the last distance are taken whole until there are so many times more candidates than needed."""
+"""Maximum number of candidates, as a multiple of those needed, if many rows have the last distance."""
 SELECTIVE = 8
-"""A mask that leaves less than one row of so many: only the signs of its rows are looked at."""
+"""If a mask leaves fewer than one in this many rows, only the signs of its rows are compared."""
 STRIPE = 16_384
-"""Rows whose signs are compared at once: they stay in the processor's cache."""
+"""Number of rows whose signs are compared together, so that they fit into the processor's cache."""
 GATHER = 200_000
-"""Numbers of rows that are scored at once, likewise."""
+"""Number of values that are scored together, for the same reason."""
 BLOCK = 1 << 20
-"""Numbers that are built or merged at once: bounds the memory."""
+"""Number of values that are processed together while building, which limits the memory."""
 CENTRE = 0.5
-"""Point from which signs are taken, as a share of the mean."""
+"""Point that signs are relative to, as a share of the mean."""
 
 
 def build_arrays(rows: Rows, n: int, dim: int) -> Arrays:
-    """Make a part of ``n`` rows of ``dim`` numbers; the given ones are held as bytes, because signs need their mean."""
+    """Build the arrays of ``n`` rows of ``dim`` numbers. All rows are kept in memory, because signs need the mean."""
     arrays: Arrays = {
         "centre": np.zeros(dim, "<f4"),
         "scale": np.zeros(n, "<f4"),
@@ -115,7 +113,7 @@ def _blocks(rows: Rows, dim: int) -> Iterator[tuple[Ordinals, npt.NDArray[np.int
 
 
 def _units(vectors: npt.NDArray[np.int8]) -> Floats:
-    """Return vectors of length 1."""
+    """Scale vectors to length 1."""
     lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1))
     units: Floats = (vectors / lengths[:, None]).astype(np.float32)
     return units
@@ -129,19 +127,19 @@ def _two_bits(units: Floats) -> tuple[Array, Floats]:
     codes = np.zeros((n, -(-dim // 4) * 4), np.uint8)
     codes[:, :dim] = (units < 0) + 2 * is_large
     packed = codes.reshape(n, -1, 4) << np.array([0, 2, 4, 6], np.uint8)
-    # A product with the levels is one with what they have in common with the row: divided by that it is the row's.
+    # The product of a question with the levels, divided by that of the row with them, approximates that with the row.
     return packed.sum(axis=2, dtype=np.uint8), 1.0 / (units * levels).sum(axis=1)
 
 
 @cache
 def _levels() -> Floats:
-    """Return for each byte its four numbers."""
+    """Return the four numbers of each byte."""
     bits = np.arange(256)[:, None] >> np.array([0, 2, 4, 6]) & 3
     return np.asarray(np.array([USUAL, -USUAL, LARGE, -LARGE], np.float32)[bits])
 
 
 def _products(whole: Wide) -> Floats:
-    """Return for each byte of a row, and each of its 256 values, the product of its numbers with a question's."""
+    """Return, for each byte of a row and each of its 256 values, the product of its numbers with the question's."""
     numbers = np.zeros((-(-len(whole) // 4), 4), np.float32)
     numbers.ravel()[: len(whole)] = whole
     return np.asarray(np.einsum("vi,bi->bv", _levels(), numbers))
@@ -175,7 +173,7 @@ class PartVectors:
         return self.size if mask is None else int(np.count_nonzero(mask))
 
     def distances(self, query: Floats, at: Ordinals | None) -> npt.NDArray[np.uint16]:
-        """Count the dimensions in which rows are not on the question's side of the mean: all rows or some."""
+        """Count the dimensions in which the signs of rows and question differ; for all rows, or those in ``at``."""
         signs = signs_of(query[None, :], self._centre)[0]
         found = np.empty(self.size if at is None else len(at), np.uint16)
         for start in range(0, len(found), STRIPE):
@@ -184,9 +182,9 @@ class PartVectors:
         return found
 
     def guessed(self, products: Floats, ordinals: Ordinals) -> Floats:
-        """Return approximate cosines of any number of rows, from two bits a number; some hundred rows at once.
+        """Return approximate cosines of rows, from two bits for each number.
 
-        Four numbers are looked up in ``products`` with their byte, in a third of the time that multiplying them takes.
+        Looking up the four numbers of a byte in ``products`` takes a third of the time of multiplying them.
         """
         found, starts = np.empty(len(ordinals), np.float32), np.arange(len(products)) * products.shape[1]
         for block in _slices(len(ordinals), self.dimension, GATHER):
@@ -196,7 +194,7 @@ class PartVectors:
 
 @dataclass(frozen=True, slots=True)
 class VectorPiece:
-    """Vectors with the ordinals of their rows: from ``start`` on, or as ``places`` says; ``void`` rows are not used."""
+    """Vectors with the ordinals of their rows: from ``start`` on, or ``places``; ``void`` rows are not used."""
 
     meanings: PartVectors
     start: int
@@ -208,7 +206,7 @@ class VectorPiece:
         return rows + self.start if self.places is None else self.places[rows]
 
     def mask(self, mask: Mask | None) -> Mask | None:
-        """Return the rows that may be found, None for all."""
+        """Return a mask of the rows that may be found; None for all."""
         if mask is None and not len(self.void):
             return None
         if mask is None:
@@ -222,13 +220,13 @@ class VectorPiece:
 
 
 def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> Ordinals:
-    """Return rows that include the ``k`` nearest to a question, ascending: some more than ``k``, if there are.
+    """Return more than ``k`` rows, in ascending order, that very probably include the ``k`` nearest to a question.
 
     Args:
-        parts: Where to look. An ordinal counts through all of them, part after part.
-        query: The question's vector, of any length; one that is no direction finds nothing.
-        k: How many are wanted.
-        masks: For each part the rows that may be found, None for all.
+        parts: The parts; their rows are numbered in one sequence.
+        query: The question's vector, of any length; a zero vector finds nothing.
+        k: The number of requested rows.
+        masks: For each part a mask of the rows that may be found; None for all.
     """
     whole = _whole(query, parts[0].dimension, LARGE, 2.0**24) if parts and k > 0 else None
     if whole is None:
@@ -244,7 +242,7 @@ def likely(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[
 
 
 def nearly(query: Floats, rows: Sequence[tuple[PartVectors, Ordinals]]) -> Iterator[Floats]:
-    """Yield approximate cosines of a turned question with rows of each part, nan where there is no vector."""
+    """Yield approximate cosines of a rotated question with rows of each part; nan for rows without a vector."""
     whole = _whole(query, len(query), LARGE, 2.0**24)
     products, length = None if whole is None else _products(whole), 1.0 if whole is None else _length(whole)
     for part, some in rows:
@@ -255,7 +253,7 @@ def nearly(query: Floats, rows: Sequence[tuple[PartVectors, Ordinals]]) -> Itera
 
 
 def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
-    """Return the cosines of a turned question with vectors as the store has them, NaN for those without one."""
+    """Return the exact cosines of a rotated question with vectors of the store; nan for rows without a vector."""
     found = np.full(len(rows), np.nan, np.float32)
     whole = _whole(query, len(query), MAX_SIZE, 2.0**53)
     known = [at for at, row in enumerate(rows) if row is not None and len(row) == len(query) and any(row)]
@@ -270,12 +268,12 @@ def measured(query: Floats, rows: Sequence[bytes | None]) -> Floats:
 
 
 def _product(rows: npt.NDArray[Any], vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the product of each row with a vector, without BLAS: its threads wait for more work in busy loops."""
+    """Return the product of each row with a vector, without BLAS, whose threads wait in busy loops."""
     return np.asarray(np.einsum("ij,j->i", rows, vector))
 
 
 def _candidates(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequence[Mask | None]) -> list[Ordinals]:
-    """Return the rows of each part that are worth scoring, ascending."""
+    """Return the candidate rows of each part, in ascending order."""
     allowed = [part.allowed(mask) for part, mask in zip(parts, masks, strict=True)]
     counts = [part.rows_in(may) for part, may in zip(parts, allowed, strict=True)]
     wanted = CANDIDATES + CANDIDATES_EACH * k + CANDIDATES_SHARE * sum(counts)
@@ -305,7 +303,7 @@ def _candidates(parts: Sequence[PartVectors], query: Floats, k: int, masks: Sequ
 
 
 def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -> tuple[int, int]:
-    """Return the distance up to which rows are candidates, and how many of those at just this distance."""
+    """Return the maximum distance of candidates, and how many rows at exactly this distance are candidates."""
     sums = sum(np.bincount(distance, minlength=far + 1) for distance in distances)
     upto = np.cumsum(np.asarray(sums)[:far])
     limit = int(np.searchsorted(upto, wanted))
@@ -316,7 +314,7 @@ def _limit(distances: Sequence[npt.NDArray[np.uint16]], far: int, wanted: int) -
 def _whole(query: Floats, dimension: int, largest: int, exact: float) -> Wide | None:
     """Scale a question to integers whose product with any row, of numbers up to ``largest``, stays below ``exact``.
 
-    None if it is no direction.
+    Return None for a zero vector, or one with numbers that are not finite.
     """
     wide: Wide = np.asarray(query, np.float64)
     if wide.shape != (dimension,):
@@ -334,7 +332,7 @@ def _length(vector: npt.NDArray[Any]) -> float:
 
 
 def best(ordinals: Ordinals, cosines: Floats, k: int) -> tuple[Ordinals, Floats]:
-    """Return the ``k`` best, ties by ordinal; the ordinals come ascending."""
+    """Return the ``k`` highest cosines with their ordinals, ties in the order of the (ascending) ordinals."""
     if len(ordinals) > k:
         least = np.partition(cosines, len(cosines) - k)[len(cosines) - k]
         some = np.flatnonzero(cosines >= least)

@@ -1,8 +1,8 @@
-"""Maintain the index: add what is new, remove what is deleted, rebuild what is lost.
+"""Update the index: add new chunks, remove deleted ones, rebuild damaged files.
 
-Every step reads one snapshot of the store, writes files under names that were never used, and then changes the list in
-one short transaction, if nobody else has changed it meanwhile. A process killed anywhere leaves files that nothing
-names; they are swept away. What is searched is always one state of list, log and chunks.
+Every step reads one snapshot of the store, writes files with new names, and then changes the list of files in one short
+transaction, unless another process has changed it meanwhile. A killed process leaves files that are not in the list;
+they are deleted later. A search always sees one consistent state of list, log and chunks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from crystal.store.search import index_log
 from crystal.store.search.index_log import Change, PartFile, State
 
 UNKNOWN_MS = 600_000
-"""Age after which a file that no list names is taken to be abandoned by its writer."""
+"""Age from which a file that is not in the list counts as left by a killed process."""
 
 ATTEMPTS = 3
 
 BYTES_EACH = 2_048
-"""Of a document with its vector, roughly."""
+"""Approximate bytes of a document with its vector."""
 
 
 def refresh(
@@ -45,16 +45,16 @@ def refresh(
     budget_seconds: float = 20.0,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> bool:
-    """Bring the index up to date, as far as the time allows; call it outside of transactions.
+    """Update the index as far as the time allows; call it outside of transactions.
 
-    Two processes at once do no harm, but one of them works in vain. ``progress`` is called before the first step and
-    after each with the number of documents done, and of all to do.
+    Two processes at once do no harm, but the work of one is lost. ``progress`` is called before the first step and
+    after each one, with the number of documents done and the total.
 
     Returns:
-        True when something is left for the next call.
+        True if work is left for the next call.
 
     Raises:
-        StoreBusyError, StoreFullError, OSError: The index is as it was, or further; try again later.
+        StoreBusyError, StoreFullError, OSError: The index is unchanged, or partly updated; try again later.
     """
     deadline = time.monotonic() + budget_seconds
     damaged = 0
@@ -71,7 +71,7 @@ def refresh(
             damaged += 1
             if damaged > ATTEMPTS:
                 raise OSError(errno.EIO, str(error), str(folder)) from error
-            if damaged == ATTEMPTS:  # every file is as it was written, and yet not as it should be
+            if damaged == ATTEMPTS:  # every file has its checksum, and still cannot be used
                 _begin(store, folder, now)
             else:
                 _look(store, folder, now, thoroughly=True)
@@ -84,14 +84,14 @@ def refresh(
 
 
 def drop(store: Store, folder: Path) -> None:
-    """Delete the index. Changes are not logged for it any more until the next refresh."""
+    """Delete the index. Until the next refresh, changes are not logged for it."""
     index_log.end(store)
     for path in files_in(folder):
         remove_file(path)
 
 
 def check(store: Store, folder: Path) -> list[str]:
-    """Read every file of the index; return what is wrong with them, in words."""
+    """Read every file of the index; return descriptions of the damage."""
     problems = []
     for file in index_log.parts(store):
         try:
@@ -110,7 +110,7 @@ def _drop_vectors(store: Store, state: State, lost: Sequence[PartFile]) -> None:
 
 
 def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> None:
-    """Create the index if there is none; start over if words are damaged; drop damaged vectors."""
+    """Create a missing index; start over if words are damaged; drop damaged vectors."""
     state = index_log.read_state(store)
     if state is None or state.format != index_log.FORMAT:
         _begin(store, folder, now)
@@ -127,7 +127,7 @@ def _look(store: Store, folder: Path, now: int, *, thoroughly: bool = False) -> 
 
 
 def _begin(store: Store, folder: Path, now: int) -> None:
-    """Start over. Files that no list names are not reused: they may hold what was deleted since."""
+    """Start over. Old files are deleted, not reused, because they may contain text that was deleted since."""
     index_log.begin(store, now)
     for path in files_in(folder):
         remove_file(path)
@@ -149,7 +149,7 @@ def _is_good(store: Store, folder: Path, file: PartFile, *, thoroughly: bool) ->
 
 
 def _sweep(store: Store, folder: Path, now: int) -> None:
-    """Delete files that no list names: of processes that were killed, or open when they were to be deleted."""
+    """Delete files that are not in the list: left by killed processes, or open when they should have been deleted."""
     known = {path_of(folder, name) for name in index_log.listed(store)}
     for path in files_in(folder):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""One update of the index: read a snapshot, write files from it, and return the change of the list."""
+"""Do one step of an update of the index: read a snapshot, write files from it, change the list."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ MIN_AT_ONCE = 4_096
 
 SMALL_PART = 4_096
 WAITING, WAITING_SHARE = 4_096, 16
-"""New vectors are put into a larger part when they are so many, or one in so many of its documents, or all it misses;
-until then they are looked up in the store."""
+"""Minimum new vectors for a rewrite of a larger part: ``WAITING``, or one in ``WAITING_SHARE`` of its documents, or all
+that it lacks. Until then they are read from the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A part that a new one is made of, with its file if it has one, and what is still true of it."""
+    """An input of a new part: a part, its file if it has one, and a mask of its valid documents."""
 
     part: IndexPart
     file: PartFile | None
@@ -51,17 +51,17 @@ class _Source:
 
     @property
     def size(self) -> int:
-        """Return how many of its documents are kept."""
+        """Return the number of its valid documents."""
         return int(np.count_nonzero(self.kept))
 
     @property
     def is_changed(self) -> bool:
-        """Return whether it is not a file yet, or no longer what its file holds."""
+        """Return True if it has no file yet, or some documents of its file are no longer valid."""
         return self.file is None or self.size < self.part.size
 
 
 class IndexStep:
-    """Reads one snapshot; ``take`` once."""
+    """One step of an update, from one snapshot; call ``take`` once."""
 
     def __init__(self, store: Store, folder: Path, now: int, is_over: Callable[[], bool]) -> None:
         self._store, self._folder, self._now, self._is_over = store, folder, now, is_over
@@ -72,16 +72,16 @@ class IndexStep:
         self._forgets = False
 
     def take(self) -> bool:
-        """Do the most urgent update; False if there is none, or another process does it.
+        """Do the most urgent update; return False if nothing is to do, or another process was faster.
 
         Raises:
-            IndexDamagedError: A file that is to be merged is not as it was written.
+            IndexDamagedError: A file to merge differs from what was written.
         """
         with self._store.reading():
             state = index_log.read_state(self._store)
             try:
                 what = None if state is None else self._changes(state)
-            except FileNotFoundError:  # a process that began the index anew deleted what was being written here
+            except FileNotFoundError:  # another process started the index over, and deleted these files
                 for file in self._added:
                     remove_file(path_of(self._folder, file.name))
                 return False
@@ -97,9 +97,9 @@ class IndexStep:
         return is_changed
 
     def _leftovers(self) -> list[Path]:
-        """Files that no list names: of processes that were killed, and of one whose change will not be taken.
+        """Return files that are not in the list, left by killed processes or by one whose change comes too late.
 
-        They may hold what is deleted now. Looked for before the list changes: what comes later is of a later state.
+        They may contain text that is deleted now. Call this before the list changes; later files are of a later state.
         """
         known = index_log.listed(self._store).union(file.name for file in self._added)
         paths = {path_of(self._folder, name) for name in known}
@@ -125,7 +125,7 @@ class IndexStep:
         return lambda: Change(self._added, self._removed, None, known, log.last, done=done, waiting=waiting)
 
     def _read_on(self, state: State, newest: int) -> int | None:
-        """Make a part of the next chunks, from the newest to the oldest; return the next one to read."""
+        """Build a part of the next chunks, from the newest to the oldest; return the next one to read."""
         rows = _for_a_while(index_source.documents_down_from(self._store, newest), self._is_over)
         contents = build_part(rows, tokenizer(self._store))
         ids, known = contents.arrays["id"], index_log.generations(self._store)
@@ -164,7 +164,7 @@ class IndexStep:
         return [_Source(part, file, ~part.holding(stale)) for part, file in parts]
 
     def _put_together(self, sources: Sequence[_Source], tracked: Sequence[int]) -> None:
-        """Make one part of some."""
+        """Merge some parts into one."""
         for source in sources:
             if source.file is not None:
                 self._removed += [one.name for one in self._files if source.file.name in (one.name, one.of)]
@@ -174,7 +174,7 @@ class IndexStep:
         self._write(merged, tracked)
 
     def _embed(self, file: PartFile, own: dict[int, int], tracked: Sequence[int]) -> bool:
-        """Put new vectors into those of a part, if they are enough to be worth it."""
+        """Write a part's vectors again with the new ones; return False if they are too few for that."""
         for generation in tracked:
             known = self._vectors_of(file, generation)
             missing = file.documents - (0 if known is None else open_meanings(self._folder, known).count)
@@ -195,7 +195,7 @@ class IndexStep:
         return next(found, None)
 
     def _change_generations(self, state: State, known: dict[int, str]) -> None:
-        """Drop the vectors of models no longer used, and write those that a new one has already."""
+        """Drop the vectors of models that are no longer used, and write the existing vectors of a new model."""
         current = {one for one, model in known.items() if state.generations.get(one) == model}
         for file in self._files:
             is_void = file.generation not in known or file.generation in state.generations
@@ -238,13 +238,13 @@ class IndexStep:
 
 
 def _places(ids: Array, places: Array | None = None) -> dict[int, int]:
-    """Map chunks to their ordinals, where they have one; in the order of ``ids`` if no places are given."""
+    """Map chunks to their ordinals, without those that have none; by default the ordinals are those of ``ids``."""
     listed = range(len(ids)) if places is None else places.tolist()
     return {ident: place for ident, place in zip(ids.tolist(), listed, strict=True) if place >= 0}
 
 
 def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]:
-    """Yield some thousand of the items, and more while there is time."""
+    """Yield at least ``MIN_AT_ONCE`` items, and more while time is left."""
     for count, item in enumerate(items, 1):
         yield item
         if count % MIN_AT_ONCE == 0 and is_over():
@@ -252,13 +252,13 @@ def _for_a_while(items: Iterator[T], is_over: Callable[[], bool]) -> Iterator[T]
 
 
 SMALL = 512
-"""Parts of fewer documents are merged whenever there are two: it costs a few milliseconds."""
+"""Parts with fewer documents are merged as soon as there are two, which takes a few milliseconds."""
 
 FAN_OUT = 8
 
 
 def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]]:
-    """Return groups of parts to merge, by index in ``sizes``; each becomes one part of ``most`` at most."""
+    """Return groups of parts to merge, as indexes in ``sizes``; each becomes one part of at most ``most`` documents."""
     groups = [[at] for at in range(len(sizes))]
     totals = list(sizes)
     while True:
@@ -273,7 +273,7 @@ def merges(sizes: Sequence[int], *, most: int = MAX_DOCUMENTS) -> list[list[int]
 
 
 def _next(totals: Sequence[int], most: int) -> list[int]:
-    """Return the smallest parts of the first level that has enough of them, as many as fit together; or none."""
+    """Return the smallest parts of the first level with enough parts, as many as fit into one; empty if none has."""
     levels: dict[int, list[int]] = {}
     for at in sorted((at for at, total in enumerate(totals) if total), key=lambda at: (totals[at], at)):
         levels.setdefault(_level(totals[at]), []).append(at)

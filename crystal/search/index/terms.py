@@ -40,7 +40,7 @@ _DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 class DocumentWords:
     """The words of one document: of its date, of its text in order, and the parts of compound names, each once.
 
-    All of them are looked up and counted; only those of the text make its length. ``parts`` also has the last
+    All of them are indexed and counted, but only those of the text count for its length. ``parts`` also has the last
     characters of runs without spaces.
     """
 
@@ -50,14 +50,14 @@ class DocumentWords:
 
 
 def document_words(tokenize: Tokenize, text: str, ts: int | None) -> DocumentWords:
-    """Take a document apart; ``ts`` is its time in milliseconds, or None."""
+    """Split a document into its words; ``ts`` is its time in ms, or None."""
     header = [word for one in date_words(ts).split() for word in tokenize(one)]
     parts = [*camel_parts(text), *last_characters(text), *_beside_marks(text)]
     return DocumentWords(header, tokenize(normalised(text)), tokenize(" ".join(parts)) if parts else [])
 
 
 def beginning_of(stem: str) -> str:
-    """Return what every word with a Porter stem begins with: only the last letters of a stem may be others."""
+    """Return the common beginning of all words with a Porter stem, which may differ in the stem's last letters."""
     return stem[:-2] if len(stem) > 4 else stem[:-1] if stem[-1] in "iel" else stem
 
 
@@ -68,16 +68,16 @@ def query_terms(store: Store, text: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """Make words where a script has none: runs of Han, kana, Hangul, Thai and the like become pairs of characters.
+    """Normalise a text for the tokenizer: runs of Han, kana, Hangul, Thai and similar become pairs of characters.
 
-    Wide, narrow and composed forms of a character become one, accents and vowel signs fall away, and letters that are
-    no letters of ASCII with a sign become what people type for them.
+    Wide, narrow and composed forms of a character become equal, accents and vowel signs are removed, and letters such
+    as ``ß`` and ``ø`` become the ASCII letters that people type for them.
     """
     return text if text.isascii() else UNSPACED.sub(_pairs, _folded(text))
 
 
 def last_characters(text: str) -> list[str]:
-    """Return the last character of each run without spaces, each once: every other one begins a pair."""
+    """Return the last character of each run without spaces, each once; all others begin a pair."""
     if text.isascii():
         return []
     runs = UNSPACED.findall(_folded(text))
@@ -85,7 +85,7 @@ def last_characters(text: str) -> list[str]:
 
 
 def _beside_marks(text: str) -> list[str]:
-    """Return the pieces of words between marks that stand for themselves, such as a joiner between two letters."""
+    """Return the pieces of words between separate marks, such as a joiner between two letters."""
     if text.isascii():
         return []
     return [
@@ -96,7 +96,7 @@ def _beside_marks(text: str) -> list[str]:
 
 
 def _split_at_marks(run: str) -> list[str]:
-    """Return the pieces of a run between its marks; one that only changes a letter (an accent) is no border."""
+    """Return the pieces of a run between its marks; a mark that only changes a letter (an accent) separates nothing."""
     bare = "".join(char for char in run if not unicodedata.combining(char))
     pieces = _MARKS.split(bare)
     return pieces if len(pieces) > 1 else []

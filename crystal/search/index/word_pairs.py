@@ -1,7 +1,7 @@
-"""The pairs of neighbouring words of documents: which documents may have some words in a row.
+"""Index pairs of neighbouring words, to find the documents that may have some words in a row.
 
-Each document has a Bloom filter of three bits for each pair, of which a pair sets two: of the documents without a pair
-one in four seems to have it, and one in eighteen seems to have two. The text tells.
+Each document has a Bloom filter with three bits for each of its pairs, and each pair sets two bits. One in four
+documents without a pair seems to have it, and one in eighteen seems to have two; reading the text decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Filters = tuple[Array, Array]
 
 BITS, HASHES = 3, 2
 AT_ONCE = 1 << 18
-"""Words whose pairs are taken at once: bounds the memory."""
+"""Number of words whose pairs are processed together, which limits the memory."""
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
@@ -31,13 +31,13 @@ def _hash(word: str) -> int:
 
 
 class PairCollector:
-    """The pairs of documents as they come, some thousand documents at once."""
+    """Collects the pairs of documents, some thousand documents at once."""
 
     def __init__(self) -> None:
         self._words, self._ends, self._filters = array("I"), list[int](), list[Array]()
 
     def add(self, words: Sequence[str]) -> None:
-        """Take the words of the next document, in order."""
+        """Add the words of the next document, in order."""
         self._words.extend(map(_hash, words))
         self._ends.append(len(self._words))
         if len(self._words) > AT_ONCE:
@@ -48,7 +48,7 @@ class PairCollector:
 
         Args:
             order: The ordinal of each document.
-            lengths: How many words each has, by ordinal.
+            lengths: The number of words of each document, by ordinal.
         """
         self._pack()
         collected = {"length": lengths[order], "pairs": np.concatenate(self._filters)}
@@ -68,7 +68,7 @@ class PairCollector:
 
 
 def merge_pairs(parts: Sequence[Mapping[str, Array]], orders: Sequence[Array], lengths: Array) -> dict[str, Array]:
-    """Merge the filters of parts; ``orders`` gives each document its new ordinal, -1 leaves it out."""
+    """Merge the filters of parts; ``orders`` has the new ordinal of each document, -1 to leave it out."""
     starts, sizes = filters_of(lengths)
     merged = np.empty(int(sizes.sum()), np.uint8)
     for part, order in zip(parts, orders, strict=True):
@@ -79,7 +79,7 @@ def merge_pairs(parts: Sequence[Mapping[str, Array]], orders: Sequence[Array], l
 
 
 def having_in_a_row(part: Mapping[str, Array], filters: Filters, documents: Array, words: Sequence[str]) -> Mask:
-    """Return for each of some documents whether it may have some words in a row; ``filters`` is ``filters_of``."""
+    """Return a mask of the documents that may have the words in a row; ``filters`` is the result of ``filters_of``."""
     starts, sizes = filters
     left = np.flatnonzero(part["length"][documents] >= len(words))
     for pair in _pairs(np.array([*map(_hash, words)], np.uint64)):
@@ -100,19 +100,19 @@ def _pairs(words: Keys) -> Keys:
 
 
 def _place(pairs: Keys | np.uint64, number: int, sizes: Array) -> Array:
-    """Return one of the bits of pairs, in filters of so many bytes."""
+    """Return the position of one bit of each pair, in filters of ``sizes`` bytes."""
     first, step = pairs >> _HALF, pairs & _LOW | np.uint64(1)
     place: Array = (first + np.uint64(number) * step) % (8 * sizes).astype(np.uint64)
     return place.astype(np.int64)
 
 
 def filters_of(lengths: Array) -> Filters:
-    """Return where the filter of each document begins, and its bytes; ``lengths`` are the documents'."""
+    """Return the offset and the size, in bytes, of each document's filter, given the numbers of words."""
     sizes = (np.clip(lengths.astype(np.int64) - 1, 0, MAX_WORDS - 1) * BITS + 7) // 8
     return np.cumsum(sizes) - sizes, sizes
 
 
 def _bytes(starts: Array, sizes: Array) -> Array:
-    """Return the places of all bytes of some filters, one filter after the other."""
+    """Return the offsets of all bytes of some filters, one filter after the other."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

@@ -1,11 +1,11 @@
-"""Postings of one part of the index: the documents of each word, and how often each has it.
+"""Store the postings of one part of the index: the documents of each word, and how often each has it.
 
-Words are sorted by their UTF-8 bytes and found by binary search in the map. A posting is the ordinal of a document
-and one bit: whether the document has the word more than once. How often is kept for these alone, in four bits: of each
-byte the lower half is of the even one, the upper half of the odd one. The ordinals of a frequent word are steps from
-one to the next: bytes whose sum they are, where a byte of 255 is only a part of a step. Where it is shorter they are a
-bit for each document instead. While a part is made a posting is one number, word << 32 | document << 8 | count, so
-that sorting numbers is all there is to do.
+Words are sorted by their UTF-8 bytes and found by binary search in the mapped file. A posting is the ordinal of a
+document and one bit, which is set if the document has the word more than once. Only then its count is stored, in four
+bits: even ones in the lower half of a byte, odd ones in the upper half. The ordinals of a frequent word are stored as
+differences: bytes to be added up, where a byte of 255 continues in the next one. If that is shorter, one bit for each
+document is stored instead. While a part is built, a posting is one number, word << 32 | document << 8 | count, so that
+sorting numbers sorts the postings.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from crystal.search.index.array_types import Array, Keys
 
 MAX_TIMES = 64
 TIMES = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32, 48, 64], np.uint8)
-"""Counts of a word in a document that four bits can tell; others are stored as the next one below."""
+"""Counts of a word in a document that four bits represent; others are rounded down to the next."""
 RANKED = 4096
-"""For every so many postings it is written how many before them are of a word that the document has more than once."""
+"""Interval of postings at which the number of set bits before them is stored."""
 PART_OF_STEP = 255
 FREQUENT = 200
-"""One in so many documents has a frequent word, on average."""
+"""A word is frequent if, on average, at least one in this many documents has it."""
 MIN_STEPS = 32
 BLOCK = 1 << 20
 KNOWN_WORDS = 1024
@@ -38,7 +38,7 @@ _COUNT, _ORDINAL = np.uint64(0xFF), np.uint64(0xFFFFFF)
 
 
 class WordCollector:
-    """The words of documents as they come, some thousand documents at once."""
+    """Collects the words of documents, some thousand documents at once."""
 
     def __init__(self) -> None:
         self._vocabulary = defaultdict[str, int](count().__next__)  # numbered as they come
@@ -48,14 +48,14 @@ class WordCollector:
         self._done = 0
 
     def add(self, words: Iterable[str]) -> None:
-        """Take the words of the next document."""
+        """Add the words of the next document."""
         self._numbers.extend(map(self._vocabulary.__getitem__, words))
         self._ends.append(len(self._numbers))
         if len(self._numbers) > 1_000_000:
             self._pack()
 
     def arrays(self, order: Array) -> dict[str, Array]:
-        """Return the words of all documents; ``order`` gives the ordinal of each document."""
+        """Return the words of all documents; ``order`` has the ordinal of each document."""
         self._pack()
         words = sorted(self._vocabulary)
         rank = np.empty(len(words), np.uint64)
@@ -76,7 +76,7 @@ class WordCollector:
 
 
 def _taken(blocks: list[Keys], rank: Keys, order: Keys) -> Keys:
-    """Put blocks of postings together with other numbers for words and documents; the blocks are used up."""
+    """Join blocks of postings with new numbers of words and documents; empties ``blocks``."""
     keys = np.empty(sum(map(len, blocks)), np.uint64)
     at = len(keys)
     while blocks:
@@ -89,7 +89,7 @@ def _taken(blocks: list[Keys], rank: Keys, order: Keys) -> Keys:
 
 
 def merge_words(parts: Sequence[PartWords], orders: Sequence[Array]) -> dict[str, Array]:
-    """Merge the words of parts; ``orders`` gives each document its new ordinal, -1 leaves it out."""
+    """Merge the words of parts; ``orders`` has the new ordinal of each document, -1 to leave it out."""
     lists = [part.all() for part in parts]
     words = sorted(set().union(*lists))
     number = {word: at for at, word in enumerate(words)}
@@ -99,7 +99,7 @@ def merge_words(parts: Sequence[PartWords], orders: Sequence[Array]) -> dict[str
 
 
 def _renumbered(part: PartWords, rank: Keys, order: Array) -> Keys:
-    """Return the postings of a part with other numbers for words and documents; in blocks, to save memory."""
+    """Return the postings of a part with new numbers of words and documents; in blocks, to save memory."""
     document = order.astype(np.int32)[part.all_documents()]
     keys = np.repeat(rank << _WORD, _lengths(part.start))
     for start in range(0, len(keys), BLOCK):
@@ -110,7 +110,7 @@ def _renumbered(part: PartWords, rank: Keys, order: Array) -> Keys:
 
 
 def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
-    """Lay out postings, which are sorted in place; a word without any is left out."""
+    """Return the arrays of postings, which are sorted in place; a word without postings is left out."""
     keys.sort()
     frequencies = _lengths(np.searchsorted(keys, np.arange(len(words) + 1, dtype=np.uint64) << _WORD))
     blocks = [slice(start, start + BLOCK) for start in range(0, len(keys), BLOCK)]
@@ -139,7 +139,7 @@ def arrays_of(words: Sequence[bytes], keys: Keys) -> dict[str, Array]:
 
 
 def _times(level: Array) -> dict[str, Array]:
-    """Lay out how often, as places in ``TIMES``."""
+    """Return the arrays of counts, given as indexes in ``TIMES``."""
     has_more = level > 0
     counts = np.add.reduceat(has_more, np.arange(0, len(level), RANKED), dtype=np.uint32) if len(level) else level
     exact = level[has_more]
@@ -152,7 +152,7 @@ def _times(level: Array) -> dict[str, Array]:
 
 
 def _packed(documents: Array, frequencies: Array) -> tuple[Array, Array]:
-    """Return the ordinals of some words as steps or bits, the shorter, and where each word begins, and ends."""
+    """Return the ordinals of some words as differences or bits, whichever is shorter, and the offset of each word."""
     ends = np.cumsum(frequencies)
     step: Array = np.diff(documents.astype(np.int32), prepend=np.int32(0))
     step[ends[:-1]] = documents[ends[:-1]]
@@ -193,7 +193,7 @@ class PartWords:
         self._last: tuple[tuple[int, int], Array] = (0, 0), self._document[:0]
 
     def times(self, start: int, end: int) -> Array:
-        """Return how often the documents of some postings have their word."""
+        """Return the counts of a range of postings."""
         bits = np.unpackbits(self._more[start // 8 : (end + 7) // 8], bitorder="little")
         has_more = bits[start % 8 : start % 8 + end - start].view(np.bool_)
         found = np.ones(end - start, np.uint8)
@@ -205,14 +205,14 @@ class PartWords:
         return found
 
     def _exact(self, start: int, end: int) -> Array:
-        """Return how often, of some of those that are more than one."""
+        """Return the counts of a range of the postings with a count above one."""
         packed = self._times[start // 2 : (end + 1) // 2]
         levels = np.empty(2 * len(packed), np.uint8)
         levels[::2], levels[1::2] = packed & 15, packed >> 4
         return np.asarray(TIMES.take(levels[start % 2 :][: end - start]))
 
     def documents(self, start: int, end: int) -> Array:
-        """Return the documents of all postings of a word, ascending; none if the range is empty."""
+        """Return the documents of all postings of a word, in ascending order; empty if the range is."""
         last = self._last  # searches at once share a part
         if last[0] != (start, end):
             last = self._last = (start, end), self._read(start, end)
@@ -228,13 +228,13 @@ class PartWords:
         return np.asarray(self._document[start - before : end - before])
 
     def _place(self, start: int) -> tuple[int, bool]:
-        """Return how many frequent words come before a word, and whether it is one."""
+        """Return the number of frequent words before a word, and True if it is frequent."""
         word = int(self.start.searchsorted(self.start.dtype.type(start), "right")) - 1  # of another type it is copied
         at = int(self._frequent.searchsorted(word))
         return at, at < len(self._frequent) and self._frequent[at] == word
 
     def _packed(self, at: int) -> tuple[Array, bool]:
-        """Return the documents of a frequent word as they are stored, and whether that is bits."""
+        """Return the documents of a frequent word as stored, and True if they are stored as bits."""
         packed = self._steps[self._step_at[at] : self._step_at[at + 1]]
         return packed, len(packed) < self._before[at + 1] - self._before[at]
 
@@ -246,7 +246,7 @@ class PartWords:
         return np.asarray(np.cumsum(packed, dtype=np.uint32)[packed != PART_OF_STEP])
 
     def among(self, start: int, end: int, documents: Array) -> tuple[Array, Array]:
-        """Return which of some documents, which come ascending, are in a range of postings, and where in it."""
+        """Return which of some ascending documents are in a range of postings, and their indexes in it."""
         at, is_frequent = self._place(start) if start < end else (0, False)
         packed, is_bits = self._packed(at) if is_frequent else (self._steps, False)
         if is_bits:
@@ -258,7 +258,7 @@ class PartWords:
         return some, places[some]
 
     def times_in(self, start: int, end: int, documents: Array) -> Array:
-        """Return how often some documents, which come ascending, have a word; 0 where one does not."""
+        """Return how often each of some ascending documents has a word; 0 if it does not."""
         found, (some, places) = np.zeros(len(documents), np.uint8), self.among(start, end, documents)
         first = start // RANKED * RANKED
         has_more, before = _ranked(self._more[first // 8 : (end + 7) // 8], places + (start - first))
@@ -291,7 +291,7 @@ class PartWords:
 
     @cached_property
     def _some_words(self) -> list[bytes]:
-        """Return words at equal distances: they are looked through faster than the map."""
+        """Return words at equal distances, which are searched faster than the mapped file."""
         return [*map(self._word, range(0, self.size, APART))]
 
     def _word(self, number: int) -> bytes:
@@ -308,13 +308,13 @@ class PartWords:
         return span
 
     def remember(self, spans: Mapping[bytes, tuple[int, int]]) -> None:
-        """Keep the ranges of some words, which ``find`` looks up no more."""
+        """Cache the ranges of some words for ``find``."""
         if len(self._spans) >= KNOWN_WORDS:
             self._spans.clear()
         self._spans.update(spans)
 
     def with_all(self, words: Sequence[bytes]) -> Array:
-        """Return the documents that have all of some words, ascending."""
+        """Return the documents that have all of some words, in ascending order."""
         spans = sorted(map(self.find, words), key=lambda span: span[1] - span[0])
         found = self.documents(*spans[0]).astype(np.int64)
         for start, end in spans[1:]:
@@ -333,9 +333,9 @@ class PartWords:
         return found
 
     def beginning(self, prefix: bytes, most: int) -> tuple[dict[bytes, tuple[int, int]], bool]:
-        """Return the words with a prefix, each with the range of its postings, and whether these are all.
+        """Return the words with a prefix, each with the range of its postings, and True if these are all.
 
-        Of more than ``most`` words the most frequent ones.
+        If there are more than ``most``, return the most frequent ones.
         """
         first, after = self.at(prefix), _after(prefix)
         last = self.size if after is None else self.at(after)
@@ -355,7 +355,7 @@ def _lengths(ends: Array) -> Array:
 
 
 def _ranked(bits: Array, places: Array) -> tuple[Array, Array]:
-    """Return which of some bits are set, and how many are set before each of these."""
+    """Return which of some bits are set, and the number of set bits before each."""
     words = np.frombuffer(bits.tobytes() + bytes(-len(bits) % 8), "<u8")
     word = places >> 6
     ahead = words[word] >> (places & 63).astype(np.uint64)
@@ -365,6 +365,6 @@ def _ranked(bits: Array, places: Array) -> tuple[Array, Array]:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """Return the least byte string greater than all strings with this prefix; None if there is none."""
+    """Return the smallest byte string that is greater than all strings with this prefix; None if none is."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,5 +1,4 @@
 """Rank the candidates of a question, and return turns in order.
 
-One configuration for every kind of conversation, chosen by measurement: docs/adr/0018-ranking.md. The package sees
-arrays of features and texts; the index provides them.
+There is one configuration for all kinds of conversations, chosen by measurement: docs/adr/0018-ranking.md.
 """

@@ -1,7 +1,7 @@
 """Late interaction: compare each token of the question with the nearest token of a text, by token vectors.
 
-It sees what a bag of words does not: that "moved abroad" answers "emigrate". It reads texts, so only the best
-candidates are looked at. The measure is a weighted mean of each question token's best cosine (MaxSim).
+It finds similarities that a bag of words misses: that "moved abroad" answers "emigrate". It reads texts, so it is
+applied to the best candidates only. The measure is a weighted mean of each question token's best cosine (MaxSim).
 
 Source: Khattab, Zaharia: ColBERT (SIGIR 2020), here with static token vectors and weights.
 """
@@ -20,28 +20,29 @@ if TYPE_CHECKING:
 
 
 LATE_TOGETHER = 24_000
-"""Number of characters of all answers that are compared: some fifteen full chunks, or forty turns of a chat."""
+"""Maximum characters of all answers that are compared: some fifteen full chunks, or forty turns of a chat."""
 LATE_CHARACTERS = 4000
-"""Number of characters of one answer's text: a chunk is shorter."""
+"""Maximum characters of one answer's text; a chunk is shorter."""
 NEAR = 0.9
-"""Two texts are near-duplicates when so much of all their tokens is in both, and"""
+"""Minimum share of all tokens of two near-duplicates that is in both;"""
 NEAR_TOKENS = 4
-"""when they have at least so many."""
+"""and minimum number of their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the second step, added to a score whose maximum is 1. Measured in docs/adr/0018-ranking.md.
+    """Weights of late interaction, added to a score whose maximum is 1. Measured in docs/adr/0018-ranking.md.
 
     Attributes:
-        most: How many answers are looked at.
-        meaning: The words' meaning, in all.
-        neighbour: In this the better of its neighbours among them: an answer is beside its question.
-        together: In this how well the text and its neighbours meet the words of the question together.
-        length: A long text meets any word somewhere: so much is taken off for each natural logarithm of its tokens.
-        session: How good its session is, once more.
-        literal: Added when all names of the question (``foo_bar``, ``src/x.py``) are in the text as written.
-        in_order: So many answers are in their order before other sessions come between.
+        most: Maximum number of answers that are compared.
+        meaning: Weight of the whole comparison.
+        neighbour: Within it, weight of the better of the neighbouring answers, because an answer follows its question.
+        together: Within it, weight of how well the text and its neighbours together match the question.
+        length: Within it, penalty for the natural logarithm of the number of tokens, because a long text matches any
+            word somewhere.
+        session: Weight of the session's score, which is added again.
+        literal: Bonus if all names of the question (``foo_bar``, ``src/x.py``) are in the text as written.
+        in_order: Number of answers that keep their order before sessions are mixed.
     """
 
     most: int
@@ -60,7 +61,7 @@ BY_TABLE = Weights(
 BY_CONTEXT = Weights(
     most=50, meaning=1.4, neighbour=0.3, together=0.8, length=0.02, session=0.4, literal=0.3, in_order=5
 )
-"""For token vectors that know the words around them: they tell more, and so count for more."""
+"""Weights for token vectors that depend on the surrounding words, which are more precise."""
 
 
 def weights_of(model: Comparer | None) -> Weights:
@@ -69,7 +70,7 @@ def weights_of(model: Comparer | None) -> Weights:
 
 
 def looked_at(lengths: Iterable[int], most: int) -> int:
-    """Return how many of the first texts, given their lengths in characters, are examined, ``most`` at most."""
+    """Return how many of the first texts, given their lengths in characters, are compared; at most ``most``."""
     together = accumulate(min(length, LATE_CHARACTERS) for length in islice(lengths, most))
     return sum(1 for _ in takewhile(LATE_TOGETHER.__ge__, together))
 
@@ -86,14 +87,13 @@ def late_scores(
     """Return the scores after late interaction.
 
     Args:
-        base: The scores so far, the best of all answers being 1.
-        sessions: How good the session of each is, the best being 1.
-        like: How each text is like the question.
-        beside: For each text the places of those that are just before and after it; what is not there is taken to
-            be as the least like one.
+        base: The scores so far; the maximum of all answers is 1.
+        sessions: The score of each answer's session; the maximum is 1.
+        like: The similarity of each text to the question.
+        beside: For each text the indexes of its direct neighbours; a missing neighbour counts as the least similar.
         names: Compound words of the question.
         texts: The texts.
-        weights: What counts how much.
+        weights: The weights.
     """
     folded = [name.casefold() for name in names]
     least = min((one.similarity for one in like), default=0.0)

@@ -1,4 +1,4 @@
-"""Rank answers: select candidates, score them, apply late interaction, and make the list that is shown."""
+"""Rank answers: select candidates, score them, apply late interaction, and return the shown list."""
 
 from __future__ import annotations
 
@@ -36,24 +36,30 @@ if TYPE_CHECKING:
     from crystal.embedding.late import Comparer
 
 EXACT = 10.0
-"""Bonus to the score of an answer that has the very thing looked for; less for each tier below."""
+"""Bonus to the score of an exact match; one less for each further tier."""
 MAX_NAMED = 1000
-"""A name of the question that as many chunks have is no better than its words."""
+"""Number of chunks from which a name in the question counts no more than its words."""
 MIN_LENGTH = 3
-"""Number of letters that are enough for the beginning of a word."""
+"""Minimum number of letters of the beginning of a word."""
 MAX_CANDIDATES = 100_000
-"""Number of candidates at which the search for more answers ends when copies of few texts fill the list."""
+"""Maximum number of candidates that are examined if copies of few texts fill the list."""
 OTHER_WORDS = 0.4
-"""Weight of a word that only another wording of the question has."""
+"""Weight of a word that occurs only in another wording of the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankingRequest:
-    """The parsed question, the number of answers, from how many on they are enough, and the preferences.
+    """A question to rank for.
 
-    ``wordings`` are other ways to put the question; ``reorder`` may put the best answers into another order: it is
-    given the question and the answers, and gives places in their list, or None. ``verbatim``: what has the identifier
-    that the question is, is all that is wanted.
+    Attributes:
+        text: The question.
+        asked: The parsed question.
+        limit: Maximum number of answers.
+        enough: Number of answers at which the search for more ends.
+        preferences: The preferences of the question and the user.
+        wordings: Other wordings of the question.
+        reorder: Given the question and the answers, returns the indexes of some answers in a new order, or None.
+        verbatim: True if the question is an identifier and only texts with it are wanted.
     """
 
     text: str
@@ -69,9 +75,9 @@ class RankingRequest:
 def fields_of(
     places: Sequence[SearchedStore], indexes: Sequence[Index], asked: Query, limit: int
 ) -> tuple[list[Field], Query, tuple[str, ...]]:
-    """Return the memories as the ranking of a question sees them, the question, and what the reader should know of it.
+    """Return the memories prepared for ranking, the question, and notes for the user.
 
-    Only what has the quoted phrases may answer; if no memory has them, their words are searched for instead.
+    Only texts with all quoted phrases can be answers; if no text has them, their words are searched for instead.
     """
     said: tuple[str, ...] = ()
     masks = [index.mask(place.scope) for place, index in zip(places, indexes, strict=True)]
@@ -103,7 +109,7 @@ def _field(
         for ident in found:  # each name is one rare word
             named[ident] = named.get(ident, 0.0) + weight
     exact = written or exact_chunks(store, index, asked, mask, 2 * limit)
-    # An identifier is there or not: where it is, meaning adds nothing to it.
+    # An identifier occurs in a text or does not: if it does, its meaning adds nothing.
     meant = np.frombuffer(vector.data, "<f4") if vector.data and not (asked.is_literal and exact) else None
     return Field(index, mask, vector.generation, meant, vector.floor, exact, named)
 
@@ -111,10 +117,10 @@ def _field(
 def rank(
     places: Sequence[SearchedStore], fields: Sequence[Field], wanted: RankingRequest, model: Comparer | None
 ) -> tuple[list[RankedAnswer], tuple[str, ...]]:
-    """Order the answers of one or two memories; give also what the reader should know of the words.
+    """Return the ranked answers of one or two memories, and notes for the user.
 
     Raises:
-        IndexDamagedError: Rank without the files of the index.
+        IndexDamagedError: A file of the index is damaged; rank without the files.
     """
     enough = 1 if wanted.verbatim else wanted.enough
     said = _words(places[0].source.store, [field.index for field in fields], wanted)
@@ -133,12 +139,12 @@ def rank(
 def _ways(
     fields: Sequence[Field], asked: Query, enough: int, said: _Words, model: Comparer | None
 ) -> Iterator[tuple[Sequence[Field], Comparer | None]]:
-    """Yield what to rank and how to compare texts, the quickest way first; each is for where the ones before fail."""
+    """Yield ways to rank, the fastest first: the memories and a comparer. The next is used if one finds too little."""
     by_words = None if model is None else LiteralComparer()
     exact = sum(len(one.exact) for one in fields) if asked.is_literal else 0
     if exact >= enough:
         yield [replace(one, mask=one.index.having(one.exact)) for one in fields], by_words
-    if exact:  # an identifier is there or not: where it is, meaning adds nothing
+    if exact:  # an identifier occurs in a text or does not: if it does, its meaning adds nothing
         yield fields, by_words
         return
     if len(said.begun) == len(set(said.stems)) == 1:  # the beginning of a word has no meaning of its own
@@ -153,7 +159,7 @@ def _best(
     said: _Words,
     model: Comparer | None,
 ) -> tuple[list[RankedAnswer], Pool]:
-    """Return the best different answers in order, and the candidates that they were among."""
+    """Return the best different answers in order, and the pool of candidates."""
     asked, weights = wanted.asked, weights_of(model)
     weight_of = word_weights(places[0].source.store, [field.index for field in fields])
     look = None if model is None else _SecondLook(model, places, fields, asked, weight_of)
@@ -161,7 +167,7 @@ def _best(
     if wanted.verbatim:
         depth = most = max(depth + 1, most)  # more than have it
     while True:
-        # An identifier is there or not: nothing is close to it in meaning.
+        # For an identifier, no other text is close in meaning.
         pool = pool_of(fields, said.words, wanted.preferences.spans, depth, by_meaning=asked.has_meaning)
         answers = _scored(places, fields, pool, base_scores(pool, wanted.preferences), most, look)
         kept = collapsed(answers, weights.most)
@@ -179,7 +185,7 @@ def _scored(
     most: int,
     look: _SecondLook | None,
 ) -> list[RankedAnswer]:
-    """Return the best answers in order: what has the very thing looked for, then by score after the second look."""
+    """Return the best answers in order: exact matches first, then by score after late interaction."""
     answers = read_answers(places, pool, scores, most)
     _prefer_persons(answers, fields, pool)
     best, sessions = max((one.score for one in answers), default=1.0) or 1.0, session_scores(pool, scores)
@@ -195,7 +201,7 @@ def _scored(
 
 
 def _prefer_persons(answers: list[RankedAnswer], fields: Sequence[Field], pool: Pool) -> None:
-    """Note how both sides speak around each answer, prefer what a person said to an assistant, and order them anew."""
+    """Record who speaks around each answer, raise answers of a person to an assistant, and sort again."""
     note_speakers(answers, [(fields[int(pool.field[one.row])].index, int(pool.ordinal[one.row])) for one in answers])
     for one in answers:
         if one.chunk.role == "user":
@@ -204,7 +210,7 @@ def _prefer_persons(answers: list[RankedAnswer], fields: Sequence[Field], pool: 
 
 
 class _Words(NamedTuple):
-    """The words of a question with their weights, the stems they came from, and those that only begin a word."""
+    """The words of a question with their weights, their stems, and the stems that only begin other words."""
 
     words: list[WeightedTerm]
     stems: list[str]
@@ -227,7 +233,7 @@ def _words(store: Store, indexes: Sequence[Index], wanted: RankingRequest) -> _W
 
 
 def word_weights(store: Store, indexes: Sequence[Index]) -> Callable[[str], float]:
-    """Return the weight function of question words in late interaction: rarity, averaged over a word's stems."""
+    """Return the weight function of question words in late interaction: the mean rarity of a word's stems."""
     documents = sum(index.documents for index in indexes)
 
     @cache
@@ -256,7 +262,7 @@ def read_answers(places: Sequence[SearchedStore], pool: Pool, scores: Floats, mo
 
 @dataclass(frozen=True, slots=True)
 class _SecondLook:
-    """Late interaction with the best answers."""
+    """Applies late interaction to the best answers."""
 
     model: Comparer
     places: Sequence[SearchedStore]
@@ -282,7 +288,7 @@ class _SecondLook:
         ]
         scores = with_speakers(scores, near, before, self.asked.text)
         lowest = min(scores)
-        shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and says nothing but the order
+        shift = 0.01 - lowest if lowest < 0.01 else 0.0  # a score is above zero, and means only the order
         for one, score, found in zip(near, scores, like, strict=True):
             one.score, one.tokens = score + shift, frozenset(found.tokens)
             one.scores["late"] = found.similarity
@@ -306,7 +312,7 @@ class _SecondLook:
 
 
 def _reorder(order: list[RankedAnswer], wanted: RankingRequest) -> None:
-    """Let a model put the best answers into order, if one was asked to."""
+    """Let a model order the best answers, if requested."""
     if wanted.reorder is None:
         return
     places = wanted.reorder(wanted.text, order)

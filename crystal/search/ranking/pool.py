@@ -1,7 +1,7 @@
-"""Candidate chunks from one or two memories, with the scores of each engine.
+"""Select candidate chunks from one or two memories, with the scores of each engine.
 
-Words are weighed over both memories together, so that their scores compare. A chunk is a candidate when its words, its
-neighbours' words or its meaning are among the best, or when its words are among the best of a time that is asked for.
+Words have the same weight in both memories, so that scores are comparable. A chunk is a candidate if its words, its
+neighbours' words or its vector score among the best, or its words score among the best within a requested time.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ from crystal.search.index.open_index import Index
 from crystal.text.query import UNSPACED
 
 CANDIDATES = 1000
-"""Minimum number of chunks that are proposed for their words."""
+"""Minimum number of chunks that are selected by words."""
 NEAREST = 64
-"""Minimum number of chunks that are proposed for their meaning."""
+"""Minimum number of chunks that are selected by vectors."""
 MAX_GAIN = 1.6
 """Maximum that a word adds to a score for each unit of its weight: BM25 of a short chunk that has it twice."""
 FEW_OF = 8
-"""If at most one in so many chunks can still become a candidate, frequent words are counted in these chunks only."""
+"""If at most one in this many chunks can still become a candidate, frequent words are counted in those only."""
 EXACT_COSINES = 256
-"""Candidates that get exact cosines. For the others, two bits of each number are exact enough."""
+"""Number of candidates that get exact cosines; approximate ones suffice for the others."""
 IN_SPAN = 200
-"""Number of chunks that are proposed of a time that is asked for."""
+"""Number of chunks that are selected within a requested time."""
 PADDED = 0.5
-"""Weight of the words of a chunk together with its neighbours, beside its own."""
+"""Weight of the score with neighbours, relative to the chunk's own score."""
 SHORTENED = 3
-"""Number of letters that a beginning of a word may have beyond a stem: ``migratio`` finds ``migrat``."""
+"""Maximum number of letters by which a word's beginning may exceed a stem: ``migratio`` finds ``migrat``."""
 BEGINNINGS = 400
-"""Number of words that a beginning stands for when no word equals it;"""
+"""Maximum number of words that a beginning is completed to if no document has it as a word;"""
 COMPOUNDS = 8
-"""and beside a word that is."""
+"""and if documents have it as a word."""
 COMPOUND_WEIGHT = 0.3
-"""Weight of a longer word with this beginning beside the word itself: ``Datenbank`` and ``Datenbankzugriff``."""
+"""Weight of a longer word, relative to the word itself: ``Datenbankzugriff`` for ``Datenbank``."""
 COMPOUND_LETTERS = 5
 SHORT_WEIGHT = 0.01
-"""Its weight where the word is shorter: those that have the word itself come first."""
+"""The same for a word of fewer letters than ``COMPOUND_LETTERS``."""
 BEGUN_LETTERS = 3
 FEW = 10
 PAIRS = 1000
-"""Number of pairs of characters that a single one stands for."""
+"""Maximum number of character pairs that a single character is completed to."""
 _HASH = re.compile("(?=.*[0-9])[0-9a-f]{7,63}")
 RARE = 0.01
-"""Only a word that fewer documents have than this share is looked for in longer ones."""
+"""Maximum share of documents with a word that is also searched as a part of longer words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One memory as a question sees it.
+    """A memory prepared for ranking a question.
 
     Attributes:
         index: Its index, in the state of a snapshot.
-        mask: What the filters leave; None for everything.
-        generation: The vectors to compare ``vector`` with.
-        vector: The question as a unit vector; None where there is none to ask with.
-        floor: The cosine under which two texts have nothing to do with each other.
-        exact: Chunk ids that have the very thing looked for, each with its tier: 0 is the most exact.
-        named: Chunk ids that have names of the question as they are written, each with what these weigh as words.
+        mask: The documents that the filters allow; None for all.
+        generation: The generation of vectors to compare ``vector`` with.
+        vector: The question as a unit vector; None to rank without vectors.
+        floor: Cosine below which two texts are unrelated.
+        exact: Ids of exactly matching chunks, each with its tier; 0 is the most exact.
+        named: Ids of chunks with names of the question as written, each with the names' weight.
     """
 
     index: Index
@@ -82,7 +82,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Candidates as columns: row i of each array is one chunk. ``best_own`` and ``best_padded`` are of all chunks."""
+    """Candidates as columns: row i of each array is one chunk. ``best_own`` and ``best_padded``: of all chunks."""
 
     field: Ints
     ordinal: Ints
@@ -103,14 +103,14 @@ class Pool:
 
 
 class WeightedTerm(NamedTuple):
-    """A word of the question: the stems that stand for it, and what it weighs."""
+    """A word of the question: the stems that match it, and its weight."""
 
     stems: tuple[str, ...]
     weight: float
 
 
 def frequency(indexes: Sequence[Index], word: str) -> int:
-    """Return how many documents of all memories have a word; those changed since count twice."""
+    """Return the number of documents of all memories with a word; documents that changed since count twice."""
     return sum(index.frequency(word) for index in indexes)
 
 
@@ -122,9 +122,9 @@ def _that_occur(indexes: Sequence[Index], words: Sequence[str]) -> dict[str, int
 def sought_words(
     indexes: Sequence[Index], stems: Sequence[str], completed: Callable[[str], Sequence[str]] = lambda _: ()
 ) -> tuple[list[WeightedTerm], list[str]]:
-    """Weigh the words of a question by how rare they are; give also those that only beginnings of words stand for.
+    """Return the words of a question weighted by rarity, and the stems that only match beginnings of words.
 
-    ``completed`` gives the stems that a word may have once it is typed to its end.
+    ``completed`` returns the stems that an incomplete word may have when it is complete.
     """
     documents = sum(index.documents for index in indexes)
     found: list[WeightedTerm] = []
@@ -148,9 +148,9 @@ def sought_words(
 
 
 def rarity(count: int, documents: int) -> float:
-    """Return the weight of a word that ``count`` of the documents have (the idf of BM25, never negative).
+    """Return the weight of a word that ``count`` documents have: the idf of BM25, never negative.
 
-    The count may be too high: documents that have changed since count twice.
+    The count may be too high, because documents that changed since count twice.
     """
     count = min(count, documents)
     return max(math.log((documents - count + 0.5) / (count + 0.5)), 1e-6)
@@ -161,8 +161,8 @@ def _is_character(stem: str) -> bool:
 
 
 def _longer(indexes: Sequence[Index], stem: str, count: int, documents: int) -> dict[str, int]:
-    """Return words that continue a word that no document has, or a rare one that may be part of a compound."""
-    if _is_character(stem):  # of a script without spaces: every pair that begins with it has it
+    """Return words that begin with a word that no document has, or with a rare one that may be part of a compound."""
+    if _is_character(stem):  # of a script without spaces: pairs that begin with it contain it
         found = [index.beginning(stem, PAIRS) for index in indexes]
     elif count:
         if count > max(RARE * documents, FEW) or not _may_be_compound(stem):
@@ -204,10 +204,10 @@ def pool_of(
 
     Args:
         fields: The memories.
-        words: What the question asks for.
-        spans: Times that it names: first moment, and the one after the last, ms.
-        depth: At least so many candidates, if there are as many.
-        by_meaning: Whether what has none of the words may answer.
+        words: The words of the question.
+        spans: The times that it names: start and end, ms.
+        depth: Minimum number of candidates, if there are as many.
+        by_meaning: True if texts without any of the words may be answers.
     """
     others = [_others(field, depth, by_meaning=by_meaning) for field in fields]
     scored = [
@@ -228,7 +228,7 @@ def pool_of(
 
 
 def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
-    """Return the candidates that need no words: the nearest by meaning, and those with the exact thing asked for."""
+    """Return the candidates that are not selected by words: the nearest by vectors, and exact matches."""
     found = [field.index.find(sorted(field.exact))]
     if field.vector is not None and by_meaning:
         near, cosines = field.index.nearest(field.generation, field.vector, max(NEAREST, depth), field.mask)
@@ -240,9 +240,9 @@ def _others(field: Field, depth: int, *, by_meaning: bool) -> Ints:
 def _worth_more(
     field: Field, spans: Sequence[tuple[int, int]], depth: int, also: Ints, own: Floats, padded: Floats, left: float
 ) -> Ints | None:
-    """Return the documents that words of the weight ``left`` can still make candidates; None if they are very many.
+    """Return the documents that words of the total weight ``left`` can still make candidates; None if very many.
 
-    An estimate: scores count relative to the best, and the words that are left raise the best, too.
+    This is an estimate: scores are relative to the best one, which the remaining words raise too.
     """
     best = float(own.max(initial=0.0)), float(padded.max(initial=0.0))
     if min(best) <= 0:
@@ -252,7 +252,7 @@ def _worth_more(
         return None
     together = _relative(own, padded, best)
     above = together[together > more]
-    if len(above) < max(CANDIDATES, depth):  # what has none of these words may become one
+    if len(above) < max(CANDIDATES, depth):  # documents without any of these words may become candidates
         return None
     least = _last_of(above, max(CANDIDATES, depth)) - more
     likely = together >= least
@@ -270,7 +270,7 @@ def _worth_more(
 def _best(
     field: Field, own: Floats, padded: Floats, best: tuple[float, float], spans: Sequence[tuple[int, int]], depth: int
 ) -> Ints:
-    """Return the best by words, and the best of the times asked for."""
+    """Return the best documents by words, and the best within the requested times."""
     if best[1] <= 0:
         return np.empty(0, np.int64)
     some = np.flatnonzero(padded > 0)
@@ -283,7 +283,7 @@ def _best(
 
 
 def _relative(own: Floats, padded: Floats, best: tuple[float, float]) -> Floats:
-    """Return both scores of documents in one, relative to the best."""
+    """Combine both scores of documents, each relative to the best one."""
     together = padded * np.float32(PADDED / best[1] if best[1] > 0 else 0.0)
     if best[0] > 0:
         together += own * np.float32(1 / best[0])
@@ -291,12 +291,12 @@ def _relative(own: Floats, padded: Floats, best: tuple[float, float]) -> Floats:
 
 
 def _last_of(scores: Floats, count: int) -> float:
-    """Return the least of so many best scores, 0 if there are fewer."""
+    """Return the ``count``-th best score; 0 if there are fewer."""
     return float(np.partition(scores, -count)[-count]) if len(scores) >= count else 0.0
 
 
 def _top(scores: Floats, count: int) -> Ints:
-    """Return the rows of the best scores above zero; with ties of the last one, up to twice as many."""
+    """Return the rows of the ``count`` best scores above zero; with ties of the last one, up to twice as many."""
     if len(scores) > count:
         least = max(float(np.partition(scores, -count)[-count]), np.finfo(np.float32).tiny)
         return np.flatnonzero(scores >= least)[: 2 * count]

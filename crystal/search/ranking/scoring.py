@@ -1,7 +1,7 @@
 """Score candidates by their words, their neighbours' words, vectors, session, and small preferences.
 
-Preferences only decide between answers that are nearly as good: what a person said himself, the time that a question
-names, and (as the user likes) what is new. No age ever buries an old answer that fits better.
+Preferences only decide between answers of nearly the same score: messages of the user, the time that a question names,
+and (if the user chooses) recency. An old answer that matches better still comes first.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ RRF_K = 60
 """Constant of reciprocal rank fusion: the larger it is, the less the first ranks differ."""
 
 RECENCY: dict[str, float] = {"off": 0.0, "light": 0.01, "strong": 0.1}
-"""Bonus of the newest over what is long ago, as a share."""
+"""Bonus of the newest answers over old ones, as a share of the score."""
 RECENT_MS = 30 * 86_400_000
-"""After so long the preference for what is new has fallen to a third."""
+"""Age at which the bonus for recency has fallen to about a third (1/e)."""
 
 SESSION = 1.0
-"""Bonus of the best session to each of its chunks; the best chunk's own words count 1."""
+"""Bonus for each chunk of the best session; the best chunk's own words count 1."""
 SESSION_TURNS = 5
-"""A session is as good as so many of its best turns together."""
+"""Number of a session's best turns whose sum is its score."""
 USER = 0.05
-"""Bonus of what a person said himself, as a share."""
+"""Bonus for messages of the user, as a share of the score."""
 IN_TIME = 0.2
-"""Bonus of what was said in the time that is asked for, as a share."""
+"""Bonus for texts within a requested time, as a share of the score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def base_scores(pool: Pool, preferences: Preferences) -> Floats:
 
 
 def _weighted(pool: Pool) -> Floats:
-    """Sum the engines' scores, each relative to the best one; a session of good turns raises all of them."""
+    """Sum the engines' scores, each relative to the best one, and add the session's score."""
     total = pool.cosine.copy()
     if pool.best_own > 0:
         total += pool.own / np.float32(pool.best_own)
@@ -83,7 +83,7 @@ def session_scores(pool: Pool, scores: Floats) -> Floats:
     place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
     counted = np.where(place < SESSION_TURNS, scores[order], np.float32(0))
     names = session[begins]
-    sums = np.where(names > 1, np.add.reduceat(counted, begins), np.float32(0))  # what has no session is in none
+    sums = np.where(names > 1, np.add.reduceat(counted, begins), np.float32(0))  # texts without a session get 0
     best = float(sums.max())
     if best <= 0:
         return np.zeros(len(pool), np.float32)
@@ -91,7 +91,7 @@ def session_scores(pool: Pool, scores: Floats) -> Floats:
 
 
 def preference(pool: Pool, preferences: Preferences) -> Floats:
-    """Return the factor on each candidate's score: 1 and a little more."""
+    """Return a factor for each candidate's score, slightly above 1 for preferred ones."""
     factor = 1 + np.float32(USER) * pool.is_user
     if preferences.spans:
         factor = factor * (1 + np.float32(IN_TIME) * within(pool.ts, preferences.spans))

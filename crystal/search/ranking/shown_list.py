@@ -1,6 +1,6 @@
-"""Make the shown list from ranked answers: group near-duplicates after the best one, and mix sessions.
+"""Make the shown list from ranked answers: group near-duplicates, and mix sessions.
 
-Also what was said last: where a time alone is asked for, or a picture, which no engine knows.
+Also list the latest turns, for questions that name only a time, or only symbols such as emoji.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crystal.text.query import Query, has_content
 from crystal.timewords import TimeSpan
 
 FROM_ONE_SESSION = 3
-"""After so many hits of one session, the next one comes from another, if any other has one."""
+"""Number of hits of one session after which a hit of another session comes next, if there is one."""
 LOOK_AHEAD = 400
 """Number of ranks that are searched for another session's hit."""
 
@@ -30,18 +30,18 @@ Item = TypeVar("Item")
 
 
 def mixed(items: Sequence[Item], session_of: Callable[[Item], Hashable], first: int = 0) -> list[Item]:
-    """Put the best of other sessions between the many hits of one.
+    """Put hits of other sessions between many hits of one session.
 
-    Each session may show three hits; then one of another session must come before each further one. What has no
-    session (None) stays where it was, and so do the ``first`` ones.
+    After three hits of a session, one of another session comes before each further one. Items without a session (None)
+    and the ``first`` ones stay in place.
     """
     if len({session_of(one) for one in items}) < 2:
         return list(items)
     coming = iter(items)
     ahead = deque(islice(coming, LOOK_AHEAD))
-    waiting = deque[Item]()  # those of one session that was full, before the others
+    waiting = deque[Item]()  # delayed items of the session that was shown too often
     shown: dict[Hashable, int] = {}
-    full: Hashable = None  # the session that has to wait; never two, as each further hit lets the other on
+    full: Hashable = None  # the session that has to wait; at most one, because any other hit ends the waiting
     out: list[Item] = []
     while ahead or waiting:
         is_full = full is not None and len(out) >= first
@@ -67,8 +67,8 @@ def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
     """Keep the first of answers with nearly the same text by the same role, and count the others.
 
     Args:
-        answers: In their order.
-        most: Only so many answers, the first ones, are compared by their tokens; all by their whole text.
+        answers: The answers, in order.
+        most: Number of the first answers that are compared by their tokens; all are compared by their whole text.
     """
     kept: list[RankedAnswer] = []
     by_text: dict[tuple[str, bytes], RankedAnswer] = {}
@@ -89,12 +89,12 @@ def collapsed(answers: Sequence[RankedAnswer], most: int) -> list[RankedAnswer]:
 
 
 LISTED = 200
-"""Minimum number of answers that are looked at."""
+"""Minimum number of answers that are read."""
 EVER = (-(1 << 62), 1 << 62)
 
 
 def is_time_alone(asked: Query, times: Sequence[TimeSpan]) -> bool:
-    """Return True if nothing but a time is asked for: ``what did we do yesterday``."""
+    """Return True if the question names only a time: ``what did we do yesterday``."""
     return bool(times) and not asked.phrases and not has_content(without_times(asked.text, times))
 
 
@@ -106,12 +106,12 @@ def without_times(text: str, times: Sequence[TimeSpan]) -> str:
 
 
 def dates_in_digits(times: Sequence[TimeSpan]) -> list[TimeSpan]:
-    """Return the times that are written as ``2026-01-06``, as logs and file names do and people seldom."""
+    """Return the times that are written in digits, such as ``2026-01-06``, which also occur in logs and file names."""
     return [span for span in times if _DIGITS.search(span.words)]
 
 
 def list_latest(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]], limit: int) -> list[RankedAnswer]:
-    """Return the latest turns of some times; duplicates are grouped, and no session crowds out the others."""
+    """Return the latest turns within some times, with duplicates grouped and sessions mixed."""
     answers = collapsed(latest_answers(places, spans, max(LISTED, 4 * limit)), 0)
     if all(place.scope.session is None for place in places):
         answers = mixed(answers, lambda one: one.chunk.session_id)
@@ -121,7 +121,7 @@ def list_latest(places: Sequence[SearchedStore], spans: Sequence[tuple[int, int]
 
 
 def list_showing(places: Sequence[SearchedStore], pictures: str, limit: int) -> list[RankedAnswer]:
-    """Return the latest turns that have all of some pictures, which white space separates."""
+    """Return the latest turns that contain all of some symbols, such as emoji, separated by white space."""
     showing = SearchScope()
     for picture in sorted({word.replace("\ufe0f", "") for word in pictures.split()}):
         showing &= contains_text(picture)

@@ -1,7 +1,7 @@
 """Search by vectors alone: return the chunks nearest to the question, each with its cosine.
 
-No word, no session, no time and no late interaction changes the order, so a score means the same in every search:
-1 for the very question, 0 for what has nothing to do with it.
+Words, sessions, times and late interaction do not change the order, so a score means the same in every search: 1 for a
+text equal to the question, 0 for an unrelated one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_DEPTH = 100_000
 def rank_by_similarity(
     places: Sequence[SearchedStore], fields: Sequence[Field], limit: int, model: TokenComparer | None
 ) -> list[RankedAnswer]:
-    """Order the answers of one or two memories by their cosines; of nearly equal texts the nearest one is shown."""
+    """Rank the answers of one or two memories by their cosines; of nearly equal texts only the nearest is returned."""
     compared = weights_of(model).most
     depth = 4 * limit
     while True:

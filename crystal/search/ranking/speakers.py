@@ -1,8 +1,8 @@
 """Detect who speaks: a person with an assistant that answers at length, or people with each other.
 
-With an assistant, the person mostly says what is searched for, in few words. Among people, both say it, and a reply
-answers better than the question before it, which has the words of every later question. No setting says which kind a
-conversation is: the lengths of its passages do. Measurements: docs/adr/0018-ranking.md.
+With an assistant, the person usually says what is searched for, in few words. Among people, both do, and a reply is a
+better answer than the question before it, although that has more words of a later question. The kind of a conversation
+is detected from the lengths of its passages. Measurements: docs/adr/0018-ranking.md.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from crystal.search.index.open_index import Index
 from crystal.search.results import RankedAnswer
 
 MAX_NEIGHBOURS = 150
-"""Passages of a conversation that are counted before and after an answer, each."""
+"""Maximum number of passages that are counted before an answer, and after it."""
 PRIOR = 10
-"""Average passages that are added to the count of each conversation, because a short one tells little."""
+"""Number of average passages that are added to each conversation, because a short one is not representative."""
 AT_LENGTH = (0.5, 1.5)
-"""Limits above which an assistant's passages may be, and certainly are, longer than a person's: the difference of
-the mean logarithms of their words. Measured: 1.2 to 1.7 with an assistant, -0.4 to 0.3 among people."""
+"""Difference of the mean logarithms of words between assistant and user: below the first limit the conversation is not
+with an assistant, above the second it is. Measured: 1.2 to 1.7 with an assistant, -0.4 to 0.3 among people."""
 ALIKE = 0.35
-"""Up to this difference, the passages of both sides count as equally long."""
+"""Maximum difference at which the passages of both sides count as equally long."""
 PERSON_BONUS = 0.15
-"""Bonus for what a person said to an assistant, as a share of its score."""
+"""Bonus for a person's message to an assistant, as a share of its score."""
 PERSON_BONUS_LATE = 0.2
 """The same, added after late interaction."""
 REPLY_SHARE = 0.3
-"""Among people: the share that a reply gets of the lead that the question before it has over the last answer."""
+"""Among people: share of the question's lead over the lowest score that is added to the reply's score."""
 QUESTION_PENALTY = 0.1
-"""Among people: what a question loses."""
+"""Among people: penalty for a question."""
 ENDING_CHARS = 80
-"""A text with a question mark in its last characters, as many as this, is a question."""
+"""Number of last characters in which a question mark makes a text a question."""
 OTHER_SPEAKER_PENALTY = 0.1
-"""Among people: what a text loses whose speaker is not the one whom the question names."""
+"""Among people: penalty for a text of another speaker than the one whom the question names."""
 THINKING_PENALTY = 0.2
-"""Penalty for an agent's thinking: its answer says the same to the user."""
+"""Penalty for an agent's thinking, because its answer says the same."""
 
 Sides = npt.NDArray[np.float64]
-"""For the user and the assistant: how many passages, and the sum of the logarithms of their words."""
+"""For the user and the assistant: the number of passages, and the sum of the logarithms of their words."""
 
 _SPEAKER = re.compile(r"([^\W\d_]\w{0,20})(?: [^\W\d_]\w{0,20})?: ")
-"""A name before what is said, as chats have it."""
+"""Pattern of a name before a message, as in chats."""
 
 
 def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index, int]]) -> None:
-    """Note who speaks in the conversation of each answer; ``places`` are their indexes and their ordinals there."""
+    """Record who speaks in the conversation of each answer; ``places`` are the index and the ordinal of each."""
     keys, spans = [], dict[tuple[Index, int], tuple[int, int]]()
     for index, ordinal in places:
         start, end = index.conversation(ordinal)
@@ -68,7 +68,7 @@ def note_speakers(answers: Sequence[RankedAnswer], places: Sequence[tuple[Index,
 
 
 def _sides(index: Index, spans: Sequence[tuple[int, int]]) -> list[tuple[Sides, bool]]:
-    """Count passages: how many are the user's and the assistant's, their log lengths; and whether others are."""
+    """Count the passages of user and assistant, with their log lengths; and return True if there are others."""
     lengths = [end - start for start, end in spans]
     begins = np.cumsum([0, *lengths[:-1]])
     here = np.concatenate([np.arange(*span) for span in spans])
@@ -80,7 +80,7 @@ def _sides(index: Index, spans: Sequence[tuple[int, int]]) -> list[tuple[Sides, 
 
 
 def _length_difference(sides: Sides, together: Sides) -> float:
-    """Return by how much the assistant's passages are longer: a difference of mean logarithms."""
+    """Return how much longer the assistant's passages are, as a difference of mean logarithms."""
     if not together[:, 0].all():
         return 0.0
     counts, words = (sides + PRIOR * together / together[:, :1]).T
@@ -91,13 +91,13 @@ def _length_difference(sides: Sides, together: Sides) -> float:
 def with_speakers(
     scores: Sequence[float], answers: Sequence[RankedAnswer], before: Sequence[int | None], question: str
 ) -> list[float]:
-    """Prefer what a person said to an assistant, and among people replies, and the one whom the question names.
+    """Return scores that prefer a person's messages to an assistant and, among people, replies and the named speaker.
 
     Args:
         scores: The scores after late interaction.
         answers: The answers.
-        before: The place of what was said just before each, if it is among them.
-        question: What is asked.
+        before: For each answer the index of the passage before it, if that is an answer too.
+        question: The question.
     """
     lowest, asks = min(scores, default=0.0), ["?" in one.text[-ENDING_CHARS:] for one in answers]
     speakers = [_speaker(one.text) if one.among_people else "" for one in answers]

@@ -1,6 +1,6 @@
 """Find chunks that contain a quoted phrase or a name exactly as written.
 
-The index knows which chunks have all the words, and which may have them in a row. Whether they do is read in the texts.
+The index finds the chunks that have all the words, and those that may have them in a row; the texts are then checked.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from crystal.store.search.tokenizer import tokenizer
 from crystal.text.query import UNSPACED, Query
 
 MAX_READ = 10_000
-"""Texts that are read for a phrase or a name at most: the best of those with all its words."""
+"""Maximum number of texts that are read for a phrase or a name: the best of those with all its words."""
 ENOUGH_CHUNKS = 1_000
-"""Chunks with a phrase or a name, in any spelling, that are enough."""
+"""Number of chunks with a phrase or a name, in any spelling, at which reading ends."""
 MANY_READ = 250
-"""After so many texts were read, a quarter of the wanted hits is enough."""
+"""Number of texts that are read after which a quarter of the requested hits is enough."""
 FIRST_PAGE = 50
-"""Texts that are read first; each further page is twice as long, because a page reads each block once."""
+"""Number of texts that are read first; each further page is twice as long, because a page reads each block once."""
 
 Terms = Sequence[tuple[Sequence[str], float]]
 """Words with their weights, as ``Index.scores`` takes them."""
@@ -41,7 +41,7 @@ _VERSION = re.compile(r"[vV]?([0-9]+\.[0-9].*)")
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that stand together; of a script without spaces, characters that may be inside a run.
+    """Words in a row or, in a script without spaces, characters that may be inside a longer run.
 
     Attributes:
         written: The phrase as it was typed.
@@ -55,31 +55,31 @@ class Phrase:
 
     @classmethod
     def of(cls, written: str, tokenize: Tokenize) -> Phrase:
-        """Take a phrase apart."""
+        """Parse a phrase."""
         return cls(written, tuple(tokenize(normalised(written))), tokenize)
 
     @property
     def looked_up(self) -> list[str]:
         """Return the words that every text with the phrase has.
 
-        Beside characters that may be inside a run every other word may be a part of a longer one, and a lone
-        character a part of a pair.
+        If some characters may be inside a run, other words may be parts of longer ones, and a single character a part
+        of a pair; these are left out.
         """
         is_inside = UNSPACED.search(self.written)
         return [stem for stem in self.stems if not is_inside or (len(stem) > 1 and UNSPACED.fullmatch(stem))]
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Return what every text of ASCII in small letters with the phrase has: the beginnings of its words."""
+        """Return a pattern that matches every lower-case ASCII text with the phrase, by the beginnings of its words."""
         return re.compile("[^0-9a-z]+".join(f"{re.escape(beginning_of(stem))}[0-9a-z]*" for stem in self.stems))
 
     def among(self, index: Index, places: Ordinals) -> Ordinals:
-        """Return which of some documents may have the phrase."""
+        """Return the documents that may have the phrase."""
         is_inside, is_one = UNSPACED.search(self.written), len(self.stems) < 2
         return places if is_inside or is_one else index.with_row(self.stems, places)
 
     def is_written_in(self, text: str) -> bool:
-        """Return True if a text has the phrase as it was typed, in any case and with any white space."""
+        """Return True if a text has the phrase as it was typed, ignoring case and white space."""
         return " ".join(self.written.lower().split()) in " ".join(text.lower().split())
 
     def is_in(self, text: str) -> bool:
@@ -94,11 +94,11 @@ class Phrase:
 def with_phrases(
     store: Store, index: Index, phrases: Sequence[str], mask: Mask | None, terms: Terms, enough: int
 ) -> tuple[Mask, dict[int, int], bool]:
-    """Find the documents that have all of some phrases: of very many those that some words fit best.
+    """Find the documents that have all phrases; if there are very many, those with the best scores for ``terms``.
 
     Returns:
-        Which documents have them, the chunks that have them as they are written, each as tier 0, and whether more
-        texts have the words than are read.
+        A mask of these documents, the chunks that have the phrases as written, each with tier 0, and True if more texts
+        have the words than were read.
     """
     tokenize = tokenizer(store)
     wanted = [Phrase.of(phrase, tokenize) for phrase in phrases]
@@ -115,9 +115,9 @@ def with_phrases(
 
 
 def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, limit: int) -> dict[int, int]:
-    """Return the chunks with the identifier that is the question: 0 to the letter, 1 in any case, 2 nearly.
+    """Return the chunks with the identifier that the question consists of, and their tiers.
 
-    Of very many those of a tier that are most about it.
+    Tier 0 has it as written, 1 in another case, 2 in another form. If a tier has very many, the best by score are kept.
     """
     if not asked.is_literal:
         return {}
@@ -138,9 +138,9 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
 
 
 def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, good: int) -> dict[int, int]:
-    """Return the chunks that have a tier, in the order of reading, but the first of each text before its copies.
+    """Return the matching chunks with their tiers, in the order of reading, the first of each text before its copies.
 
-    Reading ends when enough different texts have tier 0, or after many texts a quarter one up to ``good``.
+    Reading ends when enough different texts have tier 0 or, after many texts, a quarter of them a tier up to ``good``.
     """
     found: dict[int, int] = {}
     copies: dict[int, int] = {}
@@ -156,7 +156,7 @@ def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, good: int)
 
 
 def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limit: int) -> list[int]:
-    """Return the newest chunks that have a name of the question as it is written, in any case."""
+    """Return the newest chunks that contain a name of the question as written, in any case."""
     variants, lower = _variants(store, name), name.lower()
 
     def tier_of(text: str) -> int | None:
@@ -167,7 +167,7 @@ def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limi
 
 
 def _variants(store: Store, name: str) -> list[Phrase]:
-    """Return a name as a phrase, a version with and without the ``v`` before it."""
+    """Return a name as a phrase; a version number also with and without a ``v`` before it."""
     version, tokenize = _VERSION.match(name), tokenizer(store)
     return [Phrase.of(one, tokenize) for one in ([name, version[1], f"v{version[1]}"] if version else [name])]
 
@@ -181,9 +181,10 @@ def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordi
 def _tiers(
     store: Store, index: Index, places: Iterable[Ordinals], terms: Terms, tier_of: TierOf
 ) -> Iterator[tuple[int, int | None, bool]]:
-    """Yield the chunks of some documents, each with its tier, and whether an equal text came before.
+    """Yield the chunks of some documents, each with its tier, and True if an equal text came before.
 
-    Of each of ``places`` those that some words fit best come first, else the newest. A text is unpacked once.
+    Within each of ``places``, those with the best scores for ``terms`` come first, then the newest. Each text is read
+    once.
     """
     known: dict[bytes, int | None] = {}
     for some in places:
@@ -202,7 +203,7 @@ def _tiers(
 
 
 def _pages(index: Index, places: Ordinals, terms: Terms) -> Iterator[list[int]]:
-    """Yield the chunks of some documents, those that some words fit best first, else the newest."""
+    """Yield the chunks of some documents, ordered by their scores for ``terms``, then the newest first."""
     scores, newest = index.own_scores(terms, places), -index.take("id", places)
     ids, at, size = (-newest[np.lexsort((newest, -scores))][:MAX_READ]).tolist(), 0, FIRST_PAGE
     while at < len(ids):
