@@ -5,7 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from crystal.config.harnesses import Root
-from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 RECOGNIZED_LINES = 50

@@ -31,7 +31,8 @@ from crystal.store.capture.turns import is_of_another_session
 from crystal.store.sessions.conversations import turns_of_lines
 from crystal.transcript.line import clean_text
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, identify, reader_of, split_key
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
+from crystal.transcript.reader import identify, reader_of, split_key
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 T = TypeVar("T")

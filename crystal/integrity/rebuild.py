@@ -34,15 +34,8 @@ from crystal.store.health import checks
 from crystal.text import chunking
 from crystal.transcript.framing import end_of_lines
 from crystal.transcript.line_context import Context, parse_completed, without_context
-from crystal.transcript.reader import (
-    FORGOTTEN,
-    SnapshotReader,
-    find_facts,
-    identify,
-    is_forgotten,
-    reader_of,
-    split_key,
-)
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import FORGOTTEN, find_facts, identify, is_forgotten, reader_of, split_key
 
 FindProject = Callable[[str], Project]
 _SUFFIXES = re.compile(r"(\+\d+)?$")

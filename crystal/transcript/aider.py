@@ -17,9 +17,8 @@ from datetime import datetime
 from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, clean_text, digest, format_line, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unique_name
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 
 _START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*")
@@ -40,8 +39,8 @@ class _Session(NamedTuple):
     lines: list[str]
 
 
-class AiderReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class AiderReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
     silent_kinds = ("user", "assistant", "tool", "note")
 
@@ -57,9 +56,8 @@ class AiderReader(MessageReader, SnapshotReader):
         found = next((one for one in _sessions(source) if one.ident == conversation.session), None)
         if found is None:
             return
-        model = _MODEL.search("\n".join(found.lines))
-        context = Context().with_texts(cwd=str(source.path.parent), model=model[1] if model else None)
-        context = context._replace(at=_local_time(found.started))
+        model, at = _MODEL.search("\n".join(found.lines)), _local_time(found.started)
+        context = Context(at=at).with_texts(cwd=str(source.path.parent), model=model[1] if model else None)
         for number, (role, lines) in enumerate(_messages(found.lines)):
             line = format_line({"role": role, "text": "\n".join(lines)})
             yield Record(f"{found.ident}-{number}-{role}", line, context)

@@ -21,9 +21,8 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part, parts_of_blocks
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 
 _TASK_FILE = "api_conversation_history.json"
@@ -32,10 +31,9 @@ _WRAPPED = re.compile(r"\s*<(user_input|task|feedback|user_message|answer)\b[^>]
 _DETAILS = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
 
 
-class ClineReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
+class ClineReader(SnapshotReader):
+    """See ``SnapshotReader``. Roo Code is a fork of the extension and writes the same."""
 
-    kinds_are_named = True
     silent_kinds = ("user", "assistant")
 
     def __init__(self, folder_file: str) -> None:

@@ -29,9 +29,9 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Identity, Record, SessionStamp, SnapshotReader, advanced
+from crystal.transcript.reader import Identity, advanced
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import unpacked
 
@@ -49,9 +49,10 @@ _INDEX = "session_index.jsonl"
 _RESULT = "-result"
 
 
-class CodexReader(MessageReader, SnapshotReader):
+class CodexReader(SnapshotReader):
     """See ``MessageReader``; compressed rollouts, and the list of names, are read as a ``SnapshotReader`` does."""
 
+    kinds_are_named = False  # lines of its first versions have none
     silent_kinds = (
         "session_meta", "turn_context", "event_msg", "world_state", "token_usage_record", SUMMARY,
         f"{ITEM}/message", f"{ITEM}/reasoning", f"{ITEM}/ghost_snapshot", f"{ITEM}/*_output",

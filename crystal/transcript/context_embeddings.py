@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, clean_text, digest, word
 from crystal.transcript.memory_crystal import IDS, MODELS, record_id, session_of
+from crystal.transcript.messages import Record
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, PAGE, StoredVector, StoreReader, StoreRow, record_of, role_of
 from crystal.transcript.tables import columns_of, moment_of

@@ -29,7 +29,6 @@ _COMPACTED = "session.compaction_complete"
 class CopilotReader(MessageReader):
     """See ``MessageReader``."""
 
-    kinds_are_named = True
     silent_kinds = (
         "session.*", "hook.*", "subagent.*", "system.*", "assistant.turn_*", "abort",
         "user.message", "assistant.message", "tool.execution_*",

@@ -30,9 +30,8 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.parts import Part, call_and_result, call_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import object_of, read_before, tables_of
 
@@ -51,10 +50,9 @@ _TABLES = frozenset(("ItemTable", "cursorDiskKV", "composerHeaders"))
 _CHAT_TABLE, _VALUE = "cursorDiskKV", "SELECT value FROM {} WHERE key = ?"
 
 
-class CursorReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class CursorReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("1", "2", "user", "ai", "assistant", "tool", "system", "turn_ended")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
@@ -175,13 +173,12 @@ def _context_of(source: Snapshot, tables: set[str], cid: str, composer: Fields) 
     repositories = dicts_of(composer.get("trackedGitRepos") or head.get("trackedGitRepos"))
     places += [one.get("repoPath") for one in repositories]
     branches = (one.get("branchName") for repo in repositories for one in dicts_of(repo.get("branches")))
-    context = Context().with_texts(
+    return Context(at=milliseconds(composer.get("createdAt"))).with_texts(
         cwd=folder_of_workspace(source.sides) or next(filter(None, map(path_of_uri, places)), None),
         branch=next(branches, None),
         model=fields_of(composer.get("modelConfig")).get("modelName"),
         title=composer.get("name") or head.get("name"),
     )
-    return context._replace(at=milliseconds(composer.get("createdAt")))
 
 
 def _head_of(source: Snapshot, tables: set[str], cid: str) -> Fields:
@@ -217,8 +214,8 @@ def _tabs(source: Snapshot, tables: set[str]) -> Iterator[tuple[str, Fields]]:
 
 
 def _old_records(source: Snapshot, tab: str, chat: Fields) -> Iterator[Record]:
-    context = Context().with_texts(cwd=folder_of_workspace(source.sides), title=chat.get("chatTitle"))
-    context = context._replace(at=milliseconds(chat.get("lastSendTime")))
+    context = Context(at=milliseconds(chat.get("lastSendTime")))
+    context = context.with_texts(cwd=folder_of_workspace(source.sides), title=chat.get("chatTitle"))
     for number, bubble in enumerate(list_of(chat.get("bubbles"))):
         if isinstance(bubble, dict):
             ident = identifier(bubble.get("id")) or f"{number}"

@@ -15,8 +15,8 @@ from pathlib import PurePath
 from crystal.transcript.editor import path_of_uri
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, milliseconds, word
 from crystal.transcript.line_context import Context
+from crystal.transcript.messages import Record, SessionStamp
 from crystal.transcript.parts import Part, block_text, call, call_text, result_text
-from crystal.transcript.reader import Record, SessionStamp
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
@@ -135,13 +135,12 @@ def _context_of(sides: Mapping[PurePath, bytes], meta: Fields, messages: list[Fi
     folders = [path_of_uri(word(one.get(name))) for one in (*beside, meta) for name in names]
     folder = next(filter(None, folders), None) or next((found for one in messages if (found := _folder_in(one))), None)
     model = meta.get("lastUsedModel")
-    context = Context().with_texts(
+    times = [one.get(name) for one in (*beside, meta) for name in ("createdAtMs", "createdAt")]
+    return Context(at=next((at for one in times if (at := milliseconds(one))), None)).with_texts(
         cwd=folder,
         model=model if isinstance(model, str) else fields_of(model).get("model"),
         title=next((one.get("title") for one in beside if one.get("title")), None) or meta.get("name"),
     )
-    times = [one.get(name) for one in (*beside, meta) for name in ("createdAtMs", "createdAt")]
-    return context._replace(at=next((at for one in times if (at := milliseconds(one))), None))
 
 
 def _folder_in(message: Fields) -> str | None:

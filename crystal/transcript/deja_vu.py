@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, digest, parse_line, parse_time, word
-from crystal.transcript.reader import Record
+from crystal.transcript.messages import Record
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.stores import NO_TEXT, StoredMemory, StoreReader, StoreRow, record_of
 

@@ -26,7 +26,6 @@ _INTERRUPTED = "Request interrupted by user"
 class DroidReader(MessageReader):
     """See ``MessageReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("message", "session_start", "agent_turn_outcome", "todo_state", "compaction_state")
     roles = ("user", "assistant", "system")
     context_marks = (b'"session_start"',)

@@ -12,8 +12,8 @@ from pathlib import PurePath
 
 from crystal.transcript.line import Fields, word
 from crystal.transcript.line_context import Context
+from crystal.transcript.messages import Record
 from crystal.transcript.parts import Part, unique_id
-from crystal.transcript.reader import Record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.stores import NO_TEXT, StoreReader, StoreRow, record_of, session_name
 from crystal.transcript.tables import columns_of, moment_of

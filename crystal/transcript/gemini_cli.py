@@ -16,9 +16,8 @@ from pathlib import PurePath
 from crystal.transcript.damaged import MessageList
 from crystal.transcript.line import Fields, dicts_of, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.parts import Part, call_and_result, call_text, result_text, unique_id, without_files
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.snapshot import Snapshot
 
 _SESSION_CONTEXT = "<session_context>"
@@ -35,10 +34,9 @@ _HEAD = frozenset(("sessionId", "lastUpdated", "summary", "$rewindTo"))
 """Fields of lines that only tell about the chat, unless there are objects in them."""
 
 
-class GeminiReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class GeminiReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds: tuple[str, ...] = ("user", *_ANSWERS, "info", "warning", "error")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:

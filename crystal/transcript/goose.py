@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator
 from crystal.model.capture import ID_END, Role
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unique_name
 from crystal.transcript.parts import Part, block_text, call
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import check_tables, moment_of, object_of, read_before, rows_of, without_row
 
@@ -38,10 +37,9 @@ _READ = {
 _UNTITLED = frozenset(("CLI Session", "New Chat", "New session"))
 
 
-class GooseReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class GooseReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("user", "assistant")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:

@@ -28,9 +28,8 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part, call, unique_id
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
@@ -40,10 +39,9 @@ _EVENTS_SAID = ("user", "assistant", "tool_call", "tool_result", "sub_agent_star
 _CWD = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
-class KiroReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class KiroReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = (*_SAID, *_EVENTS_SAID, "turn_start", "turn_end", "tombstone", "ResetTo")
 
     def side_files(self, path: PurePath) -> tuple[PurePath, ...]:
@@ -116,12 +114,11 @@ def _session(source: Snapshot) -> SessionStamp:
 def _context_of(beside: Fields) -> Context:
     state = fields_of(fields_of(beside.get("session_state")).get("rts_model_state"))
     folders = [*list_of(beside.get("workspacePaths")), *list_of(beside.get("rootPaths"))]
-    context = Context().with_texts(
+    return Context(at=parse_time(beside.get("created_at")) or parse_time(beside.get("createdAt"))).with_texts(
         cwd=word(beside.get("cwd")) or next((path for one in folders if (path := path_of_uri(one))), None),
         model=fields_of(state.get("model_info")).get("model_id") or beside.get("modelId"),
         title=beside.get("title"),
     )
-    return context._replace(at=parse_time(beside.get("created_at")) or parse_time(beside.get("createdAt")))
 
 
 def _of_file(source: Snapshot, session: str, context: Context) -> Iterator[Record]:

@@ -17,8 +17,8 @@ from crystal.transcript.line import (
     word,
 )
 from crystal.transcript.line_context import Context
+from crystal.transcript.messages import Record, SessionStamp, unnamed_record
 from crystal.transcript.parts import Part, call, call_text, result_text, unique_id
-from crystal.transcript.reader import Record, SessionStamp, unnamed_record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import ids_in, object_of, tables_of
 

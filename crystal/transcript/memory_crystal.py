@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crystal.transcript.line import Fields, word
+from crystal.transcript.messages import Record
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.stores import (
     NO_TEXT,

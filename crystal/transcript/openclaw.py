@@ -15,10 +15,10 @@ from pathlib import PurePath
 
 from crystal.transcript.line import Fields, digest, fields_of, identifier, parse_line, word
 from crystal.transcript.line_context import Context
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part
 from crystal.transcript.pi import ENTRIES, EntryReader, entry_uuid, message_of
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import check_tables, columns_of, moment_of, rows_of, unpacked
 
@@ -53,7 +53,7 @@ _PROGRAMS = (
 
 
 class OpenClawReader(EntryReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+    """See ``SnapshotReader``."""
 
     ids_of = "pi"
     silent_kinds = (*ENTRIES, "leaf")

@@ -17,9 +17,8 @@ from typing import Any
 from crystal.model.capture import Turn
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unique_name
 from crystal.transcript.parts import Part, call_and_result, result_text
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, moment_of, no_id, rows_of, without_row
 
@@ -43,10 +42,9 @@ _IS_ALONE = "coalesce(message_id NOT IN (SELECT id FROM message), 1)"
 _UNTITLED = ("New session - ", "Child session - ")
 
 
-class OpenCodeReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class OpenCodeReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("user", "assistant", "shell", "compaction", "system", "synthetic", "idle")
 
     def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:

@@ -30,7 +30,6 @@ ENTRIES = (
 class EntryReader(MessageReader):
     """Reads entries in Pi's form."""
 
-    kinds_are_named = True
     silent_kinds: tuple[str, ...] = ENTRIES
     roles = (*SAID, "system", "custom", "hookMessage", "branchSummary", "compactionSummary")
 

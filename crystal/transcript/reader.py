@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePath
@@ -23,9 +22,8 @@ from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.errors import CrystalError, UnavailableError, UsageError
 from crystal.model.capture import Turn
 from crystal.model.named_tuple import NamedTuple
-from crystal.transcript.line import Fields, digest, format_line, parse_line
+from crystal.transcript.line import Fields, parse_line
 from crystal.transcript.line_context import Context, complete, parse_completed
-from crystal.transcript.snapshot import Snapshot
 
 MISTAKES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions of a reader that meets an unknown form."""
@@ -96,8 +94,8 @@ class TranscriptReader(ABC):
     silent_kinds: tuple[str, ...] = ()
     """Kinds of records that may say nothing, as patterns of ``fnmatch``. A silent one of another kind is unknown."""
 
-    kinds_are_named: bool = False
-    """True if every record has a kind, so that a silent one without is unknown."""
+    kinds_are_named: bool = True
+    """Whether every record has a kind, so that a silent one without is unknown."""
 
     @abstractmethod
     def identify(self, path: PurePath) -> Identity:
@@ -186,123 +184,6 @@ class TranscriptReader(ABC):
     def relinked(self, lines: list[bytes]) -> list[bytes]:
         """Return a session's lines such that the harness reads on where lines were left out."""
         return lines
-
-
-class SessionStamp(NamedTuple):
-    """A conversation in a source.
-
-    Attributes:
-        session: The session's id.
-        stamp: A text that differs whenever anything in the conversation differs.
-        subagent: The subagent's id, if it is one's own conversation.
-    """
-
-    session: str
-    stamp: str
-    subagent: str | None = None
-
-
-class Record(NamedTuple):
-    """One record of a conversation: a message, or a part of one.
-
-    Attributes:
-        id: Its id, unique in its harness if it is the same in copies of the conversation, else in its conversation.
-        line: The record as JSON, in one line, unchanged as far as possible.
-        context: What holds for it; ``id`` and ``session`` are filled in by capture.
-    """
-
-    id: str
-    line: bytes
-    context: Context = Context()
-
-
-def unnamed_record(session: str, line: bytes, context: Context) -> Record:
-    """Return a record without an id of its own: it is known by its content."""
-    return Record(f"{session}-{digest(line)[:16]}", line, context)
-
-
-class SnapshotReader(TranscriptReader):
-    """Reads the files of a harness that rewrites them.
-
-    ``facts`` and ``turns`` get the lines of its records, each with a context that has the record's id, prefixed with
-    the harness. A record that changed comes again, as a whole and with ``revised`` in its context, and replaces the
-    turns of its earlier state. A record that disappeared stays.
-    """
-
-    ids_of: str | None = None
-    """The harness that gives the records their ids, if it is another one: what both keep comes once."""
-
-    file_marks: tuple[bytes, ...] = ()
-    """Texts in the beginning of its files, where another harness gives its files the same names."""
-
-    @abstractmethod
-    def conversations(self, source: Snapshot) -> Iterable[SessionStamp]:
-        """Return the conversations in a source.
-
-        Raises:
-            SourceError: The source has another form.
-        """
-
-    @abstractmethod
-    def messages(self, source: Snapshot, conversation: SessionStamp) -> Iterable[Record]:
-        """Return the records of a conversation, in their order. Unknown ones too: the archive keeps them.
-
-        Raises:
-            SourceError: The source has another form.
-        """
-
-    def records(self, source: Snapshot, conversation: SessionStamp) -> Iterator[Record]:
-        """Yield the records of a conversation; then broken ones; last one for its title, if a context has any.
-
-        A title repeats words of the conversation: forgetting them would take every line that has it.
-        """
-        last, near = Record("", b""), list[Record]()
-        source.broken.clear()
-        for record in _named_apart(self.messages(source, conversation)):
-            near += [last if last.id else record] * (len(source.broken) - len(near))
-            last = record
-            yield record._replace(context=record.context._replace(title=None))
-        context = last.context
-        near += [last] * (len(source.broken) - len(near))
-        for raw, neighbour in zip(source.broken, near, strict=True):
-            yield _broken_record(conversation, raw, context, self._time_near(neighbour, source))
-        if source.rest and source.is_at_rest:
-            yield _broken_record(conversation, source.rest, context, source.modified)
-        if context.title and conversation.subagent in (None, conversation.session):
-            line = format_line({"title": context.title})
-            yield Record(f"{conversation.session}-title", line, context)
-
-    def _time_near(self, record: Record, source: Snapshot) -> int | None:
-        """Return when a record was written; if it does not say so, the file. What is broken has no time of its own."""
-        return self.facts(complete(record.line, record.context)).timestamp_ms or source.modified
-
-    def lasting_id(self, ident: str) -> str:
-        """Return what of a record's id stays when the agent deletes other records of the conversation."""
-        return ident
-
-    def identify(self, path: PurePath) -> Identity:
-        """Return what a file belongs to. Its conversations say so themselves."""
-        return Identity(path.stem)
-
-
-def _named_apart(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records; of those that share an id, each with other content gets one of its own, else it is lost."""
-    lines, tried, names = dict[str, int](), Counter[str](), dict[tuple[str, int], str]()
-    for record in records:
-        key = record.id, hash(record.line)
-        while key not in names:
-            tried[record.id] += 1
-            number = tried[record.id]
-            name = record.id if number == 1 else f"{record.id}-{number}"
-            if lines.setdefault(name, key[1]) == key[1]:
-                names[key] = name
-        yield record._replace(id=names[key])
-
-
-def _broken_record(conversation: SessionStamp, raw: bytes, context: Context, at: int | None) -> Record:
-    """Return a record for what is broken, as one line of the archive: several lines are kept as one JSON string."""
-    line = format_line(raw.decode("utf-8", "surrogateescape")) if b"\n" in raw else raw
-    return unnamed_record(conversation.subagent or conversation.session, line, context._replace(title=None, at=at))
 
 
 @cache

@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, format_line, parse_time, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 _SESSION = re.compile(r"^<!-- .*?\bSession ([\w-]{1,128}) \(([^)\n]*)\) -->$", re.MULTILINE | re.IGNORECASE)
@@ -40,8 +39,8 @@ class _Message(NamedTuple):
     fields: Fields
 
 
-class SpecStoryReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class SpecStoryReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
     silent_kinds = ("*",)
 

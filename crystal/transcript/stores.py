@@ -15,9 +15,8 @@ from typing import Any
 from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.line import Fields, dicts_of, digest, format_line, milliseconds, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.parts import Part
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import columns_of
 
@@ -70,7 +69,7 @@ class StoredVector(NamedTuple):
     data: bytes
 
 
-class StoreReader(MessageReader, SnapshotReader):
+class StoreReader(SnapshotReader):
     """Reads the store of another memory program."""
 
     silent_kinds = ("*",)

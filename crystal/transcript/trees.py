@@ -15,8 +15,7 @@ from crystal.model.named_tuple import NamedTuple
 from crystal.transcript.damaged import parse_beginning
 from crystal.transcript.line import Fields, digest, fields_of, format_line, identifier
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot, SourceError
 
 TimeOf = Callable[[Fields, Context], "int | None"]
@@ -47,10 +46,8 @@ class _Branch(NamedTuple):
     path: list[str]
 
 
-class ExportReader(MessageReader, SnapshotReader):
+class ExportReader(SnapshotReader):
     """Reads a file that is a list of such conversations."""
-
-    kinds_are_named = True
 
     @abstractmethod
     def tree_of(self, talk: Fields, known: Known) -> Tree | None:

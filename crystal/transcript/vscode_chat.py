@@ -18,9 +18,8 @@ from crystal.transcript.damaged import MessageList
 from crystal.transcript.editor import WORKSPACE_FILE, folder_of_workspace, name_of_uri, path_of_uri
 from crystal.transcript.line import Fields, fields_of, format_line, identifier, list_of, milliseconds, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.parts import Part, call, call_and_result, unique_id
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader, unnamed_record
 from crystal.transcript.snapshot import Snapshot
 from crystal.transcript.tables import object_of
 
@@ -32,10 +31,9 @@ _FENCE = re.compile(r"\s*`{3,}\s*")
 _SET, _PUSH, _DELETE = 1, 2, 3
 
 
-class VSCodeChatReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class VSCodeChatReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("message", "response")
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:

@@ -15,9 +15,8 @@ from typing import Any
 
 from crystal.transcript.line import Fields, digest, fields_of, format_line, list_of, word
 from crystal.transcript.line_context import Context
-from crystal.transcript.messages import MessageReader, unique_name
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader, unique_name
 from crystal.transcript.parts import Part, call_and_result
-from crystal.transcript.reader import Record, SessionStamp, SnapshotReader
 from crystal.transcript.snapshot import Snapshot, SourceError
 from crystal.transcript.tables import check_tables, columns_of, first_ancestor, ids_in, moment_of, rows_of, unpacked
 
@@ -25,10 +24,9 @@ _SUMMARY = "crystalSummary"
 _READ = "summary updated_at parent_id folder_paths folder_paths_order created_at"
 
 
-class ZedReader(MessageReader, SnapshotReader):
-    """See ``MessageReader`` and ``SnapshotReader``."""
+class ZedReader(SnapshotReader):
+    """See ``SnapshotReader``."""
 
-    kinds_are_named = True
     silent_kinds = ("user", "assistant", "User", "Agent", "Resume", "title", _SUMMARY)
 
     def kind(self, fields: Mapping[str, Any]) -> str | None:

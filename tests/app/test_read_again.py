@@ -18,7 +18,8 @@ from crystal.ingest import archive
 from crystal.integrity.rebuild import write_turns
 from crystal.store.forget.forgetting import add_tombstones, make_tombstone
 from crystal.store.notes import READERS, read_note
-from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import reader_of
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
 

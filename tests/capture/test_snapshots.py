@@ -16,10 +16,11 @@ import pytest
 from crystal.capture import source
 from crystal.config import harnesses
 from crystal.config.harness import Harness, Place
-from crystal.model.capture import Turn
 from crystal.transcript.line import parse_line
-from crystal.transcript.line_context import Context, parse_completed
-from crystal.transcript.reader import LineFacts, Record, SessionStamp, SnapshotReader, reader_of
+from crystal.transcript.line_context import Context
+from crystal.transcript.messages import Record, SessionStamp, SnapshotReader
+from crystal.transcript.parts import Part
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support import agent_samples as samples
 from tests.support.command import crystal
@@ -59,16 +60,9 @@ class DiaryReader(SnapshotReader):
             raise SourceError(f"{source.path} is no diary")
         return document
 
-    def facts(self, line: bytes) -> LineFacts:
-        fields, context = parse_completed(line)
-        return LineFacts(uuid=context.id, cwd=context.cwd, session_id=context.session, is_conversation="who" in fields)
-
-    def turns(self, lines: Iterable[tuple[int, bytes]], key: str, *, subagent: bool) -> Iterator[Turn]:
-        for offset, line in lines:
-            fields, context = parse_completed(line)
-            if context.id and fields.get("text"):
-                role = "user" if fields["who"] == "me" else "assistant"
-                yield Turn(context.id, 0, role, fields["text"], offset, cwd=context.cwd)
+    def parts(self, fields: dict[str, Any]) -> Iterator[Part]:
+        if "who" in fields:
+            yield Part("user" if fields["who"] == "me" else "assistant", fields["text"])
 
 
 @pytest.fixture

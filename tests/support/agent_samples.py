@@ -21,7 +21,8 @@ import apsw
 from crystal.api import Crystal
 from crystal.config.harnesses import HARNESSES, places_of_all
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.command import crystal
 

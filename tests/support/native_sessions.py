@@ -11,7 +11,8 @@ from typing import Any
 from crystal.handoff.target import NativeSession
 from crystal.model.capture import Turn
 from crystal.transcript.line_context import Context, complete
-from crystal.transcript.reader import SnapshotReader, completed, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import completed, reader_of
 from crystal.transcript.snapshot import Snapshot
 from tests.support.agent_samples import no_such_table
 from tests.support.opencode_database import import_document

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from crystal.transcript.damaged import MessageList, parse_beginning, parse_damaged
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import reader_of
 from crystal.transcript.record_kinds import NOT_JSON, count_records
 from crystal.transcript.snapshot import Snapshot
 from tests.support import agent_samples as samples

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from crystal.config.harnesses import CLAUDE_CODE, HARNESSES
 from crystal.transcript.line_context import Context, complete, parse_completed, without_context
-from crystal.transcript.reader import SnapshotReader, completed, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import completed, reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support import agent_samples as samples
 from tests.support.command import crystal

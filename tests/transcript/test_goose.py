@@ -14,7 +14,7 @@ from crystal.capture.privacy import Policy
 from crystal.store.capture.privacy import PrivatePeriod
 from crystal.transcript.goose import READER
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record
+from crystal.transcript.messages import Record
 from crystal.transcript.snapshot import Snapshot
 from tests.support.agent_samples import database_of, lay_out, snapshot_of
 from tests.support.command import crystal

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from crystal.transcript.line import digest
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import SessionStamp, reader_of
+from crystal.transcript.messages import SessionStamp
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.examples import examples
 from tests.support.transcript_lines import json_values

@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 import apsw
 import pytest
 
+from crystal.transcript.messages import Record
 from crystal.transcript.openclaw import READER
 from crystal.transcript.pi import READER as PI
-from crystal.transcript.reader import Record
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.agent_samples import snapshot_of
 from tests.support.table import each_row

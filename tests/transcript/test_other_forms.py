@@ -10,7 +10,8 @@ from typing import Any
 import apsw
 import pytest
 
-from crystal.transcript.reader import SnapshotReader, reader_of
+from crystal.transcript.messages import SnapshotReader
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support import agent_samples as samples
 from tests.support.command import crystal

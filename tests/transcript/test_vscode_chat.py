@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.transcript.line_context import Context, complete
-from crystal.transcript.reader import SessionStamp, reader_of
+from crystal.transcript.messages import SessionStamp
+from crystal.transcript.reader import reader_of
 from crystal.transcript.snapshot import Snapshot, SourceError
 from tests.support.examples import examples
 from tests.support.table import each_row

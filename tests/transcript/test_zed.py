@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from crystal.transcript.line_context import complete
-from crystal.transcript.reader import Record
+from crystal.transcript.messages import Record
 from crystal.transcript.snapshot import SourceError
 from crystal.transcript.tables import unpacked
 from crystal.transcript.zed import READER

@@ -33,6 +33,7 @@ class ClaudeCodeReader(TranscriptReader):
     """See ``TranscriptReader``."""
 
     lines_are_complete = True
+    kinds_are_named = False
     silent_kinds = tuple(
         "user assistant attachment system api-request* queue-operation last-prompt file-history-* mode permission-mode"
         " atis-latch tools-used cost-state relocated worktree-state custom-title agent-name summary ai-title tag"
