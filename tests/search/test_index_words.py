@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crystal.search.index import words as index_words
+from crystal.search.index.name_joints import joint_words
 from crystal.search.index.step import merges
 from crystal.search.index.terms import camel_parts, document_words, query_terms
 from crystal.search.index.word_pairs import PairCollector, filters_of, having_in_a_row, merge_pairs
@@ -104,6 +105,25 @@ def test_the_documents_of_rare_and_frequent_words_are_those_that_have_them(seed,
     both = np.intersect1d(having["often"], having["seldom"])
     assert merged.with_all([b"often", b"seldom"]).tolist() == both.tolist()
     assert merged.with_all([b"often", b"never"]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "has_it"),
+    [("get_user", "call obj.get_user(x)", True), ("get_user", "call Get_Users now", True), ("get_user", "get user", False),
+     ("get_user", "get-user", False), ("get_user", "set_user", False), ("src/a/main.py", "in lib/src/a/main.py:3", True),
+     ("src/a/main.py", "src/main.py", False)],
+)  # fmt: skip
+def test_a_text_with_a_name_has_the_words_of_its_joints_and_other_texts_seldom(name, text, has_it):
+    assert set(joint_words(name)).issubset(joint_words(text)) == has_it
+    assert joint_words(name)
+    assert all(len(word) == 2 and max(word) < " " for word in joint_words(name))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain words. And -- more", "at 10:32 on 2026-11-28", "a::b", "_a b_", "x" * 200_000]
+)
+def test_what_joins_no_letters_has_no_joint(text):
+    assert joint_words(text) == []
 
 
 @examples(40)

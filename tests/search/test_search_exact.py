@@ -208,6 +208,17 @@ def test_a_phrase_or_name_is_read_for_until_enough_different_texts_have_it(store
     assert found(store, f'"so {words}"', limit=2) == [only], "what one text has is found wherever it is"
 
 
+@pytest.mark.parametrize(("query", "most"), [("green_tea", 11), ("why green_tea so late", 1)])
+def test_texts_with_a_name_are_read_before_those_that_only_have_its_words(store, monkeypatch, query, most):
+    read = []
+    fill(store, *(f"green tea, green tea, number {number}" for number in range(40)))
+    exact = add_turn(store, f"{'and much else was said ' * 20}of green_tea", session="old", ts=NOW - 9 * DAY)
+    monkeypatch.setattr(verbatim, "texts_of", lambda store, ids: read.extend(ids) or texts_of(store, ids))
+    monkeypatch.setattr(verbatim, "FIRST_PAGE", 1)
+    assert found(store, query, limit=3)[0] == exact
+    assert len(read) <= most
+
+
 def test_a_name_that_a_text_has_needs_no_model(store, monkeypatch):
     late, asked = TokenComparer.late, []
     monkeypatch.setattr(TokenComparer, "late", lambda *given: asked.append(given[1]) or late(*given))

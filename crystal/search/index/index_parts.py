@@ -21,6 +21,7 @@ from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Array
 from crystal.search.index.attributes import NAMES, ROLES, Documents, documents_of, merge_documents
 from crystal.search.index.index_files import IndexDamagedError, IndexFileContents, open_file, path_of, resident_bytes
+from crystal.search.index.name_joints import joint_words
 from crystal.search.index.part_vectors import PartVectors, build_arrays
 from crystal.search.index.terms import Tokenize, document_words
 from crystal.search.index.word_pairs import Filters, PairCollector, filters_of, merge_pairs
@@ -96,7 +97,7 @@ def build_part(rows: Iterable[tuple[DocumentRow, str]], tokenize: Tokenize) -> I
     lengths: list[int] = []
     for row, text in islice(rows, MAX_DOCUMENTS):
         words = document_words(tokenize, text, row.ts)
-        gathering.add([*words.header, *words.text, *words.parts])
+        gathering.add([*words.header, *words.text, *words.parts, *joint_words(text)])
         pairs.add(words.text)
         documents.append(row)
         lengths.append(len(words.text))

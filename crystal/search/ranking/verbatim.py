@@ -15,6 +15,7 @@ import numpy as np
 from crystal.model.quick_dataclass import dataclass
 from crystal.search.index.array_types import Mask, Ordinals
 from crystal.search.index.attributes import distinct
+from crystal.search.index.name_joints import joint_words
 from crystal.search.index.open_index import Index
 from crystal.search.index.terms import Tokenize, beginning_of, camel_parts, normalised, query_terms
 from crystal.store import Store
@@ -110,7 +111,7 @@ def with_phrases(
     places = index.with_all([word for phrase in wanted for word in phrase.looked_up], mask)
     for phrase in wanted:
         places = phrase.among(index, places)
-    found = _found(_tiers(store, index, [places], terms, tier_of), enough, good=1)
+    found = _found(_tiers(store, index, places, terms, tier_of), enough, good=1)
     return index.having(found), {ident: tier for ident, tier in found.items() if not tier}, len(places) > MAX_READ
 
 
@@ -128,19 +129,24 @@ def exact_chunks(store: Store, index: Index, asked: Query, mask: Mask | None, li
         tier = 0 if name in text else 1 if name.lower() in text.lower() else 2
         return tier if any(variant.is_in(text) for variant in variants) else None
 
-    places = _having(index, variants, mask)
+    terms = [(variants[0].stems, 1.0)]
+
+    def read(words: Sequence[str]) -> Iterator[tuple[int, int | None, bool]]:
+        return _tiers(store, index, _having(index, variants, mask, words), terms, tier_of)
+
     # A text with ``x.getUser`` also has the words get and user: it is read before those with ``x.getuser``.
-    parts = query_terms(store, " ".join(camel_parts(name)))
-    is_likely = np.isin(places, index.with_all(parts, mask)) if parts else np.ones(len(places), np.bool_)
-    some = (places[is_likely], places[~is_likely])
-    found = _found(_tiers(store, index, some, [(variants[0].stems, 1.0)], tier_of), limit, good=0)
+    parts = [*query_terms(store, " ".join(camel_parts(name))), *_joints(variants)]
+    found = _found(read(parts), limit, best=0, good=0)
+    if parts and len(found := {ident: tier for ident, tier in found.items() if tier < 2}) < limit:
+        found |= {ident: tier for ident, tier in _found(read(()), limit, best=2, good=2).items() if ident not in found}
     return dict(sorted(found.items(), key=lambda one: one[1])[:limit])
 
 
-def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, good: int) -> dict[int, int]:
+def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, *, best: int = 0, good: int) -> dict[int, int]:
     """Return the matching chunks with their tiers, in the order of reading, the first of each text before its copies.
 
-    Reading ends when enough different texts have tier 0 or, after many texts, a quarter of them a tier up to ``good``.
+    Reading ends when enough different texts have a tier up to ``best`` or, after many texts, a quarter of them a tier
+    up to ``good``.
     """
     found: dict[int, int] = {}
     copies: dict[int, int] = {}
@@ -150,7 +156,7 @@ def _found(read: Iterable[tuple[int, int | None, bool]], enough: int, good: int)
             (copies if is_copy else found)[ident] = tier
             different[tier] += not is_copy
         is_enough = count >= MANY_READ and 4 * sum(different[: good + 1]) >= enough
-        if is_enough or different[0] >= enough or len(found) + len(copies) >= ENOUGH_CHUNKS:
+        if is_enough or sum(different[: best + 1]) >= enough or len(found) + len(copies) >= ENOUGH_CHUNKS:
             break
     return found | copies
 
@@ -162,7 +168,7 @@ def naming_chunks(store: Store, index: Index, name: str, mask: Mask | None, limi
     def tier_of(text: str) -> int | None:
         return 0 if lower in text.lower() and any(one.is_in(text) for one in variants) else None
 
-    read = _tiers(store, index, [_having(index, variants, mask)], [], tier_of)
+    read = _tiers(store, index, _having(index, variants, mask, _joints(variants)), [], tier_of)
     return list(islice((ident for ident, tier, _ in read if tier == 0), limit))
 
 
@@ -172,34 +178,37 @@ def _variants(store: Store, name: str) -> list[Phrase]:
     return [Phrase.of(one, tokenize) for one in ([name, version[1], f"v{version[1]}"] if version else [name])]
 
 
-def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None) -> Ordinals:
-    """Return the documents with all words of a variant."""
-    found = [variant.among(index, index.with_all(variant.looked_up, mask)) for variant in variants]
+def _joints(variants: Sequence[Phrase]) -> list[str]:
+    """Return the words of the index that every text with a name has beside its stems; a version may have a ``v``."""
+    return joint_words(variants[0].written) if len(variants) == 1 else []
+
+
+def _having(index: Index, variants: Sequence[Phrase], mask: Mask | None, words: Sequence[str]) -> Ordinals:
+    """Return the documents with all words of a variant, and some more words."""
+    found = [variant.among(index, index.with_all([*variant.looked_up, *words], mask)) for variant in variants]
     return distinct(np.concatenate(found))
 
 
 def _tiers(
-    store: Store, index: Index, places: Iterable[Ordinals], terms: Terms, tier_of: TierOf
+    store: Store, index: Index, places: Ordinals, terms: Terms, tier_of: TierOf
 ) -> Iterator[tuple[int, int | None, bool]]:
     """Yield the chunks of some documents, each with its tier, and True if an equal text came before.
 
-    Within each of ``places``, those with the best scores for ``terms`` come first, then the newest. Each text is read
-    once.
+    The documents with the best scores for ``terms`` come first, then the newest. Each text is read once.
     """
     known: dict[bytes, int | None] = {}
-    for some in places:
-        for ids in _pages(index, some, terms):
-            hashes = dict(text_hashes(store, ids))
-            first = {text_hash: ident for ident in reversed(ids) if (text_hash := hashes.get(ident)) not in known}
-            texts = dict(texts_of(store, list(first.values())))
-            for ident in ids:
-                text_hash = hashes.get(ident)
-                if text_hash is None:  # gone
-                    continue
-                is_copy = text_hash in known
-                if not is_copy:
-                    known[text_hash] = tier_of(texts.get(ident, ""))
-                yield ident, known[text_hash], is_copy
+    for ids in _pages(index, places, terms):
+        hashes = dict(text_hashes(store, ids))
+        first = {text_hash: ident for ident in reversed(ids) if (text_hash := hashes.get(ident)) not in known}
+        texts = dict(texts_of(store, list(first.values())))
+        for ident in ids:
+            text_hash = hashes.get(ident)
+            if text_hash is None:  # gone
+                continue
+            is_copy = text_hash in known
+            if not is_copy:
+                known[text_hash] = tier_of(texts.get(ident, ""))
+            yield ident, known[text_hash], is_copy
 
 
 def _pages(index: Index, places: Ordinals, terms: Terms) -> Iterator[list[int]]:
